@@ -35,7 +35,8 @@ func (v Variable) Choices() []string {
 	}
 }
 
-// Pattern is a regular expression (of JSON Schema's dialect) that holds of every value of the variable; empty: none is known.
+// Pattern is a regular expression (of JSON Schema's dialect) that holds of every value of the variable; empty: none is
+// known.
 func (v Variable) Pattern() string {
 	switch {
 	case v.Type() == "duration":

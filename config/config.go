@@ -13,19 +13,32 @@ import (
 // clusterName in bootstrap.yaml.
 type Config struct {
 	// The cluster, as it will stand at Hetzner.
-	ClusterName          string `json:"clusterName" yaml:"clusterName"`                   // DNS label; the prefix of everything made for the cluster
-	Location             string `json:"location" yaml:"location"`                         // Hetzner location of the servers and the load balancer
-	ServerType           string `json:"serverType" yaml:"serverType"`                     // Hetzner server type of the control plane
-	ControlPlaneReplicas int    `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"` // odd, for etcd's quorum
-	LoadBalancerType     string `json:"loadBalancerType" yaml:"loadBalancerType"`         // Hetzner load balancer type
-	NetworkCIDR          string `json:"networkCidr" yaml:"networkCidr"`                   // the private network; holds the three below
-	ControlPlaneCIDR     string `json:"controlPlaneCidr" yaml:"controlPlaneCidr"`         // the servers' subnet; etcd listens here
-	PodCIDR              string `json:"podCidr" yaml:"podCidr"`                           // addresses of Pods
-	ServiceCIDR          string `json:"serviceCidr" yaml:"serviceCidr"`                   // addresses of Services
-	ImageName            string `json:"imageName" yaml:"imageName"`                       // label caph-image-name of the Talos snapshot; empty: see Config.Image
-	ImageArchitectures   string `json:"imageArchitectures" yaml:"imageArchitectures"`     // "amd64,arm64": make the image for these besides the servers'; empty: for theirs alone
-	OIDCIssuerURL        string `json:"oidcIssuerUrl" yaml:"oidcIssuerUrl"`               // optional, together with OIDCClientID
-	OIDCClientID         string `json:"oidcClientId" yaml:"oidcClientId"`                 // optional, together with OIDCIssuerURL
+	// DNS label; the prefix of everything made for the cluster
+	ClusterName string `json:"clusterName" yaml:"clusterName"`
+	// Hetzner location of the servers and the load balancer
+	Location string `json:"location" yaml:"location"`
+	// Hetzner server type of the control plane
+	ServerType string `json:"serverType" yaml:"serverType"`
+	// odd, for etcd's quorum
+	ControlPlaneReplicas int `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"`
+	// Hetzner load balancer type
+	LoadBalancerType string `json:"loadBalancerType" yaml:"loadBalancerType"`
+	// the private network; holds the three below
+	NetworkCIDR string `json:"networkCidr" yaml:"networkCidr"`
+	// the servers' subnet; etcd listens here
+	ControlPlaneCIDR string `json:"controlPlaneCidr" yaml:"controlPlaneCidr"`
+	// addresses of Pods
+	PodCIDR string `json:"podCidr" yaml:"podCidr"`
+	// addresses of Services
+	ServiceCIDR string `json:"serviceCidr" yaml:"serviceCidr"`
+	// label caph-image-name of the Talos snapshot; empty: see Config.Image
+	ImageName string `json:"imageName" yaml:"imageName"`
+	// "amd64,arm64": make the image for these besides the servers'; empty: for theirs alone
+	ImageArchitectures string `json:"imageArchitectures" yaml:"imageArchitectures"`
+	// optional, together with OIDCClientID
+	OIDCIssuerURL string `json:"oidcIssuerUrl" yaml:"oidcIssuerUrl"`
+	// optional, together with OIDCIssuerURL
+	OIDCClientID string `json:"oidcClientId" yaml:"oidcClientId"`
 
 	// The version matrix.
 	TalosVersion      string `json:"talosVersion" yaml:"talosVersion"`
@@ -39,44 +52,70 @@ type Config struct {
 	TalosCCMVersion   string `json:"talosCcmVersion" yaml:"talosCcmVersion"`
 
 	// Where the parts come from.
-	KindNodeImage        string `json:"kindNodeImage" yaml:"kindNodeImage"`               // node image of the kind management cluster
-	ManagementKubeconfig string `json:"managementKubeconfig" yaml:"managementKubeconfig"` // an existing management cluster in place of kind
-	ProviderRepository   string `json:"providerRepository" yaml:"providerRepository"`     // folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
-	CertManagerURL       string `json:"certManagerUrl" yaml:"certManagerUrl"`             // cert-manager.yaml, address or absolute path; empty: clusterctl's own
-	CertManagerVersion   string `json:"certManagerVersion" yaml:"certManagerVersion"`     // version of CertManagerURL; empty: clusterctl's own
-	CiliumRepository     string `json:"ciliumRepository" yaml:"ciliumRepository"`         // chart repository, https:// or oci://; empty: that of the folder bootstrap's charts.go
-	HCloudCCMRepository  string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`   // as above
-	TalosCCMRepository   string `json:"talosCcmRepository" yaml:"talosCcmRepository"`     // as above
+	// node image of the kind management cluster
+	KindNodeImage string `json:"kindNodeImage" yaml:"kindNodeImage"`
+	// an existing management cluster in place of kind
+	ManagementKubeconfig string `json:"managementKubeconfig" yaml:"managementKubeconfig"`
+	// folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
+	ProviderRepository string `json:"providerRepository" yaml:"providerRepository"`
+	// cert-manager.yaml, address or absolute path; empty: clusterctl's own
+	CertManagerURL string `json:"certManagerUrl" yaml:"certManagerUrl"`
+	// version of CertManagerURL; empty: clusterctl's own
+	CertManagerVersion string `json:"certManagerVersion" yaml:"certManagerVersion"`
+	// chart repository, https:// or oci://; empty: that of the folder bootstrap's charts.go
+	CiliumRepository string `json:"ciliumRepository" yaml:"ciliumRepository"`
+	// as above
+	HCloudCCMRepository string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`
+	// as above
+	TalosCCMRepository string `json:"talosCcmRepository" yaml:"talosCcmRepository"`
 
 	// Who may reach the Kubernetes and the Talos API on the servers' public addresses besides private ranges: ranges and
 	// "auto" (this machine's own address), separated by commas.
 	FirewallAllow string `json:"firewallAllow" yaml:"firewallAllow"`
 
 	// Where backups go, and who can open them.
-	BackupTo                string `json:"backupTo" yaml:"backupTo"`                               // folder, or s3://bucket/prefix
-	BackupKeep              int    `json:"backupKeep" yaml:"backupKeep"`                           // how many of this cluster's stay there; 0: all
-	BackupRecipients        string `json:"backupRecipients" yaml:"backupRecipients"`               // public keys, age's or SSH's, separated by commas
-	BackupPassphraseFile    string `json:"backupPassphraseFile" yaml:"backupPassphraseFile"`       // holds the passphrase, in place of public keys
-	BackupPassphraseCommand string `json:"backupPassphraseCommand" yaml:"backupPassphraseCommand"` // prints it
-	BackupIdentityFile      string `json:"backupIdentityFile" yaml:"backupIdentityFile"`           // holds the secret keys that open backups; not needed to make one
-	BackupS3Endpoint        string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"`               // address of the S3 store
-	BackupS3Region          string `json:"backupS3Region" yaml:"backupS3Region"`                   // its region; empty: whatever it says
+	// folder, or s3://bucket/prefix
+	BackupTo string `json:"backupTo" yaml:"backupTo"`
+	// how many of this cluster's stay there; 0: all
+	BackupKeep int `json:"backupKeep" yaml:"backupKeep"`
+	// public keys, age's or SSH's, separated by commas
+	BackupRecipients string `json:"backupRecipients" yaml:"backupRecipients"`
+	// holds the passphrase, in place of public keys
+	BackupPassphraseFile string `json:"backupPassphraseFile" yaml:"backupPassphraseFile"`
+	// prints it
+	BackupPassphraseCommand string `json:"backupPassphraseCommand" yaml:"backupPassphraseCommand"`
+	// holds the secret keys that open backups; not needed to make one
+	BackupIdentityFile string `json:"backupIdentityFile" yaml:"backupIdentityFile"`
+	// address of the S3 store
+	BackupS3Endpoint string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"`
+	// its region; empty: whatever it says
+	BackupS3Region string `json:"backupS3Region" yaml:"backupS3Region"`
 
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.
-	PreflightTimeout    Duration `json:"preflightTimeout" yaml:"preflightTimeout"`       // preflight
-	ImageTimeout        Duration `json:"imageTimeout" yaml:"imageTimeout"`               // image: it is made, and available, for each architecture
-	ManagementTimeout   Duration `json:"managementTimeout" yaml:"managementTimeout"`     // kind-create
-	ProvidersTimeout    Duration `json:"providersTimeout" yaml:"providersTimeout"`       // capi-init
-	LoadBalancerTimeout Duration `json:"loadBalancerTimeout" yaml:"loadBalancerTimeout"` // apply: network and load balancer exist
-	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"` // wait-cp, and the kubeconfig and talosconfig on the way
-	ReleaseTimeout      Duration `json:"releaseTimeout" yaml:"releaseTimeout"`           // cilium, hcloud-ccm, talos-ccm, each
-	NodesTimeout        Duration `json:"nodesTimeout" yaml:"nodesTimeout"`               // wait-nodes
-	FirewallTimeout     Duration `json:"firewallTimeout" yaml:"firewallTimeout"`         // firewall-apply: every server reports it
-	DestroyTimeout      Duration `json:"destroyTimeout" yaml:"destroyTimeout"`           // destroy: through Cluster API, and again by the Hetzner API
+	// preflight
+	PreflightTimeout Duration `json:"preflightTimeout" yaml:"preflightTimeout"`
+	// image: it is made, and available, for each architecture
+	ImageTimeout Duration `json:"imageTimeout" yaml:"imageTimeout"`
+	// kind-create
+	ManagementTimeout Duration `json:"managementTimeout" yaml:"managementTimeout"`
+	// capi-init
+	ProvidersTimeout Duration `json:"providersTimeout" yaml:"providersTimeout"`
+	// apply: network and load balancer exist
+	LoadBalancerTimeout Duration `json:"loadBalancerTimeout" yaml:"loadBalancerTimeout"`
+	// wait-cp, and the kubeconfig and talosconfig on the way
+	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"`
+	// cilium, hcloud-ccm, talos-ccm, each
+	ReleaseTimeout Duration `json:"releaseTimeout" yaml:"releaseTimeout"`
+	// wait-nodes
+	NodesTimeout Duration `json:"nodesTimeout" yaml:"nodesTimeout"`
+	// firewall-apply: every server reports it
+	FirewallTimeout Duration `json:"firewallTimeout" yaml:"firewallTimeout"`
+	// destroy: through Cluster API, and again by the Hetzner API
+	DestroyTimeout Duration `json:"destroyTimeout" yaml:"destroyTimeout"`
 
-	// BootstrapTimeout bounds a run as a whole, from its first step to its last; 0: the steps' own bounds are enough. It is
-	// refused where these may add up to more.
+	// BootstrapTimeout bounds a run as a whole, from its first step to its last; 0: the steps' own bounds are enough. It
+	// is refused where these may add up to more.
 	BootstrapTimeout Duration `json:"bootstrapTimeout" yaml:"bootstrapTimeout"`
 }
 

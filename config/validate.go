@@ -87,7 +87,8 @@ func (c Config) Validate() []FieldError {
 type Findings struct{ Errs []FieldError }
 
 func (v *Findings) add(field string, value any, problem, hint string) {
-	v.Errs = append(v.Errs, FieldError{Field: field, Value: kube.WithoutCredentials(fmt.Sprint(value)), Problem: problem, Hint: hint})
+	v.Errs = append(v.Errs, FieldError{Field: field, Value: kube.WithoutCredentials(fmt.Sprint(value)), Problem: problem,
+		Hint: hint})
 }
 
 // addPair is add where a field does not go together with another.
@@ -99,33 +100,42 @@ func (v *Findings) addPair(field, other string, value any, problem, hint string)
 func (v *Findings) cluster(c Config) {
 	switch {
 	case !dnsLabel.MatchString(c.ClusterName):
-		v.add("clusterName", c.ClusterName, "is not a DNS label", "use lower case letters, digits and dashes, beginning with a letter (RFC 1123)")
+		v.add("clusterName", c.ClusterName, "is not a DNS label", "use lower case letters, digits and dashes, beginning "+
+			"with a letter (RFC 1123)")
 	case len(c.ClusterName) > maxClusterName:
-		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName), "server names are made of it; choose a shorter one")
+		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName),
+			"server names are made of it; choose a shorter one")
 	}
 	if !slices.Contains(locations, c.Location) {
-		v.add("location", c.Location, "is not a location that Cluster API provider Hetzner knows", "choose one of "+strings.Join(locations, ", "))
+		v.add("location", c.Location, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
+			strings.Join(locations, ", "))
 	}
 	if !hcloudName.MatchString(c.ServerType) {
 		v.add("serverType", c.ServerType, "is not a server type's name", "names look like cx33, cpx31 or cax21")
 	}
 	if !slices.Contains(loadBalancerTypes, c.LoadBalancerType) {
-		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+strings.Join(loadBalancerTypes, ", "))
+		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+
+			strings.Join(loadBalancerTypes, ", "))
 	}
 	switch n := c.ControlPlaneReplicas; {
 	case n < 1:
-		v.add("controlPlaneReplicas", n, "is less than one", "use 1 for a trial and 3 or 5 for a cluster that survives the loss of a server")
+		v.add("controlPlaneReplicas", n, "is less than one", "use 1 for a trial and 3 or 5 for a cluster that survives the "+
+			"loss of a server")
 	case n%2 == 0:
-		v.add("controlPlaneReplicas", n, "is even", fmt.Sprintf("etcd needs a majority: %d survive no more losses than %d; use %d or %d", n, n-1, n-1, n+1))
+		v.add("controlPlaneReplicas", n, "is even", fmt.Sprintf("etcd needs a majority: %d survive no more losses than %d; "+
+			"use %d or %d", n, n-1, n-1, n+1))
 	case n > maxReplicas:
-		v.add("controlPlaneReplicas", n, fmt.Sprintf("is more than %d", maxReplicas), "a placement group holds 10 servers and a rollout needs one more than there are")
+		v.add("controlPlaneReplicas", n, fmt.Sprintf("is more than %d", maxReplicas), "a placement group holds 10 servers "+
+			"and a rollout needs one more than there are")
 	}
 	if c.ImageName != "" && !labelValue.MatchString(c.ImageName) {
-		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
+		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label "+
+			"caph-image-name: at most 63 letters, digits, dots, dashes and underscores")
 	}
 	for _, a := range Listed(c.ImageArchitectures) {
 		if a != "amd64" && a != "arm64" {
-			v.add("imageArchitectures", c.ImageArchitectures, fmt.Sprintf("names %q, which is no architecture", a), "write amd64, arm64 or both with a comma")
+			v.add("imageArchitectures", c.ImageArchitectures, fmt.Sprintf("names %q, which is no architecture", a),
+				"write amd64, arm64 or both with a comma")
 		}
 	}
 	v.oidc(c)
@@ -142,8 +152,10 @@ func (v *Findings) backups(c Config) {
 		// Not the value: it may be a secret key in the wrong place.
 		v.add("backupRecipients", "…", "cannot be read", err.Error())
 	}
-	if given := []string{c.BackupRecipients, c.BackupPassphraseFile, c.BackupPassphraseCommand}; len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) > 1 {
-		v.add("backupRecipients", "…", "is given together with a passphrase, or two passphrases are", "keep one of backupRecipients, backupPassphraseFile and backupPassphraseCommand")
+	if given := []string{c.BackupRecipients, c.BackupPassphraseFile,
+		c.BackupPassphraseCommand}; len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) > 1 {
+		v.add("backupRecipients", "…", "is given together with a passphrase, or two passphrases are",
+			"keep one of backupRecipients, backupPassphraseFile and backupPassphraseCommand")
 	}
 	switch {
 	case c.BackupTo == "":
@@ -151,7 +163,8 @@ func (v *Findings) backups(c Config) {
 	case !backup.IsS3(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
 		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
 	case backup.IsS3(c.BackupTo) && c.BackupS3Endpoint == "":
-		v.add("backupS3Endpoint", "", "is empty while backupTo is in an S3 store", "Hetzner's is https://<location>.your-objectstorage.com")
+		v.add("backupS3Endpoint", "", "is empty while backupTo is in an S3 store",
+			"Hetzner's is https://<location>.your-objectstorage.com")
 	case backup.IsS3(c.BackupTo):
 		if _, err := backup.NewS3(c.BackupTo, backup.S3Options{Endpoint: c.BackupS3Endpoint}); err != nil {
 			v.add("backupTo", c.BackupTo, "cannot be used", err.Error())
@@ -169,8 +182,10 @@ func (v *Findings) oidc(c Config) {
 	case c.OIDCClientID == "":
 		v.add("oidcClientId", "", "is empty while oidcIssuerUrl is set", "set both, or neither")
 	}
-	if u, err := url.Parse(c.OIDCIssuerURL); err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		v.add("oidcIssuerUrl", c.OIDCIssuerURL, "is not an https URL without query and fragment", "kube-apiserver accepts no other issuer")
+	if u, err := url.Parse(c.OIDCIssuerURL); err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
+		u.Fragment != "" {
+		v.add("oidcIssuerUrl", c.OIDCIssuerURL, "is not an https URL without query and fragment", "kube-apiserver accepts "+
+			"no other issuer")
 	}
 }
 
@@ -181,7 +196,8 @@ func (v *Findings) Networks(c Config) {
 		field, value string
 		prefix       netip.Prefix
 		ok           bool
-	}{{field: "controlPlaneCidr", value: c.ControlPlaneCIDR}, {field: "podCidr", value: c.PodCIDR}, {field: "serviceCidr", value: c.ServiceCIDR}}
+	}{{field: "controlPlaneCidr", value: c.ControlPlaneCIDR}, {field: "podCidr", value: c.PodCIDR},
+		{field: "serviceCidr", value: c.ServiceCIDR}}
 	for i := range children {
 		k := &children[i]
 		k.prefix, k.ok = v.prefix(k.field, k.value)
@@ -189,22 +205,27 @@ func (v *Findings) Networks(c Config) {
 			continue
 		}
 		if !inside(k.prefix, network) {
-			v.addPair(k.field, "networkCidr", k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that network, or a wider network")
+			v.addPair(k.field, "networkCidr", k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that "+
+				"network, or a wider network")
 			k.ok = false
 			continue
 		}
 		for _, other := range children[:i] {
 			if other.ok && k.prefix.Overlaps(other.prefix) {
-				v.addPair(k.field, other.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value), "give servers, Pods and Services ranges of their own")
+				v.addPair(k.field, other.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value),
+					"give servers, Pods and Services ranges of their own")
 			}
 		}
 	}
 	// Two addresses of a Hetzner subnet are the gateway's and the broadcast's, one is the load balancer's.
 	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < c.ControlPlaneReplicas+4 {
-		v.addPair(cp.field, "controlPlaneReplicas", cp.value, fmt.Sprintf("is too small for %d servers, one more in a rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
+		v.addPair(cp.field, "controlPlaneReplicas", cp.value, fmt.Sprintf("is too small for %d servers, one more in a "+
+			"rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
 	}
-	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits || 1<<(nodePodBits-pods.prefix.Bits()) < c.ControlPlaneReplicas+1) {
-		v.addPair(pods.field, "controlPlaneReplicas", pods.value, fmt.Sprintf("is too small for %d nodes and one more in a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
+	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits ||
+		1<<(nodePodBits-pods.prefix.Bits()) < c.ControlPlaneReplicas+1) {
+		v.addPair(pods.field, "controlPlaneReplicas", pods.value, fmt.Sprintf("is too small for %d nodes and one more in "+
+			"a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
 	}
 }
 
@@ -238,16 +259,20 @@ func (v *Findings) Versions(c Config) {
 	v.version("talosCcmVersion", c.TalosCCMVersion, "")
 
 	if capiOK && (capi.Major != 1 || capi.Minor != ClusterctlMinor) {
-		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", ClusterctlMinor), "the clusterctl library inside this command installs and moves objects of that core only")
+		v.add("capiVersion", c.CAPIVersion, fmt.Sprintf("is not v1.%d.x", ClusterctlMinor), "the clusterctl library inside "+
+			"this command installs and moves objects of that core only")
 		capiOK = false
 	}
 	if talosOK && kubernetesOK {
 		if err := supports(talos, kubernetes); err != nil {
-			v.addPair("kubernetesVersion", "talosVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+err.Error()+")", "see Talos's support matrix and change one of them")
+			v.addPair("kubernetesVersion", "talosVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+
+				err.Error()+")", "see Talos's support matrix and change one of them")
 		}
 	}
-	if kubernetesOK && capiOK && (kubernetes.Major != 1 || kubernetes.Minor < minWorkloadMinor || kubernetes.Minor > maxWorkloadMinor) {
-		v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
+	if kubernetesOK && capiOK && (kubernetes.Major != 1 || kubernetes.Minor < minWorkloadMinor ||
+		kubernetes.Minor > maxWorkloadMinor) {
+		v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+
+			" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
 	}
 }
 
@@ -283,10 +308,12 @@ func (v *Findings) sources(c Config) {
 		v.KindImage(c)
 	}
 	if c.ProviderRepository != "" && !filepath.IsAbs(c.ProviderRepository) {
-		v.add("providerRepository", c.ProviderRepository, "is not an absolute path", "clusterctl takes a local repository only by its absolute path")
+		v.add("providerRepository", c.ProviderRepository, "is not an absolute path", "clusterctl takes a local repository "+
+			"only by its absolute path")
 	}
 	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
-		v.add("certManagerUrl", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together", c.CertManagerVersion), "set both, or neither")
+		v.add("certManagerUrl", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
+			c.CertManagerVersion), "set both, or neither")
 	}
 	for _, r := range []struct{ field, value string }{
 		{"ciliumRepository", c.CiliumRepository},
@@ -301,7 +328,8 @@ func (v *Findings) sources(c Config) {
 		case err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "":
 			v.add(r.field, r.value, "is not a chart repository's address", "write https://host/path or oci://host/path")
 		case u.Scheme == "oci" && u.User != nil:
-			v.add(r.field, r.value, "names a user, and registries are asked without one", "name a registry that answers everybody, or an https:// repository")
+			v.add(r.field, r.value, "names a user, and registries are asked without one", "name a registry that answers "+
+				"everybody, or an https:// repository")
 		}
 	}
 }
@@ -310,12 +338,16 @@ func (v *Findings) sources(c Config) {
 func (v *Findings) KindImage(c Config) {
 	m := imageTag.FindStringSubmatch(c.KindNodeImage)
 	if m == nil {
-		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, best with the @sha256: digest of kind's release notes")
+		v.add("kindNodeImage", c.KindNodeImage, "does not name a Kubernetes version", "write it like kindest/node:v1.33.7, "+
+			"best with the @sha256: digest of kind's release notes")
 		return
 	}
 	var minor int
-	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < MinManagementMinor || minor > MaxManagementMinor {
-		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from", ClusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", MinManagementMinor, MaxManagementMinor))
+	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < MinManagementMinor ||
+		minor > MaxManagementMinor {
+		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from",
+			ClusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", MinManagementMinor,
+			MaxManagementMinor))
 	}
 }
 
@@ -327,7 +359,8 @@ func (v *Findings) timeouts(c Config) {
 		case *d <= 0:
 			v.add(variable.Field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")
 		case d.D() > maxTimeout:
-			v.add(variable.Field, d, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "nothing here takes days; write it as 90s, 25m or 1h30m")
+			v.add(variable.Field, d, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "nothing here takes days; write "+
+				"it as 90s, 25m or 1h30m")
 		}
 	}
 }

@@ -130,7 +130,8 @@ func (r *run) attempt(ctx context.Context, n *node, rec Record, why string) (Out
 	fail := func(err error) (Outcome, string, error) {
 		r.stop.Store(true)
 		err = &StepError{Step: n.name, Attempt: rec.Attempt, Elapsed: time.Since(rec.Started), Err: err}
-		r.emit(Event{Kind: StepFailed, Step: n.name, Attempt: rec.Attempt, Elapsed: time.Since(rec.Started), Err: err.Error()})
+		r.emit(Event{Kind: StepFailed, Step: n.name, Attempt: rec.Attempt, Elapsed: time.Since(rec.Started),
+			Err: err.Error()})
 		return Failed, err.Error(), err
 	}
 	inputs, err := r.inputs(n)

@@ -49,7 +49,8 @@ type BudgetError struct {
 
 func (e *BudgetError) Error() string {
 	if e.Endless != "" {
-		return fmt.Sprintf("the run has a deadline of %s and its step %s has none, so that it may take longer", e.Deadline, e.Endless)
+		return fmt.Sprintf("the run has a deadline of %s and its step %s has none, so that it may take longer", e.Deadline,
+			e.Endless)
 	}
 	terms := make([]string, len(e.Terms))
 	for i, t := range e.Terms {
@@ -60,7 +61,8 @@ func (e *BudgetError) Error() string {
 		how = fmt.Sprintf("at most %d at once", e.Parallel)
 	}
 	return fmt.Sprintf("the run's deadline of %s is %s less than its steps may take by their own deadlines (and %s each to verify), %s: %s = %s: "+
-		"raise the run's deadline to that or shorten the steps'", e.Deadline, e.Needs-e.Deadline, VerifyWithin, how, strings.Join(terms, " + "), e.Needs)
+		"raise the run's deadline to that or shorten the steps'", e.Deadline, e.Needs-e.Deadline, VerifyWithin, how,
+		strings.Join(terms, " + "), e.Needs)
 }
 
 // Fits checks that a run of the targets cannot meet its own deadline before a

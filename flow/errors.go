@@ -117,9 +117,11 @@ type SealedError struct {
 
 func (e *SealedError) Error() string {
 	if e.Step == e.By {
-		return fmt.Sprintf("step %s is a point of no return and was passed, but %s; it is not run a second time", e.Step, e.Reason)
+		return fmt.Sprintf("step %s is a point of no return and was passed, but %s; it is not run a second time", e.Step,
+			e.Reason)
 	}
-	return fmt.Sprintf("step %s cannot be run any more: it lies before %s, a point of no return that was passed", e.Step, e.By)
+	return fmt.Sprintf("step %s cannot be run any more: it lies before %s, a point of no return that was passed", e.Step,
+		e.By)
 }
 
 // UnknownStepError refuses a target that the graph does not have.

@@ -217,8 +217,9 @@ type Info struct {
 	Waits    []Wait        `json:"waits,omitempty"`
 	Sealed   bool          `json:"sealed,omitempty"`
 	Exempt   bool          `json:"exempt,omitempty"` // from seals
-	Behind   []Link        `json:"behind,omitempty"` // every step that it comes after, and why; one is named once for each reason
-	Output   reflect.Type  `json:"-"`                // the type of its output
+	// every step that it comes after, and why; one is named once for each reason
+	Behind []Link       `json:"behind,omitempty"`
+	Output reflect.Type `json:"-"` // the type of its output
 }
 
 // Link is a step that another comes after.
@@ -245,7 +246,8 @@ func (g *Graph) Steps() []Info {
 	sorted, _ := g.order(seals{})
 	infos := make([]Info, len(sorted))
 	for i, n := range sorted {
-		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed, Exempt: n.exempt,
+		infos[i] = Info{Name: n.name, Doc: n.doc, Deadline: n.deadline, Waits: slices.Clone(n.waits), Sealed: n.sealed,
+			Exempt: n.exempt,
 			Output: n.output}
 		for _, m := range n.needs() {
 			infos[i].Needs = append(infos[i].Needs, m.name)

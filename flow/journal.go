@@ -107,7 +107,8 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return err
 	}
-	// The sum first: what does not match it is not of a newer format but damaged. A newer format may have another kind of sum.
+	// The sum first: what does not match it is not of a newer format but damaged. A newer format may have another kind of
+	// sum.
 	known := head.Format <= Format || head.Sum != nil && strings.HasPrefix(*head.Sum, sumRule)
 	if err := checkSum(data, head.Sum); err != nil && known {
 		return err
@@ -168,7 +169,8 @@ func (g *Graph) load(ctx context.Context, j Journal) (Snapshot, error) {
 	return s, nil
 }
 
-// Restore reads a done step's output out of a journal, without verifying it. It returns false for a step that is not done.
+// Restore reads a done step's output out of a journal, without verifying it. It returns false for a step that is not
+// done.
 func Restore[T any](ctx context.Context, j Journal, s *Step[T]) (T, bool, error) {
 	var zero T
 	snapshot, err := s.n.graph.load(ctx, j)

@@ -38,11 +38,11 @@ func (n *node) exemptFits() error {
 	for _, m := range slices.Concat(n.inputs, n.rerunAfter) {
 		switch {
 		case n.sealed && m.exempt:
-			return fmt.Errorf("step %s is a point of no return and takes, or reruns after, the output of %s, which is exempt from it "+
-				"and comes after it once it was passed", n.name, m.name)
+			return fmt.Errorf("step %s is a point of no return and takes, or reruns after, the output of %s, which is "+
+				"exempt from it and comes after it once it was passed", n.name, m.name)
 		case n.exempt && !m.exempt:
-			return fmt.Errorf("step %s is exempt from points of no return and takes, or reruns after, the output of %s, which is not: "+
-				"it may be missing, or out of date, once one was passed", n.name, m.name)
+			return fmt.Errorf("step %s is exempt from points of no return and takes, or reruns after, the output of %s, "+
+				"which is not: it may be missing, or out of date, once one was passed", n.name, m.name)
 		}
 	}
 	return nil

@@ -70,7 +70,8 @@ func arg[A any](v any) A {
 	return a
 }
 
-func add[T any](g *Graph, name string, empty bool, do func(context.Context, Say, []any) (T, error), inputs ...Node) *Step[T] {
+func add[T any](g *Graph, name string, empty bool, do func(context.Context, Say, []any) (T, error),
+	inputs ...Node) *Step[T] {
 	n := &node{
 		graph:  g,
 		name:   name,

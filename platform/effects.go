@@ -42,9 +42,9 @@ func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
 	}
 }
 
-// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may stand in the file
-// of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that file before
-// anything is changed in it.
+// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may stand in the
+// file of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that
+// file before anything is changed in it.
 func (t Tools) world(kubeconfig []byte) effect.World {
 	id := fingerprint(kubeconfig)
 	is := func(file string) bool {
@@ -136,7 +136,8 @@ func (p recordedProxy) NewClient(ctx context.Context) (client.Client, error) {
 }
 
 // uploadRecorded is the real Tools.Upload.
-func (t Tools) uploadRecorded(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
+func (t Tools) uploadRecorded(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image,
+	error) {
 	handler, end := t.Effects.SSHCommands(contextlogger.From(ctx).Handler())
 	image, err := hetzner.ByRescueSystem(contextlogger.New(ctx, slog.New(handler)), c, o)
 	end(err)

@@ -41,9 +41,9 @@ func (f Files) Path(name string) string { return filepath.Join(f.dir, name) }
 // Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
 func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(name)) }
 
-// Write replaces a file in one piece: a crash leaves the old one or the new one, and once it has returned a power failure
-// leaves the new one. A file that is so already is left as it is, and made to last: the process that wrote it may have died before
-// it had seen to that.
+// Write replaces a file in one piece: a crash leaves the old one or the new one, and once it has returned a power
+// failure leaves the new one. A file that is so already is left as it is, and made to last: the process that wrote it
+// may have died before it had seen to that.
 func (f Files) Write(name string, data []byte) error {
 	if old, err := f.Read(name); err == nil && string(old) == string(data) {
 		return f.keep(name)
@@ -63,7 +63,8 @@ func (f Files) keep(name string) error {
 	return f.disk.SyncDir(filepath.Dir(f.Path(name)))
 }
 
-// Remove removes a file; once it has returned it stays removed through a power failure. One that is not there is no error.
+// Remove removes a file; once it has returned it stays removed through a power failure. One that is not there is no
+// error.
 func (f Files) Remove(name string) error {
 	if _, err := os.Lstat(f.Path(name)); errors.Is(err, fs.ErrNotExist) {
 		return f.syncRemoval(f.Path(name))

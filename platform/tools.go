@@ -32,14 +32,18 @@ type Tools struct {
 	GitHubToken Secret             // optional: more requests an hour while the providers' releases are fetched
 	Management  ManagementProvider // who makes the management cluster
 	Files       Files              // the state folder
-	Overrides   string             // folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
-	Factory     string             // address of the Image Factory that is told of schematics of the user's own; empty: none is
-	Consent     bool               // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
-	Agreed      []string           // summaries of the consequences that the operator agreed to; apply does these, and no others like them
-	ServerTakes time.Duration      // about how long it takes to replace one server; 0: not known
-	Log         io.Writer          // takes what the libraries log; nil: it is discarded
+	// folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
+	Overrides string
+	// address of the Image Factory that is told of schematics of the user's own; empty: none is
+	Factory string
+	Consent bool // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
+	// summaries of the consequences that the operator agreed to; apply does these, and no others like them
+	Agreed      []string
+	ServerTakes time.Duration // about how long it takes to replace one server; 0: not known
+	Log         io.Writer     // takes what the libraries log; nil: it is discarded
 
-	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that lead to it. nil: ShellCommand.
+	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that
+	// lead to it. nil: ShellCommand.
 	CommandLine func(target ...string) string
 
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
@@ -48,8 +52,8 @@ type Tools struct {
 	clients
 }
 
-// clients are fields of Tools that the command and tests set. They are no part of the public interface, because their types
-// are internal. WithDefaults sets the functions that are nil to the real ones.
+// clients are fields of Tools that the command and tests set. They are no part of the public interface, because their
+// types are internal. WithDefaults sets the functions that are nil to the real ones.
 type clients struct {
 	Effects    *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
@@ -88,7 +92,8 @@ type ManagementProvider interface {
 
 // Looker is a ManagementProvider that can leave a cluster half made, and does not have to make it anew to look at it.
 type Looker interface {
-	// Look gives the kubeconfig of a cluster that exists; nil where it is half made, and holds nothing. It changes nothing.
+	// Look gives the kubeconfig of a cluster that exists; nil where it is half made, and holds nothing. It changes
+	// nothing.
 	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
 }
 
@@ -144,10 +149,11 @@ func (t Tools) WithDefaults() Tools {
 	return t
 }
 
-// RedirectLibraryLogs sends what clusterctl, controller-runtime, client-go and the registry client log to w. Their loggers are global to the
-// process, so it is called once, by the command, before any step runs.
+// RedirectLibraryLogs sends what clusterctl, controller-runtime, client-go and the registry client log to w. Their
+// loggers are global to the process, so it is called once, by the command, before any step runs.
 func RedirectLibraryLogs(w io.Writer) {
-	log := funcr.New(func(prefix, args string) { fmt.Fprintln(w, prefix, args) }, funcr.Options{LogTimestamp: true, Verbosity: 1})
+	log := funcr.New(func(prefix, args string) { fmt.Fprintln(w, prefix, args) }, funcr.Options{LogTimestamp: true,
+		Verbosity: 1})
 	clusterctllog.SetLogger(log.WithName("clusterctl"))
 	controllerlog.SetLogger(log.WithName("controller-runtime"))
 	logrus.SetOutput(w)

@@ -91,9 +91,10 @@ const (
 	sideSilent side = "silent" // it exists, or may exist, and does not answer
 )
 
-// Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from, which file
-// names; nil: none was given.
-func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *source.Backup, file string) (Diagnosis, error) {
+// Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from,
+// which file names; nil: none was given.
+func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *source.Backup,
+	file string) (Diagnosis, error) {
 	tools = tools.WithDefaults()
 	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
 	var err error
@@ -192,7 +193,8 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 		if f.beside = sideEmpty; object != nil {
 			f.beside = sideHolds
 		} else if err != nil {
-			f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s could not be asked whether it manages the cluster: %w", f.besideOf, err))
+			f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s could not be asked whether it manages the "+
+				"cluster: %w", f.besideOf, err))
 		}
 		return
 	}
@@ -202,7 +204,8 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 		f.beside = sideNone
 	case existsErr != nil:
 		f.beside = sideSilent
-		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w", tools.Management.Name(), f.besideOf, existsErr))
+		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w",
+			tools.Management.Name(), f.besideOf, existsErr))
 	default:
 		f.beside = sideSilent
 		f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s exists and does not answer: %w", f.besideOf, err))

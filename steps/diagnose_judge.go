@@ -9,9 +9,11 @@ import (
 
 // Steps of the targets that mend a cluster, as far as they take time.
 var (
-	restoreTakes = []string{"kind-create", "capi-init", "apply", "servers", "etcd-recover", "etcd-bootstrap", "sweep", "etcd-members", "release", "wait-nodes"}
-	pivotTakes   = []string{"pivot", "access", "clean"}
-	quorumTakes  = []string{"survey", "snapshot", "clear", "etcd-recover", "etcd-bootstrap", "etcd-members", "survivor", "let-go"}
+	restoreTakes = []string{"kind-create", "capi-init", "apply", "servers", "etcd-recover", "etcd-bootstrap", "sweep",
+		"etcd-members", "release", "wait-nodes"}
+	pivotTakes  = []string{"pivot", "access", "clean"}
+	quorumTakes = []string{"survey", "snapshot", "clear", "etcd-recover", "etcd-bootstrap", "etcd-members", "survivor",
+		"let-go"}
 	readoptTakes = []string{"kind-create", "capi-init", "put-back", "reconcile", "wait-nodes"}
 )
 
@@ -30,13 +32,16 @@ func (f *facts) judge() Diagnosis {
 	alive := f.api != "" || len(f.leader) > 0
 	switch {
 	case f.restoring != nil && f.restoring.Ended.IsZero():
-		f.lostServers(&d, fmt.Sprintf("a restore is under way, begun %s: the same command with the same file goes on with it", f.restoring.Began.Format(time.RFC3339)))
+		f.lostServers(&d, fmt.Sprintf("a restore is under way, begun %s: the same command with the same file goes on with it",
+			f.restoring.Began.Format(time.RFC3339)))
 	case len(f.servers) == 0 && !alive:
 		f.lostServers(&d, "all control plane servers are gone (or there never were any)")
 	case f.recovering != nil:
-		f.lostQuorum(&d, fmt.Sprintf("a recovery of etcd is under way, begun %s: the same command goes on with it", f.recovering.Began.Format(time.RFC3339)))
+		f.lostQuorum(&d, fmt.Sprintf("a recovery of etcd is under way, begun %s: the same command goes on with it",
+			f.recovering.Began.Format(time.RFC3339)))
 	case f.readopting != nil && f.readopting.Ended.IsZero():
-		f.lostManagement(&d, fmt.Sprintf("a readoption is under way, begun %s: the same command with the same file goes on with it", f.readopting.Began.Format(time.RFC3339)))
+		f.lostManagement(&d, fmt.Sprintf("a readoption is under way, begun %s: the same command with the same file goes "+
+			"on with it", f.readopting.Began.Format(time.RFC3339)))
 	case alive:
 		f.aliveButFor(&d)
 	case f.deaf != nil:
@@ -44,10 +49,13 @@ func (f *facts) judge() Diagnosis {
 		d.First = []string{"put the cluster's talosconfig into the state folder, or name a backup, which has it"}
 	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return !n.silent() }):
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
-		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); if all are beyond repair, delete them, and restore a backup"}
+		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); " +
+			"if all are beyond repair, delete them, and restore a backup"}
 	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.data || n.silent() }):
-		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a minute), or the bootstrap has not come so far")
-		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore makes new ones")
+		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a "+
+			"minute), or the bootstrap has not come so far")
+		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore "+
+			"makes new ones")
 	default:
 		f.lostQuorum(&d, "servers live, and etcd has no leader on any of them")
 	}
@@ -90,7 +98,8 @@ func (f *facts) seen() []string {
 		lines = append(lines, f.whose.Error())
 	}
 	if s := f.source; s != nil && f.uid != "" && f.uid != s.Contents.Header.UID {
-		lines = append(lines, fmt.Sprintf("the backup is of another cluster of this name: its kube-system is %s, that of the living one %s", s.Contents.Header.UID, f.uid))
+		lines = append(lines, fmt.Sprintf("the backup is of another cluster of this name: its kube-system is %s, that of "+
+			"the living one %s", s.Contents.Header.UID, f.uid))
 	}
 	return lines
 }
@@ -135,17 +144,20 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 	case f.balancer != nil:
 		d.Does = append(d.Does, "the load balancer is taken over: the address "+f.balancer.IPv4+" stays")
 	default:
-		d.Lost = append(d.Lost, "the address: the load balancer is gone, too, and with it kubeconfigs and tokens that name it")
+		d.Lost = append(d.Lost, "the address: the load balancer is gone, too, and with it kubeconfigs and tokens "+
+			"that name it")
 	}
 	if f.source == nil {
 		d.Lost = append(d.Lost, "everything that was written after the backup was taken: name the FILE, to be told when")
 	} else {
 		taken := f.source.Contents.Header.Taken
-		d.Lost = append(d.Lost, fmt.Sprintf("everything that was written after %s, %s ago", taken.Format(time.RFC3339), f.now.Sub(taken).Round(time.Minute)))
+		d.Lost = append(d.Lost, fmt.Sprintf("everything that was written after %s, %s ago", taken.Format(time.RFC3339),
+			f.now.Sub(taken).Round(time.Minute)))
 	}
 	d.Lost = append(d.Lost, "what lay on the servers' own disks; volumes at Hetzner stay")
 	if remade {
-		d.First = append(d.First, "management cluster "+f.besideOf+" holds the objects of the lost servers and makes them anew, without data. Before the restore "+f.without())
+		d.First = append(d.First, "management cluster "+f.besideOf+" holds the objects of the lost servers and makes them "+
+			"anew, without data. Before the restore "+f.without())
 	}
 	d.Steps = restoreTakes
 	if f.source == nil || f.source.Contents.Header.SelfManaged {
@@ -153,13 +165,15 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 	}
 }
 
-// without says how to be rid of a management cluster that makes lost servers anew. destroy takes the load balancer, too, unless it may not.
+// without says how to be rid of a management cluster that makes lost servers anew. destroy takes the load balancer,
+// too, unless it may not.
 func (f *facts) without() string {
 	by := "delete it (kind delete cluster --name " + f.besideOf + "), and then at Hetzner the servers that it has made"
 	if f.balancer == nil {
 		return f.tools.Command("destroy") + ", or " + by
 	}
-	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". " + f.tools.Command("destroy") + " deletes both, unless you protect the load " +
+	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". " +
+		f.tools.Command("destroy") + " deletes both, unless you protect the load " +
 		"balancer against deletion at Hetzner first: it then stops there, when the servers are gone"
 }
 
@@ -175,7 +189,8 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 	d.Disaster, d.Sentence = QuorumLost, sentence
 	d.Target = []string{"recover-quorum"}
 	d.Does = []string{
-		"takes a snapshot of the member that knows most, resets the others, restores it on one of them, and has all join that; no backup is needed",
+		"takes a snapshot of the member that knows most, resets the others, restores it on one of them, and has all join " +
+			"that; no backup is needed",
 		"servers, nodes, address, keys and UID stay",
 	}
 	d.Lost = []string{
@@ -185,11 +200,13 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 	d.Steps = quorumTakes
 	for _, n := range f.nodes {
 		if n.silent() {
-			d.First = append(d.First, n.server+" has to answer, as it may be a member: power it on; beyond repair, delete it at Hetzner")
+			d.First = append(d.First, n.server+" has to answer, as it may be a member: power it on; beyond repair, delete it "+
+				"at Hetzner")
 		}
 	}
 	if f.survey.Survivor == "" && f.recovering == nil {
-		d.First = append(d.First, "no etcd serves, so none gives a snapshot: talosctl service etcd says why. If none ever will, delete the servers and restore a backup")
+		d.First = append(d.First, "no etcd serves, so none gives a snapshot: talosctl service etcd says why. If none ever "+
+			"will, delete the servers and restore a backup")
 	}
 }
 
@@ -197,20 +214,24 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 func (f *facts) aliveButFor(d *Diagnosis) {
 	for _, n := range f.nodes {
 		if n.err != nil || !n.data {
-			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.server, f.tools.Command("replace-machine", n.server)))
+			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.server,
+				f.tools.Command("replace-machine", n.server)))
 		}
 	}
 	switch {
 	case f.self || f.beside == sideHolds:
 		d.Disaster, d.Sentence = NoDisaster, "none of the disasters: etcd has its quorum, and somebody manages the cluster"
 	case f.api == "":
-		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a recovery brings back"
-		d.First = append(d.First, "see the load balancer's targets, and talosctl logs on a server; the kubeconfig may be out of date ("+f.tools.Command("access")+" fetches another)")
+		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+
+			"recovery brings back"
+		d.First = append(d.First, "see the load balancer's targets, and talosctl logs on a server; the kubeconfig may be "+
+			"out of date ("+f.tools.Command("access")+" fetches another)")
 	case f.whose != nil:
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and who manages the cluster could not be found out"
 		d.First = append(d.First, "start the management cluster, or make sure that it is gone; then ask again")
 	default:
-		f.lostManagement(d, "the cluster works, and nobody manages it: neither it nor a management cluster holds its Cluster object")
+		f.lostManagement(d, "the cluster works, and nobody manages it: neither it nor a management cluster holds its "+
+			"Cluster object")
 	}
 }
 
@@ -219,10 +240,13 @@ func (f *facts) lostManagement(d *Diagnosis, sentence string) {
 	d.Disaster, d.Sentence = ManagementLost, sentence
 	d.Target = []string{"readopt", f.orFile()}
 	d.Does = []string{
-		"compares the backup with the servers, etcd's members and the nodes, and refuses where Cluster API would change the cluster, unless that is accepted",
-		"puts the objects of the backup back, into a management cluster or the cluster itself as it was; no server is touched",
+		"compares the backup with the servers, etcd's members and the nodes, and refuses where Cluster API would change " +
+			"the cluster, unless that is accepted",
+		"puts the objects of the backup back, into a management cluster or the cluster itself as it was; no server " +
+			"is touched",
 	}
-	d.Lost = []string{"nothing of what the cluster holds; what was changed of its Cluster API objects since the backup was taken"}
+	d.Lost = []string{"nothing of what the cluster holds; what was changed of its Cluster API objects since the backup " +
+		"was taken"}
 	if f.source != nil {
 		d.Lost[0] += " (" + f.source.Contents.Header.Taken.Format(time.RFC3339) + ")"
 	}

@@ -17,8 +17,8 @@ const (
 	// quorumFolder holds the snapshot, the record and the journal of a recovery, in the state folder.
 	quorumFolder = "recover-quorum"
 	quorumRecord = "recover-quorum.json"
-	// quorumPatience is how long no member of etcd may have a leader before the quorum counts as lost. An election takes a second
-	// or two.
+	// quorumPatience is how long no member of etcd may have a leader before the quorum counts as lost. An election takes a
+	// second or two.
 	quorumPatience = 15 * time.Second
 	// inspectWithin is how long etcd's library may take to restore a snapshot of some gigabytes into a folder.
 	inspectWithin = 5 * time.Minute
@@ -30,7 +30,8 @@ func QuorumFiles(files platform.Files) platform.Files { return files.Folder(quor
 // ErrQuorum is wrapped by the refusal to recover an etcd that works.
 var ErrQuorum = errors.New("etcd has its quorum")
 
-// QuorumRecord is the file that says that somebody has agreed to a recovery: from then on it is gone on with, and not begun anew.
+// QuorumRecord is the file that says that somebody has agreed to a recovery: from then on it is gone on with, and not
+// begun anew.
 type QuorumRecord struct {
 	Cluster string    `json:"cluster"`
 	Began   time.Time `json:"began"`
@@ -46,11 +47,11 @@ func (r QuorumRecord) Begin(files platform.Files) error {
 	return writeRecord(QuorumFiles(files), quorumRecord, r)
 }
 
-// QuorumPlan is the graph of a recovery of an etcd that has lost its quorum, while servers of it live. What the most advanced
-// surviving member holds is what the cluster goes on with.
+// QuorumPlan is the graph of a recovery of an etcd that has lost its quorum, while servers of it live. What the most
+// advanced surviving member holds is what the cluster goes on with.
 //
-// No old member but that one keeps data when the new etcd is made, so the old one cannot find a quorum again beside it; and that
-// one keeps them until the new etcd answers as the same cluster.
+// No old member but that one keeps data when the new etcd is made, so the old one cannot find a quorum again beside it;
+// and that one keeps them until the new etcd answers as the same cluster.
 type QuorumPlan struct {
 	Graph *flow.Graph
 	// Before names the steps that change nothing but the state folder, All those that the recovery wants.
@@ -127,13 +128,15 @@ func newRecoverQuorum(q *quorum) (*QuorumPlan, error) {
 
 	p.LetGo = flow.Add2(g, "let-go", q.resume, p.Hold, p.Survivor).
 		Doc("every server's node is Ready, Cluster API goes on, and the claim on the recovery is given up").
-		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(waitNodes(cfg), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
+		Deadline(2*cfg.NodesTimeout.D()+overhead).Waits(waitNodes(cfg),
+		flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 
 	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.LetGo.Name()}
 	return p, g.Validate()
 }
 
-// lookWithinQuorum bounds a look that is no part of a recovery: a member that does not answer is waited for as long only.
+// lookWithinQuorum bounds a look that is no part of a recovery: a member that does not answer is waited for as long
+// only.
 const lookWithinQuorum = 2 * time.Minute
 
 // Look makes the survey of a recovery and changes nothing, in the state folder either.
@@ -148,7 +151,8 @@ func (p *QuorumPlan) Look(ctx context.Context, say flow.Say) (QuorumSurvey, erro
 // Takes are the steps of the recovery that take time.
 func (p *QuorumPlan) Takes() []string { return quorumTakes }
 
-// Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: the pause and the claim.
+// Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: the pause and the
+// claim.
 func (p *QuorumPlan) Abandon(ctx context.Context, say flow.Say) error {
 	if err := p.q.unpause(ctx, say); err != nil {
 		return err

@@ -36,8 +36,9 @@ type Pause struct {
 	Paused bool `json:"paused"`
 }
 
-// pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that is taken
-// apart is nothing for it to act on. Where the cluster manages itself, its controllers are as dead as its API: see quiet.
+// pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that
+// is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as dead as its API:
+// see quiet.
 func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
@@ -54,8 +55,8 @@ func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause
 	return Pause{Paused: true}, capi.SetPaused(ctx, q.cfg, mgmt, true)
 }
 
-// beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not answer is
-// an error: it may act at any moment.
+// beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not
+// answer is an error: it may act at any moment.
 func (q *quorum) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
 	mgmt, _, err := management.Open(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
@@ -69,7 +70,8 @@ func (q *quorum) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unst
 func annotate(ctx context.Context, c *kube.Cluster, o client.Object, name, value string) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+name+`":`+value+`}}}`))
 	if err := c.Patch(ctx, o, patch); err != nil {
-		return fmt.Errorf("set the annotation %s of %s %s: %w", name, o.GetObjectKind().GroupVersionKind().Kind, o.GetName(), err)
+		return fmt.Errorf("set the annotation %s of %s %s: %w", name, o.GetObjectKind().GroupVersionKind().Kind, o.GetName(),
+			err)
 	}
 	return nil
 }
@@ -90,13 +92,15 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 	return annotate(ctx, mgmt, cluster, pausedAnnotation, "null")
 }
 
-// quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider: with one
-// member of three it is not to touch Machines or etcd. No webhook guards a Deployment; one guards the object that could be paused.
+// quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider:
+// with one member of three it is not to touch Machines or etcd. No webhook guards a Deployment; one guards the object
+// that could be paused.
 func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quiet, error) {
 	var out Quiet
-	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing: a look has not
-	// much time, and the next one after it has another connection.
-	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every, Each: 2 * etcdview.AskWithin}
+	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing:
+	// a look has not much time, and the next one after it has another connection.
+	w := wait.Wait{What: "the cluster's controllers to be stopped", Within: quietWithin, Every: q.every,
+		Each: 2 * etcdview.AskWithin}
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = Quiet{}
 		workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
@@ -132,8 +136,8 @@ func replicasOf(d *appsv1.Deployment) int32 {
 	return *d.Spec.Replicas
 }
 
-// providerDeployments are those of Cluster API and its providers, the control plane provider's first; none in a cluster that does
-// not manage itself.
+// providerDeployments are those of Cluster API and its providers, the control plane provider's first; none in a cluster
+// that does not manage itself.
 func providerDeployments(ctx context.Context, workload *kube.Cluster) ([]appsv1.Deployment, error) {
 	all := &appsv1.DeploymentList{}
 	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
@@ -171,7 +175,8 @@ func (q *quorum) resume(ctx context.Context, say flow.Say, h Pause, members Etcd
 	return h, q.unclaim(ctx)
 }
 
-// nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to replace.
+// nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to
+// replace.
 func (q *quorum) nodesMissing(ctx context.Context, workload *kube.Cluster, members EtcdMembership) (string, error) {
 	if err := workload.Ready(ctx); err != nil {
 		return "", err
@@ -209,7 +214,8 @@ func (q *quorum) wake(ctx context.Context, say flow.Say, workload *kube.Cluster)
 				}
 			}
 			if d.Status.ObservedGeneration < d.Generation || d.Status.AvailableReplicas < replicasOf(d) {
-				missing = append(missing, fmt.Sprintf("%d of %d Pods of %s/%s are available", d.Status.AvailableReplicas, replicasOf(d), d.Namespace, d.Name))
+				missing = append(missing, fmt.Sprintf("%d of %d Pods of %s/%s are available", d.Status.AvailableReplicas,
+					replicasOf(d), d.Namespace, d.Name))
 			}
 		}
 		return strings.Join(missing, "; "), nil
@@ -218,7 +224,8 @@ func (q *quorum) wake(ctx context.Context, say flow.Say, workload *kube.Cluster)
 
 func start(ctx context.Context, say flow.Say, workload *kube.Cluster, d *appsv1.Deployment, replicas string) error {
 	if _, err := strconv.ParseUint(replicas, 10, 31); err != nil {
-		return wait.Final(fmt.Errorf("deployment %s/%s had %q replicas, says its annotation %s: scale it and remove that", d.Namespace, d.Name, replicas, replicasAnnotation))
+		return wait.Final(fmt.Errorf("deployment %s/%s had %q replicas, says its annotation %s: scale it and remove that",
+			d.Namespace, d.Name, replicas, replicasAnnotation))
 	}
 	say("starting Deployment %s/%s", d.Namespace, d.Name)
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%s}}`, replicasAnnotation, replicas))

@@ -17,7 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// wipeAgain is how long a server that was asked to reset may take to be seen as what it is then, before it is asked again.
+// wipeAgain is how long a server that was asked to reset may take to be seen as what it is then, before it is asked
+// again.
 const wipeAgain = 2 * time.Minute
 
 // wiper resets servers, each once in a while: one that is at it still shows its old data.
@@ -35,14 +36,16 @@ func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdNo
 	return nil
 }
 
-// clearOthers wipes the servers that hold data of the old etcd, but for the survivor. Left alone, two of three could find each
-// other again, and there would be two clusters. If they have done so before, the recovery ends here.
-func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
+// clearOthers wipes the servers that hold data of the old etcd, but for the survivor. Left alone, two of three could
+// find each other again, and there would be two clusters. If they have done so before, the recovery ends here.
+func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey,
+	error) {
 	if err := q.snapshotWhole(snapshot); err != nil {
 		return s, err
 	}
 	wiper := wiper{map[string]time.Time{}}
-	w := wait.Wait{What: "the other servers to be empty", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
+	w := wait.Wait{What: "the other servers to be empty", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every,
+		Each: time.Minute}
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 		if err != nil {
@@ -65,7 +68,8 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 			case n.server == s.Survivor && s.Target != s.Survivor:
 				continue
 			case !slices.Contains(s.Wipe, n.server):
-				return "", wait.Final(fmt.Errorf("%s holds data of etcd that it did not have when the servers were looked at first: remove %s and run again",
+				return "", wait.Final(fmt.Errorf("%s holds data of etcd that it did not have when the servers were looked at "+
+					"first: remove %s and run again",
 					n.server, QuorumFiles(q.tools.Files)))
 			}
 			if err := wiper.wipe(ctx, say, t, n); err != nil {
@@ -77,28 +81,33 @@ func (q *quorum) clearOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 	})
 }
 
-// unmoved makes certain that the snapshot still holds all that etcd took in: a recovery may have lain there for days in which the
-// quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before, at a restart only again;
-// and a leader begins with an entry of its own, behind all that were ever agreed on. So one entry more tells of a quorum, and none of
-// none. One that said how far it is and is silent now may have been in it.
-func (q *quorum) unmoved(ctx context.Context, t talos.Client, nodes []etcdNode, s QuorumSurvey) (missing string, err error) {
+// unmoved makes certain that the snapshot still holds all that etcd took in: a recovery may have lain there for days in
+// which the quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before,
+// at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on. So one
+// entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in it.
+func (q *quorum) unmoved(ctx context.Context, t talos.Client, nodes []etcdNode, s QuorumSurvey) (missing string,
+	err error) {
 	for _, n := range nodes {
 		switch index, err := indexOf(ctx, t, n); {
 		case err == nil && index > s.Index:
-			return "", wait.Final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has worked since. "+
-				"Remove %s and run again: it is looked at anew", n.server, index, strings.Join(s.Servers, ", "), s.Index, QuorumFiles(q.tools.Files)))
+			return "", wait.Final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has "+
+				"worked since. Remove %s and run again: it is looked at anew", n.server, index, strings.Join(s.Servers, ", "),
+				s.Index, QuorumFiles(q.tools.Files)))
 		case err != nil && slices.Contains(s.Wipe, n.server) && !slices.Contains(s.Silent, n.server):
-			missing = fmt.Sprintf("%s holds data of etcd and does not say any more how far it is; if it never will, remove %s and run again", n.server, QuorumFiles(q.tools.Files))
+			missing = fmt.Sprintf("%s holds data of etcd and does not say any more how far it is; if it never will, remove %s "+
+				"and run again", n.server, QuorumFiles(q.tools.Files))
 		}
 	}
 	return missing, nil
 }
 
-// uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for etcd-bootstrap to find
-// out.
-func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (QuorumSurvey, error) {
+// uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for
+// etcd-bootstrap to find out.
+func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey,
+	snapshot QuorumSnapshot) (QuorumSurvey, error) {
 	within := q.cfg.ControlPlaneTimeout.D()
-	w := wait.Wait{What: s.Target + " to take the snapshot", Within: within, Every: q.every, Each: within} // one look may be a whole upload
+	// one look may be a whole upload
+	w := wait.Wait{What: s.Target + " to take the snapshot", Within: within, Every: q.every, Each: within}
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
@@ -118,7 +127,8 @@ func (q *quorum) uploadSnapshot(ctx context.Context, say flow.Say, s QuorumSurve
 	})
 }
 
-func (q *quorum) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdNode, snapshot QuorumSnapshot) error {
+func (q *quorum) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdNode,
+	snapshot QuorumSnapshot) error {
 	open := func() (io.ReadCloser, int64, error) {
 		file, err := os.Open(QuorumFiles(q.tools.Files).Path(SnapshotFile))
 		return file, snapshot.Size, err
@@ -136,9 +146,11 @@ func (q *quorum) upload(ctx context.Context, say flow.Say, t talos.Client, targe
 	return t.UploadSnapshot(ctx, target.route, file)
 }
 
-// hasSnapshot tells whether a server has the very snapshot that is to be restored. Another one of the same size may lie there, of an
-// earlier recovery, and one that is there already must not be written over: the server may be restoring it.
-func hasSnapshot(ctx context.Context, t talos.Client, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool, error) {
+// hasSnapshot tells whether a server has the very snapshot that is to be restored. Another one of the same size may lie
+// there, of an earlier recovery, and one that is there already must not be written over: the server may be restoring
+// it.
+func hasSnapshot(ctx context.Context, t talos.Client, on talos.Route, open func() (io.ReadCloser, int64, error)) (bool,
+	error) {
 	snapshot, size, err := open()
 	if err != nil {
 		return false, wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
@@ -147,8 +159,10 @@ func hasSnapshot(ctx context.Context, t talos.Client, on talos.Route, open func(
 	return t.HasSnapshot(ctx, on, snapshot, size)
 }
 
-// bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the snapshot.
-func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumSurvey, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+// bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the
+// snapshot.
+func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumSurvey,
+	snapshot QuorumSnapshot) (RecoveredEtcd, error) {
 	var out RecoveredEtcd
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
 	within := q.cfg.ControlPlaneTimeout.D()
@@ -171,8 +185,8 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 		is, err := t.AskBy(asking, target.route)
 		answered()
 		if err == nil && is.Etcd == etcdFailed {
-			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset --nodes %s "+
-				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.route))
+			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset "+
+				"--nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.route))
 		}
 		out, err = q.identify(questions, t, target, snapshot)
 		return "", err
@@ -180,15 +194,18 @@ func (q *quorum) bootstrapRecovered(ctx context.Context, say flow.Say, s QuorumS
 	return out, err
 }
 
-// requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said so.
-func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdNode, target etcdNode, s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
+// requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said
+// so.
+func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdNode, target etcdNode,
+	s QuorumSurvey, snapshot QuorumSnapshot) (string, error) {
 	if missing := unanswered(nodes, len(s.Servers)); missing != "" {
 		return missing, nil // a server that does not answer may hold an etcd
 	}
 	for _, n := range withData(nodes) {
 		if n.server != s.Survivor {
-			return "", wait.Final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. Reset it (talosctl reset --nodes %s "+
-				"--system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", n.server, s.Survivor, n.route))
+			return "", wait.Final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. "+
+				"Reset it (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again",
+				n.server, s.Survivor, n.route))
 		}
 	}
 	if err := q.upload(ctx, say, t, target, snapshot); err != nil {
@@ -204,13 +221,15 @@ func (q *quorum) requestRecovery(ctx context.Context, say flow.Say, t talos.Clie
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q *quorum) identify(ctx context.Context, t talos.Client, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd, error) {
+func (q *quorum) identify(ctx context.Context, t talos.Client, target etcdNode, snapshot QuorumSnapshot) (RecoveredEtcd,
+	error) {
 	members, err := ownMembers(ctx, t, target)
 	if err != nil {
 		return RecoveredEtcd{}, err
 	}
 	if !isMember(members, target.server) { // others join as soon as it serves
-		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this recovery makes", target.server, target.server))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd on %s does not count %s itself: it is another one than this "+
+			"recovery makes", target.server, target.server))
 	}
 	workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
 	if err != nil {
@@ -227,8 +246,9 @@ func (q *quorum) identify(ctx context.Context, t talos.Client, target etcdNode, 
 		return RecoveredEtcd{}, err
 	}
 	if uid != snapshot.UID || at < snapshot.Revision {
-		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and the snapshot has %s at %d. "+
-			"The snapshot is kept in %s", workload.Host(), uid, at, snapshot.UID, snapshot.Revision, QuorumFiles(q.tools.Files)))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and "+
+			"the snapshot has %s at %d. The snapshot is kept in %s", workload.Host(), uid, at, snapshot.UID, snapshot.Revision,
+			QuorumFiles(q.tools.Files)))
 	}
 	return RecoveredEtcd{Server: target.server, UID: uid, Revision: at}, nil
 }
@@ -238,7 +258,8 @@ func isMember(members []talos.EtcdMember, server string) bool {
 }
 
 // awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
-func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, _ RecoveredEtcd) (EtcdMembership, error) {
+func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, _ RecoveredEtcd) (EtcdMembership,
+	error) {
 	var out EtcdMembership
 	w := wait.Wait{What: "the others to join", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
 	err := w.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
@@ -252,8 +273,8 @@ func (q *quorum) awaitOthers(ctx context.Context, say flow.Say, s QuorumSurvey, 
 	return out, err
 }
 
-// newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted before it
-// has data of the new etcd, so what has data and is not counted has data of the old.
+// newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted
+// before it has data of the new etcd, so what has data and is not counted has data of the old.
 func (q *quorum) newMembers(ctx context.Context, s QuorumSurvey) (talos.Client, []etcdNode, []talos.EtcdMember, error) {
 	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
 	if err != nil {
@@ -285,9 +306,10 @@ func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMem
 	return out, strings.Join(why.Lines(), "; ")
 }
 
-// rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that the new
-// etcd counts, or a member without a name that may be it on its way in, is left alone.
-func (q *quorum) rejoinSurvivor(ctx context.Context, say flow.Say, s QuorumSurvey, _ EtcdMembership) (EtcdMembership, error) {
+// rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that
+// the new etcd counts, or a member without a name that may be it on its way in, is left alone.
+func (q *quorum) rejoinSurvivor(ctx context.Context, say flow.Say, s QuorumSurvey, _ EtcdMembership) (EtcdMembership,
+	error) {
 	wiper := wiper{map[string]time.Time{}}
 	var out EtcdMembership
 	w := wait.Wait{What: s.Survivor + " to join", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}

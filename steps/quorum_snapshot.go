@@ -63,10 +63,12 @@ func receive(path string, stream io.Reader) (QuorumSnapshot, error) {
 	}
 	sum := sha256.New()
 	size, err := io.Copy(io.MultiWriter(file, sum), stream)
-	return QuorumSnapshot{SHA256: hex.EncodeToString(sum.Sum(nil)), Size: size}, errors.Join(err, file.Sync(), file.Close())
+	return QuorumSnapshot{SHA256: hex.EncodeToString(sum.Sum(nil)), Size: size}, errors.Join(err, file.Sync(),
+		file.Close())
 }
 
-// inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything is wiped.
+// inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything
+// is wiped.
 func (q *quorum) inspectSnapshot(folder platform.Files, name string, out *QuorumSnapshot) (err error) {
 	scratch := folder.Path("scratch")
 	if err := os.RemoveAll(scratch); err != nil { // an earlier run may have left half of it
@@ -108,7 +110,8 @@ func (q *quorum) snapshotWhole(was QuorumSnapshot) error {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
 	if is := hex.EncodeToString(sum.Sum(nil)); is != was.SHA256 {
-		return fmt.Errorf("%s was changed: it has %d bytes with the SHA-256 %s instead of %d with %s", path, size, is, was.Size, was.SHA256)
+		return fmt.Errorf("%s was changed: it has %d bytes with the SHA-256 %s instead of %d with %s", path, size, is,
+			was.Size, was.SHA256)
 	}
 	return nil
 }

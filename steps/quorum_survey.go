@@ -32,16 +32,17 @@ type QuorumSurvey struct {
 	Silent []string `json:"silent,omitempty"`
 }
 
-// silencePatience is how many times the patience a member gets to say how far it is: an etcd that Talos starts again and again is seldom
-// up, and what it knows more than the survivor is wiped.
+// silencePatience is how many times the patience a member gets to say how far it is: an etcd that Talos starts again
+// and again is seldom up, and what it knows more than the survivor is wiped.
 const silencePatience = 4
 
-// talosRoutes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be on them,
-// so they are found at Hetzner.
+// talosRoutes asks every control plane server whether it holds data of etcd, all at once. The management cluster may be
+// on them, so they are found at Hetzner.
 func talosRoutes(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []etcdNode, error) {
 	config, err := tools.Files.Read(platform.Talosconfig)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
+		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put "+
+			"the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +60,8 @@ func controlPlaneServers(ctx context.Context, cfg config.Config, tools platform.
 }
 
 // askServers does so for some servers, with a talosconfig.
-func askServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client, []etcdNode, error) {
+func askServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client,
+	[]etcdNode, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +108,8 @@ func (q *quorum) survey(ctx context.Context, say flow.Say) (QuorumSurvey, error)
 }
 
 // surveyFor is a survey for a state folder with an identity; empty: it has none. It only reads.
-func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out QuorumSurvey, err error) {
+func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out QuorumSurvey,
+	err error) {
 	if err := refuseRecovering(ctx, q.cfg, q.tools, by); err != nil {
 		return QuorumSurvey{}, err
 	}
@@ -118,7 +121,8 @@ func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within 
 			return "", err
 		}
 		if len(nodes) == 0 {
-			return "", wait.Final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it from a backup (%s)", q.cfg.ClusterName, q.tools.Command("restore", "FILE")))
+			return "", wait.Final(fmt.Errorf("cluster %s has no control plane server at Hetzner: all are lost, so restore it "+
+				"from a backup (%s)", q.cfg.ClusterName, q.tools.Command("restore", "FILE")))
 		}
 		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
 			return "", wait.Final(err)
@@ -145,7 +149,8 @@ func (q *quorum) surveyFor(ctx context.Context, say flow.Say, by string, within 
 	return out, err
 }
 
-// refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must agree on.
+// refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must
+// agree on.
 func (q *quorum) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcdNode) error {
 	refusals := make([]error, len(nodes)+1)
 	var asking sync.WaitGroup
@@ -171,8 +176,9 @@ func (q *quorum) refuseMember(ctx context.Context, t talos.Client, n etcdNode) e
 	for _, m := range members {
 		names = append(names, m.Name)
 	}
-	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is %s; a server that is none of these "+
-		"and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot --graceful=false", ErrQuorum, n.server, strings.Join(names, ", "), q.tools.Command("replace-machine", "NAME"))
+	return fmt.Errorf("%w: %s answers as a member of %s. For a single broken machine there is %s; a server that is none "+
+		"of these and holds data of another etcd is reset by talosctl reset --system-labels-to-wipe EPHEMERAL --reboot "+
+		"--graceful=false", ErrQuorum, n.server, strings.Join(names, ", "), q.tools.Command("replace-machine", "NAME"))
 }
 
 func (q *quorum) refuseAPI(ctx context.Context) error {
@@ -201,8 +207,8 @@ func indexOf(ctx context.Context, t talos.Client, n etcdNode) (uint64, error) {
 	return t.EtcdIndex(ctx, n.route)
 }
 
-// chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and the server that gets
-// its data.
+// chooseSurvivor finds the member that has applied most of etcd's log, which is the one of the highest revision, and
+// the server that gets its data.
 func chooseSurvivor(ctx context.Context, t talos.Client, nodes []etcdNode) QuorumSurvey {
 	var out QuorumSurvey
 	for _, n := range nodes {

@@ -13,7 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
-// Mismatch is a way in which a backup and the living cluster disagree, so that Cluster API would change the cluster after it.
+// Mismatch is a way in which a backup and the living cluster disagree, so that Cluster API would change the cluster
+// after it.
 type Mismatch struct {
 	ID     string `json:"id"`               // "server-missing/k8s-control-plane-7xk2p"
 	What   string `json:"what"`             // was seen
@@ -73,10 +74,11 @@ func mismatches(s source.Backup, l living) []Mismatch {
 	c.compareSurroundings()
 	for _, left := range l.left {
 		c.add(Mismatch{
-			ID:       "object-left/" + left.Kind + "." + left.Name,
-			What:     fmt.Sprintf("%s %s is there without its Cluster object", left.Kind, left.Name),
-			Would:    "nobody reconciles it; it would be in the way of the backup's",
-			Accept:   "it is removed, without its finalizers, so that nothing at Hetzner is touched, and the backup's takes its place",
+			ID:    "object-left/" + left.Kind + "." + left.Name,
+			What:  fmt.Sprintf("%s %s is there without its Cluster object", left.Kind, left.Name),
+			Would: "nobody reconciles it; it would be in the way of the backup's",
+			Accept: "it is removed, without its finalizers, so that nothing at Hetzner is touched, and the backup's takes " +
+				"its place",
 			accepted: func(d *Comparison) { d.Left = append(d.Left, left) },
 		})
 	}
@@ -134,9 +136,11 @@ func (c *comparing) compareMachines() {
 		case m.Now.ID != m.ServerID && m.ServerID != 0:
 			id := m.Now.ID
 			c.add(Mismatch{
-				ID:     "server-replaced/" + m.Server,
-				What:   fmt.Sprintf("HCloudMachine %s has the server %d in the backup; today the server of that name is %d", m.Server, m.ServerID, id),
-				Would:  "Cluster API would look for a node of the old server for ever, and the control plane would not become Ready",
+				ID: "server-replaced/" + m.Server,
+				What: fmt.Sprintf("HCloudMachine %s has the server %d in the backup; today the server of that name is %d",
+					m.Server, m.ServerID, id),
+				Would: "Cluster API would look for a node of the old server for ever, and the control plane would not " +
+					"become Ready",
 				Accept: fmt.Sprintf("its objects name server %d", id),
 				accepted: func(d *Comparison) {
 					if d.Replaced == nil {
@@ -182,9 +186,10 @@ func (c *comparing) missing(m source.Machine) {
 		stale += "; the MachineSet that it was of makes another server"
 	}
 	c.add(Mismatch{
-		ID:     "server-missing/" + m.Server,
-		What:   fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen),
-		Would:  "CAPH would make a server " + m.Server + " anew, with an empty disk, which does not get into etcd while that counts the lost one",
+		ID:   "server-missing/" + m.Server,
+		What: fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen),
+		Would: "CAPH would make a server " + m.Server + " anew, with an empty disk, which does not get into etcd while " +
+			"that counts the lost one",
 		Accept: stale,
 		accepted: func(d *Comparison) {
 			d.LeftOut, d.Gone = append(d.LeftOut, m.Name), append(d.Gone, m.Server)
@@ -196,7 +201,8 @@ func (c *comparing) missing(m source.Machine) {
 func (c *comparing) scaling() string {
 	switch want, has := c.source.Replicas(), c.controlPlane(); {
 	case has < want:
-		return fmt.Sprintf("the control plane, which has %d of its %d servers, makes %d new: a cost, and nothing that was there is touched", has, want, want-has)
+		return fmt.Sprintf("the control plane, which has %d of its %d servers, makes %d new: a cost, and nothing that was "+
+			"there is touched", has, want, want-has)
 	default:
 		return fmt.Sprintf("no server is made, as %d are there", has)
 	}
@@ -205,22 +211,26 @@ func (c *comparing) scaling() string {
 func (c *comparing) compareServers() {
 	for _, s := range c.unknown() {
 		c.explained[s.Name] = true
-		m := Mismatch{ID: "server-unknown/" + s.Name, What: fmt.Sprintf("server %s (%d), %s, is none of the backup's Machines", s.Name, s.ID, c.roles(s.Name))}
+		m := Mismatch{ID: "server-unknown/" + s.Name, What: fmt.Sprintf("server %s (%d), %s, is none of the "+
+			"backup's Machines", s.Name, s.ID, c.roles(s.Name))}
 		if !s.ControlPlane {
-			m.Would, m.Accept = "nobody would manage it", "it is left as it is, and nobody manages it: delete it by hand when its load is moved"
+			m.Would, m.Accept = "nobody would manage it", "it is left as it is, and nobody manages it: delete it by hand when "+
+				"its load is moved"
 			m.accepted = func(d *Comparison) { d.Others = append(d.Others, s.ID) }
 			c.add(m)
 			continue
 		}
 		m.Would = "nobody would manage it"
 		if c.isMember(s.Name) {
-			m.Would = "the control plane provider would evict its member from etcd, as it has no Machine, and nobody would manage it"
+			m.Would = "the control plane provider would evict its member from etcd, as it has no Machine, and nobody would " +
+				"manage it"
 		}
 		machine := nodeMachine(c.nodes[s.Name])
 		if machine == "" {
 			machine = s.Name
 		}
-		m.Accept = "a Machine " + machine + " is made for it, as the backup has them for the others, and it is managed as before"
+		m.Accept = "a Machine " + machine + " is made for it, as the backup has them for the others, and it is managed " +
+			"as before"
 		m.accepted = func(d *Comparison) {
 			d.Adopted = append(d.Adopted, Adopted{Server: s.Name, ID: s.ID, Machine: machine, Location: s.Location})
 		}
@@ -234,10 +244,12 @@ func (c *comparing) compareMembers() {
 			continue
 		}
 		c.add(Mismatch{
-			ID:       "member-unknown/" + e.Name,
-			What:     fmt.Sprintf("etcd has a member %s (%x), and neither a Machine of the backup nor a server of the cluster has that name", e.Name, e.ID),
-			Would:    "the control plane provider would evict it",
-			Accept:   "it is evicted: right where its server is gone; where that lives and only lost its labels at Hetzner, label it again instead",
+			ID: "member-unknown/" + e.Name,
+			What: fmt.Sprintf("etcd has a member %s (%x), and neither a Machine of the backup nor a server of the cluster "+
+				"has that name", e.Name, e.ID),
+			Would: "the control plane provider would evict it",
+			Accept: "it is evicted: right where its server is gone; where that lives and only lost its labels at Hetzner, " +
+				"label it again instead",
 			accepted: func(*Comparison) {},
 		})
 	}
@@ -350,25 +362,30 @@ func olderVersion(a, b string) bool {
 func (c *comparing) compareSurroundings() {
 	name := c.source.Contents.Header.Cluster
 	was, _ := c.source.Endpoint()
-	const lost = "its servers keep working as they are; a cluster with another %s is one to restore (restore FILE, once its servers are deleted)"
+	const lost = "its servers keep working as they are; a cluster with another %s is one to restore (restore FILE, once " +
+		"its servers are deleted)"
 	switch lb := c.balancer; {
 	case lb == nil:
 		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer, " + was + ", does not exist",
 			Would: "CAPH would make another, with another address than everybody knows", Advice: fmt.Sprintf(lost, "address")})
 	case lb.IPv4 != was:
-		c.add(Mismatch{ID: "load-balancer-replaced/" + name, What: fmt.Sprintf("load balancer %s has the address %s, the backup's %s", lb.Name, lb.IPv4, was),
+		c.add(Mismatch{ID: "load-balancer-replaced/" + name, What: fmt.Sprintf("load balancer %s has the address %s, the "+
+			"backup's %s", lb.Name, lb.IPv4, was),
 			Would: "the objects would name an address that nobody answers at", Advice: fmt.Sprintf(lost, "address")})
 	case !lb.Labelled:
 		c.add(Mismatch{
-			ID: "load-balancer-unlabelled/" + lb.Name, What: fmt.Sprintf("load balancer %s has lost the cluster's label", lb.Name),
-			Would: "CAPH would not find it, and make another, with another address", Accept: "CAPH is told its name, and labels it again",
+			ID: "load-balancer-unlabelled/" + lb.Name, What: fmt.Sprintf("load balancer %s has lost the cluster's label",
+				lb.Name),
+			Would: "CAPH would not find it, and make another, with another address", Accept: "CAPH is told its name, and " +
+				"labels it again",
 			accepted: func(d *Comparison) { d.Balancer = lb.Name },
 		})
 	}
 	if c.network == 0 {
 		c.add(Mismatch{ID: "network-missing/" + name, What: "no network carries the cluster's label",
-			Would:  "CAPH would make another, and attach every server to it",
-			Advice: "where the network is there and lost its label, label it again (caph-cluster-" + name + "=owned); else " + fmt.Sprintf(lost, "network")})
+			Would: "CAPH would make another, and attach every server to it",
+			Advice: "where the network is there and lost its label, label it again (caph-cluster-" + name + "=owned); else " +
+				fmt.Sprintf(lost, "network")})
 	}
 	c.compareGroups(name)
 }
@@ -385,7 +402,8 @@ func (c *comparing) compareGroups(cluster string) {
 	}
 	for _, group := range c.groups {
 		if !slices.Contains(wanted, group) {
-			c.add(Mismatch{ID: "placement-group-unknown/" + group, What: fmt.Sprintf("placement group %s carries the label of cluster %s, and the backup does not know it", group, cluster),
+			c.add(Mismatch{ID: "placement-group-unknown/" + group, What: fmt.Sprintf("placement group %s carries the label of "+
+				"cluster %s, and the backup does not know it", group, cluster),
 				Would: "CAPH would delete it", Accept: "it is deleted, where no server is in it", accepted: func(*Comparison) {}})
 		}
 	}

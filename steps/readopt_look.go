@@ -19,14 +19,16 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// living is what there is of a cluster that nobody manages: at Hetzner, in etcd, in its own API, and where its objects are to go.
+// living is what there is of a cluster that nobody manages: at Hetzner, in etcd, in its own API, and where its objects
+// are to go.
 type living struct {
 	servers  []hetzner.Server
 	nodes    map[string]*corev1.Node
 	members  []talos.EtcdMember
 	balancer *hetzner.Survivor // nil: there is none
 	network  int64             // 0: there is none
-	// unlabelled are servers of the backup, by ID, that live and are not among servers, for they have lost the cluster's label.
+	// unlabelled are servers of the backup, by ID, that live and are not among servers, for they have lost the cluster's
+	// label.
 	unlabelled map[int64]bool
 	groups     []string // placement groups, by name
 	left       []Leftover
@@ -75,7 +77,8 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 	return l, err
 }
 
-// unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's label.
+// unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's
+// label.
 func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
 	found := map[int64]bool{}
 	for _, m := range r.source.Machines() {
@@ -93,24 +96,26 @@ func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (ma
 	return found, nil
 }
 
-// withoutLabel is about a Machine whose server lives, and is not found by the cluster's label. To leave it out would take its node, its Pods
-// and its member of etcd away.
+// withoutLabel is about a Machine whose server lives, and is not found by the cluster's label. To leave it out would
+// take its node, its Pods and its member of etcd away.
 func (c *comparing) withoutLabel(m source.Machine) {
 	role := "worker"
 	if m.ControlPlane {
 		role = "control_plane"
 	}
 	c.add(Mismatch{
-		ID:    "server-unlabelled/" + m.Server,
-		What:  fmt.Sprintf("server %d of Machine %s lives, and has lost the label of cluster %s at Hetzner", m.ServerID, m.Name, c.source.Contents.Header.Cluster),
+		ID: "server-unlabelled/" + m.Server,
+		What: fmt.Sprintf("server %d of Machine %s lives, and has lost the label of cluster %s at Hetzner", m.ServerID,
+			m.Name, c.source.Contents.Header.Cluster),
 		Would: "whoever looks for the cluster's servers by that label, the firewall, status and destroy, would pass it by",
-		Advice: fmt.Sprintf("label it again at Hetzner (caph-cluster-%s=owned, machine.caph-name=%s, machine_type=%s), or delete it where it is to go, and run again",
+		Advice: fmt.Sprintf("label it again at Hetzner (caph-cluster-%s=owned, machine.caph-name=%s, machine_type=%s), or "+
+			"delete it where it is to go, and run again",
 			c.source.Contents.Header.Cluster, m.Server, role),
 	})
 }
 
-// etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other until one answers.
-// A member answers only while it has a leader, and so a quorum.
+// etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other
+// until one answers. A member answers only while it has a leader, and so a quorum.
 func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
 	secret := r.source.Secret(r.cfg.ClusterName + "-talosconfig")
 	if secret == nil {
@@ -153,7 +158,8 @@ func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, e
 	if len(failed) > 1 {
 		failed = failed[1:]
 	}
-	return nil, fmt.Errorf("ask etcd for its members, which is compared before anything is done: %w", errors.Join(failed...))
+	return nil, fmt.Errorf("ask etcd for its members, which is compared before anything is done: %w",
+		errors.Join(failed...))
 }
 
 // leftAt lists the objects of the backup that are already where they are to go.

@@ -48,8 +48,8 @@ func (r ReadoptRecord) Write(files platform.Files) error {
 	return writeRecord(ReadoptFiles(files), readoptRecord, r)
 }
 
-// PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It refuses
-// where RoomForReadopt does.
+// PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It
+// refuses where RoomForReadopt does.
 func PrepareReadopt(files platform.Files, source source.Backup) error {
 	r, err := roomForReadopt(files, source)
 	if err != nil || r == nil || r.Ended.IsZero() {
@@ -58,8 +58,8 @@ func PrepareReadopt(files platform.Files, source source.Backup) error {
 	return files.Move(readoptFolder, readoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
 }
 
-// RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder. It changes
-// nothing.
+// RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder.
+// It changes nothing.
 func RoomForReadopt(files platform.Files, source source.Backup) error {
 	_, err := roomForReadopt(files, source)
 	return err
@@ -72,7 +72,8 @@ func roomForReadopt(files platform.Files, source source.Backup) (*ReadoptRecord,
 		return nil, err
 	}
 	if restoring != nil && restoring.Ended.IsZero() {
-		return nil, fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or destroy what it made",
+		return nil, fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or "+
+			"destroy what it made",
 			restoring.Cluster, restoring.Began.Format(time.RFC3339))
 	}
 	quorum, err := ReadQuorumRecord(files)
@@ -80,15 +81,16 @@ func roomForReadopt(files platform.Files, source source.Backup) (*ReadoptRecord,
 		return nil, err
 	}
 	if quorum != nil {
-		return nil, fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end", quorum.Began.Format(time.RFC3339))
+		return nil, fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end",
+			quorum.Began.Format(time.RFC3339))
 	}
 	r, err := ReadReadoptRecord(files)
 	if err != nil || r == nil || !r.Ended.IsZero() {
 		return r, err
 	}
 	if mine := source.Identity(); r.Identity != mine {
-		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way in this folder: "+
-			"run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
+		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way "+
+			"in this folder: run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 	}
 	return r, nil
 }
@@ -132,7 +134,8 @@ func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 }
 
 // lookForManager asks the cluster, and who may manage it. An answer that cannot be had is never taken for "nobody".
-func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster, kubeconfig []byte, err error) {
+func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
+	kubeconfig []byte, err error) {
 	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
 		return Orphan{}, nil, nil, err
 	}
@@ -149,7 +152,8 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	if mgmt != nil {
 		uid, err := mgmt.UID(ctx)
 		if err != nil {
-			return Orphan{}, nil, nil, fmt.Errorf("management cluster %s exists and does not answer: it may hold the cluster's objects. Start it again; or, if it is lost for good, delete it: %w",
+			return Orphan{}, nil, nil, fmt.Errorf("management cluster %s exists and does not answer: it may hold the "+
+				"cluster's objects. Start it again; or, if it is lost for good, delete it: %w",
 				r.cfg.ManagementName(), err)
 		}
 		if uid != o.UID {
@@ -165,8 +169,8 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	return o, workload, kubeconfig, nil
 }
 
-// claimReadopt makes sure that nobody else readopts the cluster: two temporary management clusters with one cluster's objects would
-// manage the same servers.
+// claimReadopt makes sure that nobody else readopts the cluster: two temporary management clusters with one cluster's
+// objects would manage the same servers.
 func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
 	return claimRecovery(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
 		o, _, _, err := r.lookForManager(ctx, say)
@@ -204,17 +208,19 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 		case err != nil:
 			failed = append(failed, err)
 		case uid != want:
-			failed = append(failed, fmt.Errorf("another cluster than the backup's answers at %s: its kube-system has the UID %s, the backup's has %s", c.Host(), uid, want))
+			failed = append(failed, fmt.Errorf("another cluster than the backup's answers at %s: its kube-system has the UID "+
+				"%s, the backup's has %s", c.Host(), uid, want))
 		default:
 			return c, k, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%w as the cluster of the backup, and only one that lives can be readopted; where its servers are lost, that is a restore, where etcd has lost its quorum, recover-quorum: %w",
+	return nil, nil, fmt.Errorf("%w as the cluster of the backup, and only one that lives can be readopted; where its "+
+		"servers are lost, that is a restore, where etcd has lost its quorum, recover-quorum: %w",
 		ErrNotLiving, errors.Join(failed...))
 }
 
-// standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it, so that one
-// with its mark is its own.
+// standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it,
+// so that one with its mark is its own.
 func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, c)
 	if err != nil {
@@ -231,15 +237,17 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 	mine := target && cluster.GetAnnotations()[capi.ReadoptedAnnotation] == r.source.Identity().Snapshot
 	switch {
 	case cluster.GetDeletionTimestamp() != nil:
-		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, scale the Deployments of Cluster API and its providers "+
-			"in %s to 0 at once, take the finalizers of its objects away, and run again", ErrManaged, where, kube.Describe(cluster), where)
+		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, "+
+			"scale the Deployments of Cluster API and its providers in %s to 0 at once, take the finalizers of its objects "+
+			"away, and run again", ErrManaged, where, kube.Describe(cluster), where)
 	case mine && management.Paused(cluster):
 		return Orphan{Paused: true}, nil
 	case mine && underway:
 		return Orphan{Released: true}, nil
 	case management.Paused(cluster):
-		return Orphan{}, fmt.Errorf("%w: %s holds %s, paused: where a pivot was under way, run pivot to its end; else unpause it (spec.paused). "+
-			"If its objects are unusable, remove them without their finalizers first", ErrManaged, where, kube.Describe(cluster))
+		return Orphan{}, fmt.Errorf("%w: %s holds %s, paused: where a pivot was under way, run pivot to its end; else "+
+			"unpause it (spec.paused). If its objects are unusable, remove them without their finalizers first", ErrManaged,
+			where, kube.Describe(cluster))
 	}
 	return Orphan{}, fmt.Errorf("%w: %s holds %s, unpaused: nothing is done", ErrManaged, where, kube.Describe(cluster))
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
-// returning are the objects of the backup as they are put back: the Cluster paused, without what was accepted to be left out, with
-// what was accepted to be adopted, and owners before what they own.
+// returning are the objects of the backup as they are put back: the Cluster paused, without what was accepted to be
+// left out, with what was accepted to be adopted, and owners before what they own.
 func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error) {
 	out := map[clusterapi.Key]bool{}
 	for _, name := range d.LeftOut {
@@ -46,7 +46,8 @@ func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error
 
 // returned changes an object to what was accepted.
 func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstructured.Unstructured {
-	unstructured.RemoveNestedField(o.Object, "status") // its controllers write it again, and then it tells that they have looked
+	// its controllers write it again, and then it tells that they have looked
+	unstructured.RemoveNestedField(o.Object, "status")
 	set := func(value any, fields ...string) { _ = unstructured.SetNestedField(o.Object, value, fields...) }
 	server := o.GetName()
 	switch o.GroupVersionKind().GroupKind() {
@@ -78,12 +79,13 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 	return o
 }
 
-// machineFor makes the objects of a server that the backup does not know, out of those of another control plane Machine: they differ
-// in nothing but their names, the server and its place.
+// machineFor makes the objects of a server that the backup does not know, out of those of another control plane
+// Machine: they differ in nothing but their names, the server and its place.
 func (r *readopter) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstructured, err error) {
 	machines := slices.DeleteFunc(r.source.Machines(), func(m source.Machine) bool { return !m.ControlPlane })
 	if len(machines) == 0 {
-		return nil, fmt.Errorf("make a Machine for server %s: the backup has none of the control plane that it could be like", a.Server)
+		return nil, fmt.Errorf("make a Machine for server %s: the backup has none of the control plane that it could be like",
+			a.Server)
 	}
 	// One that is not outdated, or it would be replaced.
 	slices.SortStableFunc(machines, func(a, b source.Machine) int { return boolOrder(a.Outdated != "") - boolOrder(b.Outdated != "") })
@@ -130,7 +132,8 @@ func readdress(o *unstructured.Unstructured, a Adopted, names map[string]string)
 
 func (a Adopted) providerID() string { return hetzner.Server{ID: a.ID}.ProviderID() }
 
-// ownersFirst sorts objects so that those come first that own others: an owner is named by the UID that it gets when it is made.
+// ownersFirst sorts objects so that those come first that own others: an owner is named by the UID that it gets when it
+// is made.
 func ownersFirst(objects []*unstructured.Unstructured) (sorted []*unstructured.Unstructured) {
 	name := func(kind, name string) string { return kind + "/" + name }
 	waiting := map[string]bool{}
@@ -140,7 +143,8 @@ func ownersFirst(objects []*unstructured.Unstructured) (sorted []*unstructured.U
 	for len(objects) > 0 {
 		left := objects[:0:0]
 		for _, o := range objects {
-			blocked := slices.ContainsFunc(o.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return waiting[name(owner.Kind, owner.Name)] })
+			blocked := slices.ContainsFunc(o.GetOwnerReferences(),
+				func(owner metav1.OwnerReference) bool { return waiting[name(owner.Kind, owner.Name)] })
 			if blocked {
 				left = append(left, o)
 			} else {

@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ReadoptPlan is the graph of a readoption: a cluster whose servers live gets the Cluster API objects back that managed it.
+// ReadoptPlan is the graph of a readoption: a cluster whose servers live gets the Cluster API objects back that managed
+// it.
 type ReadoptPlan struct {
 	Graph *flow.Graph
 	// All names the steps that a readoption wants; the others hang below them.
@@ -49,12 +50,15 @@ type readopter struct {
 
 // mismatchKinds are the words that IDs of differences begin with.
 var mismatchKinds = []string{
-	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing", "member-unknown", "network-missing",
-	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas", "rollout", "server-missing", "server-replaced",
+	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing",
+	"member-unknown", "network-missing",
+	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas",
+	"rollout", "server-missing", "server-replaced",
 	"server-unknown", "server-unlabelled", "version",
 }
 
-// NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person accepts.
+// NewReadopt plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person
+// accepts.
 func NewReadopt(cfg config.Config, tools platform.Tools, source source.Backup, accept []string) (*ReadoptPlan, error) {
 	cfg, err := source.Configure(cfg)
 	if err != nil {
@@ -63,7 +67,8 @@ func NewReadopt(cfg config.Config, tools platform.Tools, source source.Backup, a
 	for _, id := range accept {
 		kind, name, _ := strings.Cut(id, "/")
 		if name == "" || !slices.Contains(mismatchKinds, kind) {
-			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
+			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has "+
+				"them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
 		}
 	}
 	b, err := NewSet(cfg, tools)
@@ -101,7 +106,8 @@ func (p *ReadoptPlan) reopen(cfg config.Config) {
 
 	p.Claim = flow.Add(g, "claim", r.claimReadopt).After(p.Comparison).
 		Doc("nobody else readopts or restores this cluster").
-		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim",
+		Within: reservedWithin})
 
 	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).After(p.Claim).
 		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
@@ -135,7 +141,8 @@ func (p *ReadoptPlan) reopen(cfg config.Config) {
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
 	p.Reconciled = flow.Add2(g, "reconcile", r.reconcile, p.Management, p.Comparison).After(p.Released).
 		Doc("the controllers have looked at every object and found it well; no server was made or deleted but as said").
-		Deadline(within + overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
+		Deadline(within + overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)",
+		Within: within})
 }
 
 func (p *ReadoptPlan) accessFromManagement() {
@@ -173,7 +180,8 @@ type Readoption struct {
 // Look looks at everything, and changes nothing.
 func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
 	r := p.r
-	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself", Differences: []Mismatch{}}
+	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
+		Differences: []Mismatch{}}
 	if !r.itself() {
 		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
 	}
@@ -210,7 +218,8 @@ type UnacceptedError struct{ Open []Mismatch }
 
 // Error implements error.
 func (e *UnacceptedError) Error() string {
-	lines := []string{fmt.Sprintf("the backup and the living cluster differ, and Cluster API would change the cluster after the backup: nothing is done. %s:", counted(len(e.Open), "difference"))}
+	lines := []string{fmt.Sprintf("the backup and the living cluster differ, and Cluster API would change the cluster "+
+		"after the backup: nothing is done. %s:", counted(len(e.Open), "difference"))}
 	for _, m := range e.Open {
 		lines = append(lines, m.String())
 	}

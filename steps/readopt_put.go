@@ -54,8 +54,8 @@ func (r *readopter) verifyManager(ctx context.Context, m Management) flow.Verdic
 	return flow.Unknown(fmt.Errorf("cluster %s: UID %q: %w", m.Name, uid, err))
 }
 
-// removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that manages
-// itself its controllers may be among them.
+// removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that
+// manages itself its controllers may be among them.
 func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -81,7 +81,8 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 	return Sweep{Nodes: d.Gone}, nil
 }
 
-// refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not removed.
+// refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not
+// removed.
 func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
 	id := node.Spec.ProviderID
 	for _, m := range r.source.Machines() {
@@ -96,10 +97,12 @@ func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) e
 	if err != nil || gone {
 		return err
 	}
-	return fmt.Errorf("node %s is not removed: its server (%s) lives, without the labels of cluster %s. Label it again, or delete it, and run again", node.Name, id, r.cfg.ClusterName)
+	return fmt.Errorf("node %s is not removed: its server (%s) lives, without the labels of cluster %s. Label it again, "+
+		"or delete it, and run again", node.Name, id, r.cfg.ClusterName)
 }
 
-// installAgain installs Cluster API and its providers, also where their list says that they are installed and their kinds are gone.
+// installAgain installs Cluster API and its providers, also where their list says that they are installed and their
+// kinds are gone.
 func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -158,9 +161,10 @@ func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d C
 	return r.describe(ctx, target, objects, ip)
 }
 
-// makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be there any
-// more, since something more was accepted.
-func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool, objects []*unstructured.Unstructured, d Comparison) error {
+// makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be
+// there any more, since something more was accepted.
+func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
+	objects []*unstructured.Unstructured, d Comparison) error {
 	inv := clusterapi.Inventory{}
 	var err error
 	if begun {
@@ -223,8 +227,8 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 	})
 }
 
-// tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded, also as the
-// condition that the provider sets only when it founds one.
+// tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded,
+// also as the condition that the provider sets only when it founds one.
 func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.ControlPlane()
 	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())
@@ -236,7 +240,8 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 	}
 	status := map[string]any{"bootstrapped": true}
 	conditions, _, _ := unstructured.NestedSlice(was.Object, "status", "conditions")
-	if i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == bootstrappedCondition }); i >= 0 {
+	if i := slices.IndexFunc(conditions,
+		func(c any) bool { return c.(map[string]any)["type"] == bootstrappedCondition }); i >= 0 {
 		status["conditions"] = []any{conditions[i]}
 	}
 	told, err := json.Marshal(map[string]any{"status": status})
@@ -247,7 +252,8 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 	return err
 }
 
-// unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers begin.
+// unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers
+// begin.
 func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -275,7 +281,8 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return Pivot{}, err
 	}
 	if len(wrong) > 0 {
-		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right what differs, and run again", strings.Join(wrong, "; "))
+		return Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right "+
+			"what differs, and run again", strings.Join(wrong, "; "))
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -288,7 +295,8 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 	return out, capi.SetPaused(ctx, r.cfg, target, false)
 }
 
-// reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it is.
+// reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it
+// is.
 func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -318,7 +326,8 @@ func (d Comparison) untouched(now []int64) error {
 		}
 	}
 	if len(gone) > 0 || len(made) > d.Made {
-		return fmt.Errorf("the servers changed: %v of before are gone, %v are new, where %d were to be made: pause the Cluster object (spec.paused) and see which Machine they belong to",
+		return fmt.Errorf("the servers changed: %v of before are gone, %v are new, where %d were to be made: pause the "+
+			"Cluster object (spec.paused) and see which Machine they belong to",
 			gone, made, d.Made)
 	}
 	return nil

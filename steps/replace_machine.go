@@ -43,7 +43,8 @@ type Replacement struct {
 func (r Replacement) String() string {
 	switch len(r.New) {
 	case 0:
-		return fmt.Sprintf("Machine %s is deleted. Cluster API made none in its place, as the control plane has all Machines that it wants without it: %s",
+		return fmt.Sprintf("Machine %s is deleted. Cluster API made none in its place, as the control plane has all "+
+			"Machines that it wants without it: %s",
 			r.Machine, strings.Join(r.Now, ", "))
 	case 1:
 		return fmt.Sprintf("Machine %s is replaced by %s", r.Machine, r.New[0])
@@ -67,7 +68,8 @@ type UnknownMachineError struct {
 
 // Error implements error.
 func (e *UnknownMachineError) Error() string {
-	return fmt.Sprintf("the cluster has no Machine, server or node %q; its Machines are %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("the cluster has no Machine, server or node %q; its Machines are %s", e.Name,
+		strings.Join(e.Known, ", "))
 }
 
 // Replacer replaces one Machine of the control plane. Whoever calls it holds the lock of the journal.
@@ -85,8 +87,8 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 }
 
 // Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
-// makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine health
-// check only marks a Machine of this control plane provider, so somebody has to.
+// makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine
+// health check only marks a Machine of this control plane provider, so somebody has to.
 //
 // It is also the way out when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
 // etcd still counts the dead member of that name, so the newcomer does not get in.
@@ -147,12 +149,14 @@ func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *
 		case !management.Paused(object):
 			return c.cluster, c.where, nil
 		}
-		selfErr = errors.Join(selfErr, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish", kube.Describe(object), c.where))
+		selfErr = errors.Join(selfErr, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish",
+			kube.Describe(object), c.where))
 	}
 	if err := errors.Join(selfErr, sourceErr); err != nil {
 		return nil, "", fmt.Errorf("nobody manages cluster %s: %w", name, err)
 	}
-	return nil, "", fmt.Errorf("nobody manages cluster %s: neither it nor a management cluster holds its Cluster object", name)
+	return nil, "", fmt.Errorf("nobody manages cluster %s: neither it nor a management cluster holds its Cluster object",
+		name)
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
@@ -164,12 +168,14 @@ func (replacer Replacer) replacement(ctx context.Context, manager *kube.Cluster,
 	machines := capi.ControlPlaneMachines(all)
 	known := namesOf(machines)
 	for _, m := range all {
-		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: capi.Text(&m, "spec", "infrastructureRef", "name"), Before: known}
+		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: capi.Text(&m, "spec",
+			"infrastructureRef", "name"), Before: known}
 		if name != r.Machine && name != r.Server {
 			continue
 		}
 		if !slices.Contains(known, r.Machine) {
-			return Replacement{}, &RefusedError{r.Machine, "it is not one of the control plane; delete the Machine with kubectl, its MachineDeployment makes another"}
+			return Replacement{}, &RefusedError{r.Machine, "it is not one of the control plane; delete the Machine with " +
+				"kubectl, its MachineDeployment makes another"}
 		}
 		if was, ok := replacer.underway(); ok && was.UID == r.UID {
 			return was, nil // its list of Machines is from before
@@ -223,11 +229,13 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	return capi.DeleteMachine(ctx, manager, machine)
 }
 
-// mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is lost is no matter
-// of etcd, in which it never was.
+// mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is
+// lost is no matter of etcd, in which it never was.
 func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	if machine, keeps, err := situation.Unmade(ctx, replacer.tools, manager, situation.WatchedOf(replacer.cfg), r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
-		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's configuration has been changed since", r.Machine)
+	if machine, keeps, err := situation.Unmade(ctx, replacer.tools, manager, situation.WatchedOf(replacer.cfg),
+		r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
+		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's "+
+			"configuration has been changed since", r.Machine)
 		return nil
 	}
 	if err := replacer.expendable(ctx, say, manager, r); err != nil {
@@ -260,14 +268,17 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 	if err != nil {
 		return err
 	}
-	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
+	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate",
+		"name"))
 	if err != nil {
 		return err
 	}
 	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
-	offer, err := hetzner.FindOffer(ctx, replacer.tools.Hetzner, replacer.cfg.Location, server("type"), replacer.cfg.LoadBalancerType)
+	offer, err := hetzner.FindOffer(ctx, replacer.tools.Hetzner, replacer.cfg.Location, server("type"),
+		replacer.cfg.LoadBalancerType)
 	if err == nil {
-		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), offer.Architecture, replacer.tools.Command("image", "--prune"))
+		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), offer.Architecture,
+			replacer.tools.Command("image", "--prune"))
 	}
 	if err != nil {
 		return fmt.Errorf("another server could not be made: %w", err)
@@ -275,18 +286,21 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 	return nil
 }
 
-// awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is whole again: as many Machines as wanted, each a Ready node and a
-// voting member of etcd, and nobody else in it.
-func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster, r Replacement) (made, now []string, err error) {
+// awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is
+// whole again: as many Machines as wanted, each a Ready node and a voting member of etcd, and nobody else in it.
+func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster,
+	r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := rollout.Merge(watching,
-		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(replacer.cfg.ClusterName)}),
+		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
+			Options: capi.OfCluster(replacer.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
 	within := replacer.cfg.ControlPlaneTimeout.D() + replacer.cfg.NodesTimeout.D()
-	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes, Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes,
+		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := freePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
@@ -305,7 +319,8 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			servers = append(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 			switch {
 			case m.GetUID() == r.UID:
-				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine, orNothing(capi.Troubles(&m))))
+				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine,
+					orNothing(capi.Troubles(&m))))
 			case !slices.Contains(r.Before, m.GetName()):
 				made = append(made, m.GetName())
 			}
@@ -324,9 +339,10 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	return made, now, err
 }
 
-// freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes by itself
-// leaves them there for five minutes, in case that the server comes back, and in a cluster that manages itself the controllers
-// of Cluster API may be among them: meanwhile nobody would take the Machine away or make another.
+// freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes
+// by itself leaves them there for five minutes, in case that the server comes back, and in a cluster that manages
+// itself the controllers of Cluster API may be among them: meanwhile nobody would take the Machine away or make
+// another.
 func freePods(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, name string) error {
 	node := &corev1.Node{}
 	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
@@ -367,9 +383,10 @@ func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, m
 	return err
 }
 
-// deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see unmade), and waits
-// until it is gone. That its provider makes another one is for the next run to wait for.
-func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, r Replacement) error {
+// deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see
+// unmade), and waits until it is gone. That its provider makes another one is for the next run to wait for.
+func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
+	r Replacement) error {
 	machine, keeps, err := situation.Unmade(ctx, tools, manager, situation.WatchedOf(cfg), r.Machine)
 	switch {
 	case kube.Absent(err) || err == nil && machine.GetUID() != r.UID:
@@ -380,13 +397,15 @@ func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Too
 	case keeps != "":
 		return &RefusedError{r.Machine, "etcd of this cluster was never started, and " + keeps}
 	}
-	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's configuration has been changed since", kube.Describe(machine))
+	say("deleting %s: its bootstrap configuration cannot be made, it never had a server, and the control plane's "+
+		"configuration has been changed since", kube.Describe(machine))
 	if err := capi.DeleteMachine(ctx, manager, machine); err != nil {
 		return err
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(cfg.ClusterName)})
+	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
+		Options: capi.OfCluster(cfg.ClusterName)})
 	w := wait.Wait{What: "the deletion of Machine " + r.Machine, Within: cfg.ControlPlaneTimeout.D(), Changes: changes}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		now, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)

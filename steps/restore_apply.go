@@ -22,9 +22,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd as soon
-// as all servers have addresses; so its object is made paused, is told in its status that this was done already, and only
-// then let go: it makes the servers, and nothing more.
+// applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
+// as soon as all servers have addresses; so its object is made paused, is told in its status that this was done
+// already, and only then let go: it makes the servers, and nothing more.
 func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -56,13 +56,17 @@ func (r *restorer) addressOf(live *unstructured.Unstructured) string {
 	return capi.Text(live, "status", "controlPlaneLoadBalancer", "ipv4")
 }
 
-// awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose objects name
-// another address than its load balancer has would never be reached.
-func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string, err error) {
+// awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose
+// objects name another address than its load balancer has would never be reached.
+func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string,
+	err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes, Explain: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
+		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes,
+		Explain: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string,
+		error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
@@ -71,8 +75,8 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 			return "HetznerCluster " + r.cfg.ClusterName + " has no load balancer yet", nil
 		}
 		if want != "" && ip != want {
-			return "", wait.Final(fmt.Errorf("the cluster's load balancer has the address %s, but %s was to be taken over: it vanished meanwhile. "+
-				"Destroy what this restore has made, and restore again", ip, want))
+			return "", wait.Final(fmt.Errorf("the cluster's load balancer has the address %s, but %s was to be taken over: it "+
+				"vanished meanwhile. Destroy what this restore has made, and restore again", ip, want))
 		}
 		return "", nil
 	})
@@ -80,7 +84,8 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 }
 
 // applyAll applies all objects, and sees to the hold between the control plane's creation and its release.
-func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
+func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
+	patience *time.Duration) error {
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
 			if err := r.hold(ctx, say, mgmt, o, patience); err != nil {
@@ -95,9 +100,10 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 	return nil
 }
 
-// hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told already: the
-// pause goes only after that.
-func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured, patience *time.Duration) error {
+// hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told
+// already: the pause goes only after that.
+func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured,
+	patience *time.Duration) error {
 	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
@@ -122,7 +128,8 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 }
 
 // tellFounded tells the control plane provider, in the status of its object, that etcd was founded.
-func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *unstructured.Unstructured, status string) (*unstructured.Unstructured, error) {
+func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *unstructured.Unstructured,
+	status string) (*unstructured.Unstructured, error) {
 	say("telling the control plane provider that etcd is not its to found")
 	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
 		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
@@ -138,7 +145,8 @@ func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *uns
 }
 
 // describe is the cluster as the later steps want it.
-func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*unstructured.Unstructured, ip string) (Cluster, error) {
+func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
+	ip string) (Cluster, error) {
 	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return Cluster{}, err
@@ -151,7 +159,8 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*
 	if err != nil {
 		return Cluster{}, err
 	}
-	host, port := capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host"), capi.Number(infrastructure, "spec", "controlPlaneEndpoint", "port")
+	host, port := capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host"), capi.Number(infrastructure, "spec",
+		"controlPlaneEndpoint", "port")
 	out := Cluster{
 		Name: r.cfg.ClusterName, UID: string(cluster.GetUID()), LoadBalancerIP: ip,
 		Endpoint:     net.JoinHostPort(host, strconv.FormatInt(port, 10)),
@@ -159,7 +168,8 @@ func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*
 		Replicas: int(capi.Number(tcp, "spec", "replicas")), Version: capi.Text(tcp, "spec", "version"),
 	}
 	for _, o := range objects {
-		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(),
+			Name: o.GetName()})
 	}
 	return out, nil
 }
@@ -191,7 +201,8 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 		switch o.GetKind() {
 		case capi.ClusterKind.Kind:
 			unstructured.RemoveNestedField(o.Object, "spec", "paused")
-			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint") // Cluster API copies it from the HetznerCluster
+			// Cluster API copies it from the HetznerCluster
+			unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneEndpoint")
 			if ip == "" {
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 			}

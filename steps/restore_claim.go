@@ -12,23 +12,24 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// claimRestore makes sure that nobody else restores the cluster: two people with one backup each, at three in the morning,
-// would make two clusters of one name and one set of keys. That the reservation of the cluster is another state folder's says
-// nothing here: that one's cluster is lost.
+// claimRestore makes sure that nobody else restores the cluster: two people with one backup each, at three in the
+// morning, would make two clusters of one name and one set of keys. That the reservation of the cluster is another
+// state folder's says nothing here: that one's cluster is lost.
 func (r *restorer) claimRestore(ctx context.Context, say flow.Say, _ Lost) (Reservation, error) {
 	return claimRecovery(ctx, r.cfg, r.tools, say, r.madeBefore)
 }
 
-// madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another state folder,
-// which can be lost, too.
+// madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another
+// state folder, which can be lost, too.
 func (r *restorer) madeBefore(ctx context.Context) (bool, error) {
 	cluster, err := r.heldBeside(ctx)
 	return cluster != nil && r.isRestored(cluster), err
 }
 
-// claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state folder has begun is
-// this very recovery.
-func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mine func(context.Context) (bool, error)) (Reservation, error) {
+// claimRecovery finds, makes or takes over the claim on recovering the cluster. mine tells whether what another state
+// folder has begun is this very recovery.
+func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
+	mine func(context.Context) (bool, error)) (Reservation, error) {
 	by, err := ownership.Identity(tools)
 	if err != nil {
 		return Reservation{}, err
@@ -44,7 +45,8 @@ func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools,
 		}
 		switch begun, err := mine(ctx); {
 		case err != nil:
-			return nil, wait.Final(fmt.Errorf("find out whether the recovery that state folder %s began is this one: %w", found.By, err))
+			return nil, wait.Final(fmt.Errorf("find out whether the recovery that state folder %s began is this one: %w",
+				found.By, err))
 		case begun:
 			say("taking the recovery over from state folder %s: what it made is there", found.By)
 			return found, found.TakeOver(ctx, api, by, hostname())

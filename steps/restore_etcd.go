@@ -23,8 +23,8 @@ const (
 	bootstrapEvery = time.Second
 	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
 	questionsWithin = time.Minute
-	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have others to join,
-	// which becomes etcdFailed after half an hour. Both come after the disk is mounted.
+	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have
+	// others to join, which becomes etcdFailed after half an hour. Both come after the disk is mounted.
 	etcdFailed = "Failed"
 	etcdWaits  = "Preparing"
 )
@@ -38,20 +38,23 @@ type RecoveredEtcd struct {
 
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
-func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveryTarget, error) {
+func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster,
+	target RecoveryTarget) (RecoveryTarget, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveryTarget{}, err
 	}
 	// A server that has just booted refuses until its etcd service waits for data. One look may be a whole upload.
 	within := r.cfg.ControlPlaneTimeout.D()
-	w := wait.Wait{What: target.Server + " to take the etcd snapshot", Within: within, Every: controlPlaneEvery, Each: within}
+	w := wait.Wait{What: target.Server + " to take the etcd snapshot", Within: within, Every: controlPlaneEvery,
+		Each: within}
 	return target, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		return "", r.upload(ctx, say, mgmt, c, target)
 	})
 }
 
-func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, target RecoveryTarget) error {
+func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
+	target RecoveryTarget) error {
 	asking, cancel := context.WithTimeout(ctx, questionsWithin)
 	defer cancel()
 	t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
@@ -78,7 +81,8 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
 	}
 	defer snapshot.Close()
-	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20, target.Server)
+	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20,
+		target.Server)
 	return t.UploadSnapshot(ctx, chosen.route, snapshot)
 }
 
@@ -86,16 +90,19 @@ func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
 	i := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.server == target.Server })
 	switch {
 	case i < 0:
-		return etcdNode{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the cluster's any more: run again, another is chosen", target.Server))
+		return etcdNode{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the "+
+			"cluster's any more: run again, another is chosen", target.Server))
 	case nodes[i].err != nil:
 		return etcdNode{}, nodes[i].err
 	}
 	return nodes[i], nil
 }
 
-// bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of the
-// snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they are.
-func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster, target RecoveryTarget) (RecoveredEtcd, error) {
+// bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of
+// the snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they
+// are.
+func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster,
+	target RecoveryTarget) (RecoveredEtcd, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return RecoveredEtcd{}, err
@@ -137,7 +144,8 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
 // uploaded again.
-func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t talos.Client, nodes []etcdNode, target RecoveryTarget) (string, error) {
+func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t talos.Client,
+	nodes []etcdNode, target RecoveryTarget) (string, error) {
 	chosen, err := targetAmong(nodes, target)
 	if err != nil {
 		return "", wait.Final(err)
@@ -162,15 +170,17 @@ func (r *restorer) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdN
 		is, err := t.AskBy(asking, n.route)
 		cancel()
 		if err == nil && is.Etcd == etcdFailed {
-			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another etcd version. "+
-				"Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again, with another backup if it fails again",
+			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another "+
+				"etcd version. Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot "+
+				"--graceful=false) and run again, with another backup if it fails again",
 				n.server, n.route)
 		}
 	}
 	return nil
 }
 
-// identify asks the cluster who it is. An etcd that somebody founded anew has another kube-system, and begins at revision 1.
+// identify asks the cluster who it is. An etcd that somebody founded anew has another kube-system, and begins at
+// revision 1.
 func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
 	if err != nil {
@@ -197,10 +207,12 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 	h := r.source.Contents.Header
 	switch {
 	case uid != h.UID:
-		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the backup's has %s. Its etcd was not restored from "+
-			"the backup; destroy it and restore again", workload.Host(), uid, h.UID))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the "+
+			"backup's has %s. Its etcd was not restored from the backup; destroy it and restore again", workload.Host(), uid,
+			h.UID))
 	case revision < h.Etcd.Revision:
-		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
+		return RecoveredEtcd{}, wait.Final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or "+
+			"later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
 	}
 	return RecoveredEtcd{UID: uid, Revision: revision}, nil
 }
@@ -224,7 +236,8 @@ type EtcdMembership struct {
 }
 
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
-func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster, etcd RecoveredEtcd) (EtcdMembership, error) {
+func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster,
+	etcd RecoveredEtcd) (EtcdMembership, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return EtcdMembership{}, err
@@ -239,8 +252,8 @@ func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management,
 	return out, err
 }
 
-// membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no other's: in two etcds
-// of servers of the same names the members' IDs differ.
+// membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no
+// other's: in two etcds of servers of the same names the members' IDs differ.
 func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
 	t, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 	if err != nil {

@@ -13,8 +13,9 @@ type DetachedFirewall struct {
 	Firewall int64 `json:"firewall,omitempty"`
 }
 
-// detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on their
-// public addresses, as in a bootstrap, and they come behind it as there: at the end. What is taken off is written down first.
+// detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on
+// their public addresses, as in a bootstrap, and they come behind it as there: at the end. What is taken off is written
+// down first.
 func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
 	if err != nil || record == nil {
@@ -37,8 +38,8 @@ func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFi
 	return DetachedFirewall{Firewall: record.Firewall}, nil
 }
 
-// attachFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it comes after the
-// pivot, where no step takes anything from before.
+// attachFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it
+// comes after the pivot, where no step takes anything from before.
 func (r *restorer) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	was, err := ReadRestoreRecord(r.tools.Files)
 	if err != nil || was == nil || was.Firewall == 0 {

@@ -17,8 +17,9 @@ func (p *RestorePlan) Explain(c flow.Change) []differences.Difference {
 	return differences.Explain(p.b.tools, p.b.sources, c)
 }
 
-// Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where the
-// cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as the restore's would be.
+// Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where
+// the cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as
+// the restore's would be.
 func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, error) {
 	r := p.r
 	mine, err := r.underway()
@@ -34,16 +35,18 @@ func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, erro
 		since = since.Round(time.Minute)
 	}
 	losses := []string{
-		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost", taken.Local().Format(time.DateTime), config.Duration(since)),
+		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost",
+			taken.Local().Format(time.DateTime), config.Duration(since)),
 		"what lay on the lost servers' own disks is lost; volumes at Hetzner are kept",
 	}
 	_, notes, err := r.survivors(ctx)
 	return append(losses, notes...), err
 }
 
-// Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects ask for
-// and has not survived.
-func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequences.Consequence) (orders.Bill, error) {
+// Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects
+// ask for and has not survived.
+func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequences.Consequence) (orders.Bill,
+	error) {
 	would := map[string]bool{}
 	for _, f := range foreseen {
 		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun

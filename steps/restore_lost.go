@@ -95,8 +95,8 @@ func writeRecord(files platform.Files, name string, record any) error {
 	return files.Write(name, append(data, '\n'))
 }
 
-// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It refuses
-// where the restore of another backup is under way.
+// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It
+// refuses where the restore of another backup is under way.
 func PrepareRestore(files platform.Files, source source.Backup) error {
 	r, err := ReadRestoreRecord(files)
 	if err != nil || r == nil {
@@ -104,8 +104,8 @@ func PrepareRestore(files platform.Files, source source.Backup) error {
 	}
 	if r.Ended.IsZero() {
 		if mine := source.Identity(); r.Identity != mine {
-			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in this folder: "+
-				"run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
+			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in "+
+				"this folder: run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 		}
 		return nil
 	}
@@ -125,8 +125,8 @@ func EndRestore(files platform.Files) error {
 	return r.Write(files)
 }
 
-// ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set of keys
-// would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
+// ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set
+// of keys would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
 func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	mine, err := r.underway()
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	return r.findSurvivors(ctx, say)
 }
 
-// verifyLost asks again: between the look and the claim somebody else may have restored the cluster, also in the days in which this
-// restore lay there. What it has made itself does not count.
+// verifyLost asks again: between the look and the claim somebody else may have restored the cluster, also in the days
+// in which this restore lay there. What it has made itself does not count.
 func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	if err := r.refuseOthers(ctx); err != nil {
 		return flow.Unknown(err)
@@ -157,7 +157,8 @@ func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	return flow.Holds()
 }
 
-// refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to go on.
+// refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to
+// go on.
 func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) error {
 	if underway {
 		return r.refuseOthers(ctx)
@@ -165,8 +166,8 @@ func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) erro
 	return r.refuseAlive(ctx, say)
 }
 
-// refuseOthers says what lives that this restore, which is under way, has not made. Its Cluster object comes before every server, and
-// once the pivot has begun to move that, what lives is its own.
+// refuseOthers says what lives that this restore, which is under way, has not made. Its Cluster object comes before
+// every server, and once the pivot has begun to move that, what lives is its own.
 func (r *restorer) refuseOthers(ctx context.Context) error {
 	if moved, err := r.pivotUnderway(); err != nil || moved {
 		return err
@@ -182,8 +183,9 @@ func (r *restorer) refuseOthers(ctx context.Context) error {
 	case made:
 		return nil
 	}
-	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where somebody else has restored the cluster meanwhile, remove %s, "+
-		"which holds nothing but the lost cluster's own files (in %s)", alive, RestoreFiles(r.tools.Files), lostFolder)
+	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where somebody else has restored "+
+		"the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
+		RestoreFiles(r.tools.Files), lostFolder)
 }
 
 // underway tells whether the folder is in the middle of the restore of this very backup.
@@ -192,8 +194,8 @@ func (r *restorer) underway() (bool, error) {
 	return record != nil && record.Identity == r.source.Identity() && record.Ended.IsZero(), err
 }
 
-// refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own folder is
-// recognized by what it left in the management cluster, and by its claim, which goes at its end.
+// refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own
+// folder is recognized by what it left in the management cluster, and by its claim, which goes at its end.
 func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 	claim, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	if err != nil {
@@ -205,12 +207,15 @@ func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 		return err
 	case cluster == nil:
 	case claim != nil && r.isRestored(cluster):
-		say("management cluster %s holds what an earlier restore of this backup made: going on with it", r.cfg.ManagementName())
+		say("management cluster %s holds what an earlier restore of this backup made: going on with it",
+			r.cfg.ManagementName())
 		return nil
 	default:
-		return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only etcd is lost, "+
-			"that is another recovery than this one; where the servers are to be given up, delete it first (kind delete cluster --name %s), then the servers. "+
-			"destroy takes the load balancer as well, and with it the address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(), r.cfg.ManagementName())
+		return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only "+
+			"etcd is lost, that is another recovery than this one; where the servers are to be given up, delete it first "+
+			"(kind delete cluster --name %s), then the servers. destroy takes the load balancer as well, and with it the "+
+			"address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(),
+			r.cfg.ManagementName())
 	}
 	if claim != nil {
 		if by, err := ownership.KnownIdentity(r.tools); err != nil || claim.By != by {
@@ -245,14 +250,15 @@ func (r *restorer) refuseLiving(ctx context.Context) error {
 		return err
 	}
 	if len(servers) > 0 {
-		return fmt.Errorf("%w: its servers %s exist. A restore makes new ones beside them, with the same keys and the same load balancer; "+
-			"it is for a cluster whose servers are all gone. If they are beyond repair, delete them first", ErrAlive, hetzner.ServerNames(servers))
+		return fmt.Errorf("%w: its servers %s exist. A restore makes new ones beside them, with the same keys and the same "+
+			"load balancer; it is for a cluster whose servers are all gone. If they are beyond repair, delete them first",
+			ErrAlive, hetzner.ServerNames(servers))
 	}
 	return r.refuseAnswer(ctx)
 }
 
-// refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here: that
-// there is no server was told by Hetzner already.
+// refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here:
+// that there is no server was told by Hetzner already.
 func (r *restorer) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
@@ -274,14 +280,17 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 		if err == nil && uid == r.source.Identity().UID {
 			return fmt.Errorf("%w: it answers at %s", ErrAlive, c.Host())
 		}
-		if status := (apierrors.APIStatus)(nil); errors.As(err, &status) { // its certificate was taken: it is signed by the cluster's authority
-			return fmt.Errorf("%w: an API server with its authority answers at %s, though with a refusal: %w", ErrAlive, c.Host(), err)
+		// its certificate was taken: it is signed by the cluster's authority
+		if status := (apierrors.APIStatus)(nil); errors.As(err, &status) {
+			return fmt.Errorf("%w: an API server with its authority answers at %s, though with a refusal: %w", ErrAlive,
+				c.Host(), err)
 		}
 	}
 	return nil
 }
 
-// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or one that is half made.
+// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or one
+// that is half made.
 func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	p, name := r.tools.Management, r.cfg.ManagementName()
 	exists, err := p.Exists(ctx, name)
@@ -301,10 +310,11 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	return r.tools.Connect(kubeconfig)
 }
 
-// setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that it is
-// done, its pivot that there is no way back, another recovery that it is to be gone on with.
+// setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that
+// it is done, its pivot that there is no way back, another recovery that it is to be gone on with.
 func (r *restorer) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, quorumFolder, readoptFolder} {
+	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
+		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, quorumFolder, readoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
 			return err
 		}
@@ -332,14 +342,16 @@ func (r *restorer) survivors(ctx context.Context) (out Lost, notes []string, err
 	}
 	switch {
 	case lb == nil:
-		note("note: the load balancer is gone too: the cluster gets another address than %s. Kubeconfigs that were given out, DNS records and "+
-			"service account tokens that were issued (they name the address) stop working; new kubeconfigs are in the state folder, Pods get new tokens", out.Was)
+		note("note: the load balancer is gone too: the cluster gets another address than %s. Kubeconfigs that were given "+
+			"out, DNS records and service account tokens that were issued (they name the address) stop working; new "+
+			"kubeconfigs are in the state folder, Pods get new tokens", out.Was)
 		if host != out.Was && host != "" {
 			note("note: the cluster is reached as %s, which must point to its new load balancer", host)
 		}
 	case lb.IPv4 != out.Was:
 		out.IP = lb.IPv4
-		note("note: load balancer %s has the address %s, the cluster had %s: kubeconfigs and tokens that name the old one stop working", lb.Name, lb.IPv4, out.Was)
+		note("note: load balancer %s has the address %s, the cluster had %s: kubeconfigs and tokens that name the old one "+
+			"stop working", lb.Name, lb.IPv4, out.Was)
 	default:
 		out.IP = lb.IPv4
 		note("load balancer %s survived: the cluster keeps its address %s", lb.Name, lb.IPv4)

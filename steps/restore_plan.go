@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the place
-// of the founding of a new one. What the file holds comes back; nothing of it is made a second time.
+// RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the
+// place of the founding of a new one. What the file holds comes back; nothing of it is made a second time.
 type RestorePlan struct {
 	Graph *flow.Graph
 	// All names the steps that a restore wants; the others hang below them.
@@ -45,8 +45,8 @@ type RestorePlan struct {
 	r *restorer
 }
 
-// NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster (the
-// server type, the image, the versions, the number of servers) is taken from there.
+// NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster
+// (the server type, the image, the versions, the number of servers) is taken from there.
 func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (*RestorePlan, error) {
 	cfg, err := source.Configure(cfg)
 	if err != nil {
@@ -68,7 +68,8 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 
 	p.Claim = flow.Add1(g, "claim", r.claimRestore, p.Lost).
 		Doc("nobody else restores this cluster").
-		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim", Within: reservedWithin})
+		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim",
+		Within: reservedWithin})
 
 	p.Preflight = b.Preflight(g).After(p.Claim)
 	p.Image = b.Image(g, p.Preflight)
@@ -84,7 +85,8 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
 		Spec(id).Deadline(overhead)
 
-	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Lifted).
+	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed,
+		p.Lifted).
 		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
 		Spec(id).Verify(r.verifyCluster).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
 		Waits(waitWebhooks(cfg), waitLoadBalancer(cfg))
@@ -105,11 +107,13 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 
 	p.Quiet = flow.Add2(g, "quiet", r.quietStale, p.Kubeconfig, p.Etcd).
 		Doc("Cluster API of the time of the snapshot, which woke up with it, is stopped before it makes servers").
-		Spec(id).Deadline(quietWithin + overhead).Waits(flow.Wait{For: "the old controllers to be stopped", Within: quietWithin})
+		Spec(id).Deadline(quietWithin + overhead).Waits(flow.Wait{For: "the old controllers to be stopped",
+		Within: quietWithin})
 
 	p.Sweep = flow.Add3(g, "sweep", r.sweepStale, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet).
 		Doc("objects and nodes of the lost servers are gone; the cloud controller manager has today's token and network").
-		Spec(id).Deadline(sweepWithin + overhead).Waits(flow.Wait{For: "the restored cluster to take changes", Within: sweepWithin})
+		Spec(id).Deadline(sweepWithin + overhead).Waits(flow.Wait{For: "the restored cluster to take changes",
+		Within: sweepWithin})
 
 	p.Members = flow.Add3(g, "etcd-members", r.awaitMembers, p.Management, p.Cluster, p.Etcd).
 		Doc("every control plane server is a voting member of that one etcd").
@@ -164,8 +168,8 @@ type restorer struct {
 	source source.Backup
 }
 
-// pivotUnderway tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the folder is
-// the lost cluster's.
+// pivotUnderway tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the
+// folder is the lost cluster's.
 func (r *restorer) pivotUnderway() (bool, error) {
 	record, err := ReadRestoreRecord(r.tools.Files)
 	if err != nil || record == nil || record.Identity != r.source.Identity() {

@@ -39,9 +39,9 @@ type Quiet struct {
 	Deployments []string `json:"deployments,omitempty"`
 }
 
-// SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its objects describe
-// servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its Pod, whoever looks at that
-// time. The names of its Deployments are returned.
+// SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
+// objects describe servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its
+// Pod, whoever looks at that time. The names of its Deployments are returned.
 func SilenceSnapshot(s source.Backup) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
 		return nil, nil
@@ -49,9 +49,10 @@ func SilenceSnapshot(s source.Backup) ([]string, error) {
 	return etcd.Silence(s.Snapshot, capi.ProviderLabel)
 }
 
-// quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and removes its
-// webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot knows are dead, and it takes
-// minutes until they are replaced. So this is the first thing that is done to a restored cluster.
+// quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and
+// removes its webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot
+// knows are dead, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
+// cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
@@ -72,8 +73,8 @@ func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 	return out, err
 }
 
-// heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the snapshot, and
-// not those that this restore has moved into it since.
+// heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the
+// snapshot, and not those that this restore has moved into it since.
 func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
@@ -85,7 +86,8 @@ func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool,
 	return cluster.GetAnnotations()[capi.RestoredAnnotation] != r.source.Identity().Snapshot, nil
 }
 
-// stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be paused.
+// stopDeployments scales the providers down. No webhook guards a Deployment; one guards the objects that could be
+// paused.
 func stopDeployments(ctx context.Context, say flow.Say, workload *kube.Cluster) (stopped []string, err error) {
 	all := &appsv1.DeploymentList{}
 	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
@@ -107,10 +109,11 @@ func stopDeployments(ctx context.Context, say flow.Say, workload *kube.Cluster) 
 	return stopped, nil
 }
 
-// removeWebhooks takes the webhooks of controllers that do not run away: nothing could be changed, or deleted, otherwise. They
-// come back with the providers.
+// removeWebhooks takes the webhooks of controllers that do not run away: nothing could be changed, or deleted,
+// otherwise. They come back with the providers.
 func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{}, &admissionv1.ValidatingWebhookConfigurationList{}
+	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{},
+		&admissionv1.ValidatingWebhookConfigurationList{}
 	if err := workload.List(ctx, mutating, client.HasLabels{capi.ProviderLabel}); err != nil {
 		return fmt.Errorf("list mutating webhooks: %w", err)
 	}
@@ -140,9 +143,10 @@ type Sweep struct {
 	Paused  []string `json:"paused,omitempty"` // other clusters, as namespace/name
 }
 
-// sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the token of
-// today before the Pods of the old nodes are started anew on the new ones.
-func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep, error) {
+// sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the
+// token of today before the Pods of the old nodes are started anew on the new ones.
+func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep,
+	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
 		return Sweep{}, err
@@ -195,9 +199,9 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 	return err
 }
 
-// pauseOthers pauses the clusters that the restored one manages besides itself. They live on, and what is known of them here is of the
-// time of the snapshot: the providers that the pivot installs would make servers anew that were removed since, and evict members of etcd
-// that came since. Only a person can tell when that is over.
+// pauseOthers pauses the clusters that the restored one manages besides itself. They live on, and what is known of them
+// here is of the time of the snapshot: the providers that the pivot installs would make servers anew that were removed
+// since, and evict members of etcd that came since. Only a person can tell when that is over.
 func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
 	all, err := clusterapi.Clusters(ctx, workload)
 	if err != nil {
@@ -214,7 +218,8 @@ func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 		if management.Paused(o) {
 			continue
 		}
-		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare them with its servers, then unpause it (spec.paused)", name)
+		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare "+
+			"them with its servers, then unpause it (spec.paused)", name)
 		if err := workload.Patch(ctx, o, pause); err != nil {
 			return nil, fmt.Errorf("pause cluster %s, whose objects are out of date: %w", name, err)
 		}
@@ -223,8 +228,8 @@ func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 	return others, nil
 }
 
-// sweepObjects removes the cluster's objects of Cluster API, without their controllers' help and without their finalizers: nothing at
-// Hetzner is touched. The providers go too, so that the pivot installs them whole.
+// sweepObjects removes the cluster's objects of Cluster API, without their controllers' help and without their
+// finalizers: nothing at Hetzner is touched. The providers go too, so that the pivot installs them whole.
 func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
@@ -281,9 +286,9 @@ func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *k
 	return nil
 }
 
-// sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then: Kubernetes by
-// itself waits a minute, in case that a node comes back. A node that says that it is somebody else's than Hetzner Cloud's (a dedicated
-// server, say) may live, with Pods at work on it, and is left alone.
+// sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then:
+// Kubernetes by itself waits a minute, in case that a node comes back. A node that says that it is somebody else's than
+// Hetzner Cloud's (a dedicated server, say) may live, with Pods at work on it, and is left alone.
 func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
@@ -346,12 +351,13 @@ func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive 
 	return nil
 }
 
-// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as nobody is left who could end them in good
-// order.
+// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as nobody is left who could end them
+// in good order.
 func endPods(ctx context.Context, workload *kube.Cluster, pods []corev1.Pod) error {
 	for i := range pods {
 		p := &pods[i]
-		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0), client.Preconditions{UID: &p.UID})); err != nil {
+		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0),
+			client.Preconditions{UID: &p.UID})); err != nil {
 			return fmt.Errorf("delete Pod %s/%s of node %s, whose server is gone: %w", p.Namespace, p.Name, p.Spec.NodeName, err)
 		}
 	}

@@ -21,9 +21,9 @@ import (
 // bootstrappedCondition is CACPPT's: it has seen etcd's data on a server itself.
 const bootstrappedCondition = "MachinesBootstrapped"
 
-// releaseControlPlane takes back what the control plane provider was told, so that it looks itself: it lists etcd's folder on
-// the servers, finds data and concludes that the cluster is founded. On servers without data it would found one, so this is
-// done only while every one of them holds some.
+// releaseControlPlane takes back what the control plane provider was told, so that it looks itself: it lists etcd's
+// folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
+// one, so this is done only while every one of them holds some.
 func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -31,9 +31,11 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
 	told := false
-	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(), Changes: changes}
+	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(),
+		Changes: changes}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
 		if err != nil {
@@ -56,7 +58,8 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 	return c, err
 }
 
-func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, tcp *unstructured.Unstructured) error {
+func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
+	tcp *unstructured.Unstructured) error {
 	_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 	if err != nil {
 		return err
@@ -65,7 +68,8 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 		return errors.New(missing)
 	}
 	if has := withData(nodes); len(has) != len(nodes) {
-		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it might found another etcd", len(nodes), len(has)))
+		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it "+
+			"might found another etcd", len(nodes), len(has)))
 	}
 	say("letting the control plane provider look for itself")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))

@@ -21,8 +21,9 @@ type Seed struct {
 	Secret TokenSecret `json:"secret"`
 }
 
-// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that is there with
-// other contents belongs to another cluster of the name: servers may have been made of it, and it is not overwritten.
+// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that
+// is there with other contents belongs to another cluster of the name: servers may have been made of it, and it is not
+// overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -38,7 +39,8 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 		return Seed{}, err
 	}
 	say("writing Secret %s", name)
-	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, for nobody owns it.
+	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, for nobody
+	// owns it.
 	secret := &corev1.Secret{Type: corev1.SecretType(capi.Text(was, "type")), Data: data}
 	secret.Namespace, secret.Name = config.Namespace, name
 	secret.Labels = map[string]string{capi.ClusterNameLabel: r.cfg.ClusterName, capi.MoveLabel: ""}
@@ -67,8 +69,9 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 	}
 	for key, value := range want {
 		if string(is.Data[key]) != string(value) {
-			return fmt.Errorf("the management cluster has a Secret %s with another %s than the backup's: a cluster of this name was begun there with "+
-				"other keys, and the restored etcd could not be read with them. Destroy that cluster first", name, key)
+			return fmt.Errorf("the management cluster has a Secret %s with another %s than the backup's: a cluster of this "+
+				"name was begun there with other keys, and the restored etcd could not be read with them. Destroy that "+
+				"cluster first", name, key)
 		}
 	}
 	return nil

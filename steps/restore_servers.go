@@ -45,7 +45,8 @@ func (n etcdNode) silent() bool { return n.err != nil && !errors.Is(n.err, errNo
 var errNotMounted = errors.New("its disk may not be mounted yet")
 
 // lookForEtcd asks every control plane server whether it holds data of etcd, all at once.
-func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (talos.Client, []etcdNode, error) {
+func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Cluster) (talos.Client, []etcdNode,
+	error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
@@ -69,12 +70,14 @@ func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 	return t, nodes, nil
 }
 
-// askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load balancer,
-// which is the only one where a firewall closes the public addresses.
+// askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load
+// balancer, which is the only one where a firewall closes the public addresses.
 func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) etcdNode {
-	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"), err: errors.New("it has no address yet")}
+	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"),
+		err: errors.New("it has no address yet")}
 	var failed []error
-	for _, route := range routesTo(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal), balancer) {
+	for _, route := range routesTo(capi.Addresses(machine, capi.AddressExternal),
+		capi.Addresses(machine, capi.AddressInternal), balancer) {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		data, err := etcdData(asking, t, route)
 		cancel()
@@ -90,8 +93,8 @@ func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstr
 	return n
 }
 
-// etcdData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as to look for them:
-// before its disk is mounted a server shows none either. So its etcd is asked for its state first.
+// etcdData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as
+// to look for them: before its disk is mounted a server shows none either. So its etcd is asked for its state first.
 func etcdData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
 	is, silent := t.AskBy(ctx, route)
 	data, err := t.HasEtcdData(ctx, route)
@@ -101,7 +104,8 @@ func etcdData(ctx context.Context, t talos.Client, route talos.Route) (bool, err
 	case silent != nil:
 		return false, fmt.Errorf("%w: %w", errNotMounted, silent)
 	case is.Etcd != etcdWaits && is.Etcd != etcdFailed:
-		return false, fmt.Errorf("%w: it shows no data of etcd, and its etcd is %q, not %s", errNotMounted, cmp.Or(is.Etcd, "not there"), etcdWaits)
+		return false, fmt.Errorf("%w: it shows no data of etcd, and its etcd is %q, not %s", errNotMounted,
+			cmp.Or(is.Etcd, "not there"), etcdWaits)
 	}
 	return false, nil
 }
@@ -144,8 +148,8 @@ func unanswered(nodes []etcdNode, want int) string {
 	return strings.Join(append(lines, why.Lines()...), "; ")
 }
 
-// chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where an
-// earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
+// chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where
+// an earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
 func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management, c Cluster) (RecoveryTarget, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -156,10 +160,12 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 	changes := mgmt.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
-		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out RecoveryTarget
-	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Explain: r.observer.Progress(mgmt, c.watched())}
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes,
+		Explain: r.observer.Progress(mgmt, c.watched())}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
 		if kube.Absent(err) {
@@ -181,7 +187,8 @@ func (r *restorer) chooseTarget(ctx context.Context, say flow.Say, m Management,
 	return out, err
 }
 
-// targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the snapshot.
+// targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the
+// snapshot.
 func (r *restorer) verifyTarget(ctx context.Context, was RecoveryTarget) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {

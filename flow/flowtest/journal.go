@@ -17,12 +17,12 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// GoldenJournal holds the types of a graph's outputs against a journal in a file, of today's format or of an older release. A field
-// that was added to a type passes; one that was removed, renamed or changed its type fails the test: a run of the newer program
-// with the older journal would lose what the field says.
+// GoldenJournal holds the types of a graph's outputs against a journal in a file, of today's format or of an older
+// release. A field that was added to a type passes; one that was removed, renamed or changed its type fails the test: a
+// run of the newer program with the older journal would lose what the field says.
 //
-// With update the file gets what it lacks: steps and fields, with made-up values. It never loses anything that way. What no release
-// ever wrote is taken out of it by hand.
+// With update the file gets what it lacks: steps and fields, with made-up values. It never loses anything that way.
+// What no release ever wrote is taken out of it by hand.
 func GoldenJournal(t *testing.T, g *flow.Graph, file string, update bool) {
 	t.Helper()
 	golden, err := Read(file)
@@ -47,8 +47,8 @@ func GoldenJournal(t *testing.T, g *flow.Graph, file string, update bool) {
 			continue
 		}
 		if err := restores(rec.Output, s.Output); err != nil {
-			t.Errorf("the output of step %s in %s does not restore as a %s: %v\nA journal that an older release wrote must stay readable: keep the "+
-				"field, under its name and with its type", s.Name, file, s.Output, err)
+			t.Errorf("the output of step %s in %s does not restore as a %s: %v\nA journal that an older release wrote must "+
+				"stay readable: keep the field, under its name and with its type", s.Name, file, s.Output, err)
 		}
 	}
 }

@@ -1,9 +1,10 @@
-// Package backup writes and reads the file in which a cluster outlives its servers: a tar of the objects, secrets and files that
-// made it and of a snapshot of its etcd, inside age. It needs no Slipway to be opened: age -d FILE | tar x.
+// Package backup writes and reads the file in which a cluster outlives its servers: a tar of the objects, secrets and
+// files that made it and of a snapshot of its etcd, inside age. It needs no Slipway to be opened: age -d FILE | tar x.
 //
-// The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can refuse early;
-// its last, manifest.json, has the size and SHA-256 of all others, which are known only then. The snapshot, whose size nobody
-// knows beforehand either, lies between them in parts: cat etcd/snapshot.db.* is the file that etcdutl restores.
+// The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can
+// refuse early; its last, manifest.json, has the size and SHA-256 of all others, which are known only then. The
+// snapshot, whose size nobody knows beforehand either, lies between them in parts: cat etcd/snapshot.db.* is the file
+// that etcdutl restores.
 package backup
 
 import (
@@ -13,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Format is the version of the format that Write writes, and the newest that Open reads. It grows when an older reader could
-// not restore what a newer writer wrote.
+// Format is the version of the format that Write writes, and the newest that Open reads. It grows when an older reader
+// could not restore what a newer writer wrote.
 const Format = 1
 
 // Names of the tar's entries.
@@ -30,8 +31,8 @@ const (
 	snapshotPrefix = "etcd/snapshot.db."
 )
 
-// fileFolders are those that Contents.Files may lie in: the two that Slipway reads when they are in its working directory, and
-// what it made of them.
+// fileFolders are those that Contents.Files may lie in: the two that Slipway reads when they are in its working
+// directory, and what it made of them.
 var fileFolders = []string{"manifests/", "bootstrap/", "rendered/"}
 
 // Header says what a backup is of.

@@ -24,11 +24,12 @@ const (
 	magicPlace = 257 // of tarMagic, in bytes
 )
 
-// workFactor is the logarithm of how hard a passphrase is to try: 17 takes 128 MB and half a second. age's own 18 takes 256 MB,
-// more than all else in a backup, and no more than that is what it makes up for: one letter more.
+// workFactor is the logarithm of how hard a passphrase is to try: 17 takes 128 MB and half a second. age's own 18 takes
+// 256 MB, more than all else in a backup, and no more than that is what it makes up for: one letter more.
 const workFactor = 17
 
-// ParseRecipients reads public keys, separated by commas or lines: age's own (age1…) and SSH's (ssh-ed25519 …, ssh-rsa …).
+// ParseRecipients reads public keys, separated by commas or lines: age's own (age1…) and SSH's (ssh-ed25519 …, ssh-rsa
+// …).
 func ParseRecipients(text string) ([]age.Recipient, error) {
 	var found []age.Recipient
 	for i, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == '\n' }) {
@@ -60,7 +61,8 @@ func parseRecipient(text string) (age.Recipient, error) {
 	return nil, errors.New("it is neither an age public key (age1…) nor an SSH one (ssh-ed25519 …, ssh-rsa …)")
 }
 
-// ParseIdentities reads a file of secret keys: one of age's (AGE-SECRET-KEY-1… a line), or an SSH private key without passphrase.
+// ParseIdentities reads a file of secret keys: one of age's (AGE-SECRET-KEY-1… a line), or an SSH private key without
+// passphrase.
 func ParseIdentities(file []byte) ([]age.Identity, error) {
 	if bytes.Contains(file, []byte("PRIVATE KEY-----")) {
 		identity, err := agessh.ParseIdentity(file)
@@ -95,8 +97,8 @@ func PassphraseIdentity(passphrase string) (age.Identity, error) {
 	return i, nil
 }
 
-// witness notes the key of the one file that is encrypted through it: with that the file is read back and checked where it was
-// written, by a machine that holds no key to open backups with.
+// witness notes the key of the one file that is encrypted through it: with that the file is read back and checked where
+// it was written, by a machine that holds no key to open backups with.
 type witness struct {
 	age.Recipient
 	fileKey []byte
@@ -169,5 +171,6 @@ func wrongKey(sealedFor []string) string {
 	if len(sealedFor) == 1 && sealedFor[0] == "scrypt" {
 		return "it was sealed with a passphrase, and no key but that one opens it"
 	}
-	return fmt.Sprintf("it was sealed for %d keys (%s), and none of them was given", len(sealedFor), strings.Join(sealedFor, ", "))
+	return fmt.Sprintf("it was sealed for %d keys (%s), and none of them was given", len(sealedFor),
+		strings.Join(sealedFor, ", "))
 }

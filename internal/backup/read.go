@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxEntry bounds what is read into memory of one entry (bytes). Kubernetes takes no object above 1.5 MB; a part of a snapshot
-// has partSize.
+// maxEntry bounds what is read into memory of one entry (bytes). Kubernetes takes no object above 1.5 MB; a part of a
+// snapshot has partSize.
 const maxEntry = 32 << 20
 
 // ErrNewer is wrapped by the error about a backup of a format that this version does not know.
@@ -73,8 +73,8 @@ type Archive struct {
 	end   *trailer
 }
 
-// Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an unencrypted
-// one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError and an *UnreadError.
+// Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an
+// unencrypted one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError and an *UnreadError.
 func Open(file io.Reader, identities ...age.Identity) (*Archive, error) {
 	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer()}
 	if err := a.open(identities); err != nil {
@@ -123,7 +123,8 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 	}
 	switch f := a.header.Format; {
 	case f > Format:
-		return fmt.Errorf("the backup has format %d, and this version reads up to %d: it was %w: use Slipway %s", f, Format, ErrNewer, a.header.Slipway)
+		return fmt.Errorf("the backup has format %d, and this version reads up to %d: it was %w: use Slipway %s", f, Format,
+			ErrNewer, a.header.Slipway)
 	case f < 1:
 		return damaged(name, "there is no format %d", f)
 	}
@@ -134,8 +135,8 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 // Header is what the backup says of itself. Its sum is checked by Read only.
 func (a *Archive) Header() Header { return a.header }
 
-// Read reads all the rest, streams the snapshot to a writer (io.Discard, where it is not wanted), and checks every sum. What the
-// writer got is worth something only when Read returns no error. An Archive is read once.
+// Read reads all the rest, streams the snapshot to a writer (io.Discard, where it is not wanted), and checks every sum.
+// What the writer got is worth something only when Read returns no error. An Archive is read once.
 func (a *Archive) Read(snapshot io.Writer) (*Contents, error) {
 	if err := a.read(snapshot); err != nil {
 		return nil, a.file.explain(err)
@@ -240,7 +241,8 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 	return nil
 }
 
-func takeObject(to *[]unstructured.Unstructured, name string, data []byte, nameOf func(*unstructured.Unstructured) string) error {
+func takeObject(to *[]unstructured.Unstructured, name string, data []byte,
+	nameOf func(*unstructured.Unstructured) string) error {
 	o := unstructured.Unstructured{}
 	j, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {

@@ -25,10 +25,11 @@ import (
 const (
 	// s3PartSize is how much of an upload is held in memory (bytes).
 	s3PartSize = 16 << 20
-	// s3MaxCopy is the largest object that S3 copies in one piece. No etcd comes near: its quota is 2 GB unless configured, and
-	// 8 GB is the most that its authors advise.
+	// s3MaxCopy is the largest object that S3 copies in one piece. No etcd comes near: its quota is 2 GB unless
+	// configured, and 8 GB is the most that its authors advise.
 	s3MaxCopy = 5 << 30
-	// s3Attempts is how often a request is made that fails for a reason that may pass; the waits between are below a second each.
+	// s3Attempts is how often a request is made that fails for a reason that may pass; the waits between are below a
+	// second each.
 	s3Attempts = 5
 	// s3Stall is how long a store may leave the stream of a backup empty unless the options say otherwise.
 	s3Stall = time.Minute
@@ -48,8 +49,9 @@ type S3Options struct {
 	AccessKey, SecretKey, Session string
 }
 
-// S3 is a Store in a bucket, below a prefix. A backup is uploaded in parts under a temporary key, which has to succeed as a
-// whole, read back, copied by the store itself to its own key, which S3 does in one piece, and removed from the temporary one.
+// S3 is a Store in a bucket, below a prefix. A backup is uploaded in parts under a temporary key, which has to succeed
+// as a whole, read back, copied by the store itself to its own key, which S3 does in one piece, and removed from the
+// temporary one.
 type S3 struct {
 	client *minio.Core
 	bucket string
@@ -89,7 +91,8 @@ func endpoint(text string) (host string, secure bool, err error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" {
-		return "", false, fmt.Errorf("%q is no address of an S3 store: write it as https://nbg1.your-objectstorage.com, without the bucket", text)
+		return "", false, fmt.Errorf("%q is no address of an S3 store: write it as https://nbg1.your-objectstorage.com, "+
+			"without the bucket", text)
 	}
 	return u.Host, u.Scheme == "https", nil
 }
@@ -105,7 +108,8 @@ func explain(err error) error {
 	case minio.NoSuchBucket:
 		return fmt.Errorf("%w (make the bucket first: Slipway makes none)", err)
 	case "InvalidAccessKeyId", "SignatureDoesNotMatch", minio.AccessDenied:
-		return fmt.Errorf("%w (the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; they need to read, write, list and delete)", err)
+		return fmt.Errorf("%w (the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; they need to "+
+			"read, write, list and delete)", err)
 	}
 	return err
 }
@@ -148,12 +152,14 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err != nil {
 		cancel(nil)
 		err, status := fmt.Errorf("read %s: %w", s.place(name), explain(err)), minio.ToErrorResponse(err).StatusCode
-		if status < 400 || status >= 500 || status == http.StatusTooManyRequests { // else it is the name, or the key, that is wrong
+		// else it is the name, or the key, that is wrong
+		if status < 400 || status >= 500 || status == http.StatusTooManyRequests {
 			return nil, &UnreadError{err}
 		}
 		return nil, err
 	}
-	still := fmt.Errorf("read %s: the store stood still for %s in the middle of it: see whether it is well, and run again", s.place(name), s.stall)
+	still := fmt.Errorf("read %s: the store stood still for %s in the middle of it: see whether it is well, and run again",
+		s.place(name), s.stall)
 	return &s3Body{ReadCloser: body, ctx: ctx, cancel: cancel, stall: s.stall, still: still}, nil
 }
 
@@ -196,7 +202,8 @@ func (s *S3) Begin(ctx context.Context, name string) (Draft, error) {
 	}
 	d := &s3Draft{store: s, ctx: ctx, name: name, key: s.prefix + draftName(name)}
 	var err error
-	if d.upload, err = s.client.NewMultipartUpload(ctx, s.bucket, d.key, minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
+	if d.upload, err = s.client.NewMultipartUpload(ctx, s.bucket, d.key,
+		minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
 		return nil, fmt.Errorf("begin to upload %s: %w", s.place(name), explain(err))
 	}
 	return d, nil
@@ -257,17 +264,20 @@ func (d *s3Draft) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// flush uploads the buffer. The SHA-256 is part of the request's signature, and every store compares the MD5; the chunks with
-// signatures of their own, which the library would send without TLS, not every store understands.
+// flush uploads the buffer. The SHA-256 is part of the request's signature, and every store compares the MD5; the
+// chunks with signatures of their own, which the library would send without TLS, not every store understands.
 func (d *s3Draft) flush() error {
 	if len(d.parts)*s3PartSize+d.buffer.Len() > s3MaxCopy {
-		return fmt.Errorf("upload %s: it is larger than the 5 GB that S3 copies in one piece: back up to a folder", d.store.place(d.name))
+		return fmt.Errorf("upload %s: it is larger than the 5 GB that S3 copies in one piece: back up to a folder",
+			d.store.place(d.name))
 	}
 	md, sha := md5.Sum(d.buffer.Bytes()), sha256.Sum256(d.buffer.Bytes())
 	n := len(d.parts) + 1
-	part, err := d.store.client.PutObjectPart(d.ctx, d.store.bucket, d.key, d.upload, n, bytes.NewReader(d.buffer.Bytes()), int64(d.buffer.Len()),
+	part, err := d.store.client.PutObjectPart(d.ctx, d.store.bucket, d.key, d.upload, n, bytes.NewReader(d.buffer.Bytes()),
+		int64(d.buffer.Len()),
 		minio.PutObjectPartOptions{
-			Md5Base64: base64.StdEncoding.EncodeToString(md[:]), Sha256Hex: hex.EncodeToString(sha[:]), DisableContentSha256: true,
+			Md5Base64: base64.StdEncoding.EncodeToString(md[:]), Sha256Hex: hex.EncodeToString(sha[:]),
+			DisableContentSha256: true,
 		})
 	if err != nil {
 		return fmt.Errorf("upload part %d of %s: %w", n, d.store.place(d.name), explain(err))
@@ -283,7 +293,8 @@ func (d *s3Draft) Finish() error {
 			return err
 		}
 	}
-	_, err := d.store.client.CompleteMultipartUpload(d.ctx, d.store.bucket, d.key, d.upload, d.parts, minio.PutObjectOptions{})
+	_, err := d.store.client.CompleteMultipartUpload(d.ctx, d.store.bucket, d.key, d.upload, d.parts,
+		minio.PutObjectOptions{})
 	if err != nil {
 		return fmt.Errorf("complete the upload of %s: %w", d.store.place(d.name), explain(err))
 	}
@@ -304,7 +315,8 @@ func (d *s3Draft) Publish() error {
 	if minio.ToErrorResponse(err).Code != minio.NoSuchKey {
 		return fmt.Errorf("look for %s: %w", s.place(d.name), explain(err))
 	}
-	if _, err := s.client.CopyObject(d.ctx, s.bucket, d.key, s.bucket, key, nil, minio.CopySrcOptions{}, minio.PutObjectOptions{}); err != nil {
+	if _, err := s.client.CopyObject(d.ctx, s.bucket, d.key, s.bucket, key, nil, minio.CopySrcOptions{},
+		minio.PutObjectOptions{}); err != nil {
 		return fmt.Errorf("name the backup %s: %w", s.place(d.name), explain(err))
 	}
 	return nil

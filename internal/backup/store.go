@@ -27,7 +27,8 @@ type Store interface {
 	Begin(ctx context.Context, name string) (Draft, error)
 }
 
-// Draft is a backup that is not one yet: nobody finds it in List. Finish, Open and Publish follow what is written, in this order.
+// Draft is a backup that is not one yet: nobody finds it in List. Finish, Open and Publish follow what is written, in
+// this order.
 type Draft interface {
 	io.Writer
 	// Finish returns when all of it is kept.
@@ -55,8 +56,8 @@ func newStored(name string, size int64) (Stored, bool) {
 
 func byAge(a, b Stored) int { return cmp.Or(a.Taken.Compare(b.Taken), cmp.Compare(a.Name, b.Name)) }
 
-// Temporary names. What a run left that was killed is removed by a later one of the same cluster, when nobody can be at work on
-// it any more.
+// Temporary names. What a run left that was killed is removed by a later one of the same cluster, when nobody can be at
+// work on it any more.
 const (
 	draftPrefix  = "."
 	draftSuffix  = ".partial"
@@ -129,8 +130,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Prune removes the oldest backups of one cluster, so that keep of them are left, and returns them. It never removes the one
-// called newest, whatever the clocks say, and nothing of any other cluster.
+// Prune removes the oldest backups of one cluster, so that keep of them are left, and returns them. It never removes
+// the one called newest, whatever the clocks say, and nothing of any other cluster.
 func Prune(ctx context.Context, store Store, cluster, newest string, keep int) ([]Stored, error) {
 	all, err := store.List(ctx)
 	if err != nil {

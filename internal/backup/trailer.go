@@ -8,8 +8,8 @@ import (
 	"hash"
 )
 
-// An etcd snapshot is a database file, whose size is a multiple of this (bytes, a disk sector), and the SHA-256 of the file
-// behind it: so etcd's server sends it, and etcdutl checks it.
+// An etcd snapshot is a database file, whose size is a multiple of this (bytes, a disk sector), and the SHA-256 of the
+// file behind it: so etcd's server sends it, and etcdutl checks it.
 const sectorSize = 512
 
 // errSnapshot is wrapped by what a trailer says of a snapshot.
@@ -46,7 +46,8 @@ func (t *trailer) Write(p []byte) (int, error) {
 func (t *trailer) check() error {
 	switch {
 	case t.size%sectorSize != sha256.Size:
-		return fmt.Errorf("%w: its %d bytes do not end with a checksum, as a database file of whole sectors and 32 bytes would", errSnapshot, t.size)
+		return fmt.Errorf("%w: its %d bytes do not end with a checksum, as a database file of whole sectors and 32 "+
+			"bytes would", errSnapshot, t.size)
 	case t.size <= sha256.Size:
 		return fmt.Errorf("%w: it is empty", errSnapshot)
 	case !bytes.Equal(t.sum.Sum(nil), t.tail):

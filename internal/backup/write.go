@@ -28,8 +28,8 @@ type Seal struct {
 	Unencrypted bool            // everybody
 }
 
-// Write writes a backup and streams the snapshot into it. Format and Snapshot of the contents are its own to say; it returns the
-// latter. Where it fails, what was written is no backup: it lacks its manifest.
+// Write writes a backup and streams the snapshot into it. Format and Snapshot of the contents are its own to say; it
+// returns the latter. Where it fails, what was written is no backup: it lacks its manifest.
 func Write(dst io.Writer, seal Seal, c Contents, snapshot io.Reader) (Snapshot, error) {
 	out, err := seal.open(dst)
 	if err != nil {
@@ -86,9 +86,11 @@ func (w *writer) write(snapshot io.Reader) error {
 	if err := w.add(configEntry, c.Config); err != nil {
 		return err
 	}
-	for _, f := range slices.SortedFunc(slices.Values(c.Files), func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, f := range slices.SortedFunc(slices.Values(c.Files),
+		func(a, b File) int { return cmp.Compare(a.Name, b.Name) }) {
 		if !isFile(f.Name) {
-			return fmt.Errorf("%q cannot be in a backup: it lies in none of the folders %s", f.Name, strings.Join(fileFolders, ", "))
+			return fmt.Errorf("%q cannot be in a backup: it lies in none of the folders %s", f.Name,
+				strings.Join(fileFolders, ", "))
 		}
 		if err := w.add(f.Name, f.Data); err != nil {
 			return err
@@ -113,7 +115,10 @@ func (w *writer) write(snapshot io.Reader) error {
 }
 
 func isFile(name string) bool {
-	return fs.ValidPath(name) && slices.ContainsFunc(fileFolders, func(folder string) bool { return strings.HasPrefix(name, folder) })
+	return fs.ValidPath(name) && slices.ContainsFunc(fileFolders, func(folder string) bool {
+		return strings.HasPrefix(name,
+			folder)
+	})
 }
 
 func objectName(o *unstructured.Unstructured) string {
@@ -179,7 +184,8 @@ func encode(v any) ([]byte, error) {
 }
 
 func (w *writer) add(name string, data []byte) error {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o600, ModTime: w.contents.Header.Taken.UTC()}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(data)), Mode: 0o600,
+		ModTime: w.contents.Header.Taken.UTC()}
 	if err := w.tar.WriteHeader(h); err != nil {
 		return fmt.Errorf("write %s into the backup: %w", name, err)
 	}
@@ -187,6 +193,7 @@ func (w *writer) add(name string, data []byte) error {
 		return fmt.Errorf("write %s into the backup: %w", name, err)
 	}
 	sum := sha256.Sum256(data)
-	w.manifest.Entries = append(w.manifest.Entries, entry{Name: name, Size: int64(len(data)), SHA256: hex.EncodeToString(sum[:])})
+	w.manifest.Entries = append(w.manifest.Entries, entry{Name: name, Size: int64(len(data)),
+		SHA256: hex.EncodeToString(sum[:])})
 	return nil
 }

@@ -7,7 +7,8 @@ const (
 )
 
 const (
-	// readoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd snapshot.
+	// readoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd
+	// snapshot.
 	ReadoptedAnnotation = "slipway.dev/readopted-from"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// SetPaused sets spec.paused of the Cluster, or removes it: then no field manager owns the field. Slipway pauses nowhere
-// else.
+// SetPaused sets spec.paused of the Cluster, or removes it: then no field manager owns the field. Slipway pauses
+// nowhere else.
 func SetPaused(ctx context.Context, cfg config.Config, c *kube.Cluster, pause bool) error {
 	o, err := Get(ctx, c, ClusterKind, cfg.ClusterName)
 	if err != nil {

@@ -17,15 +17,22 @@ import (
 
 // Kinds of Cluster API and its providers, at the versions that the configured releases serve.
 var (
-	ClusterKind             = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster"}
-	MachineKind             = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Machine"}
-	HetznerClusterKind      = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HetznerCluster"}
-	HCloudMachineKind       = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachine"}
-	MachineTemplateKind     = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1", Kind: "HCloudMachineTemplate"}
-	TalosControlPlaneKind   = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosControlPlane"}
-	TalosConfigKind         = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosConfig"}
-	TalosConfigTemplateKind = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3", Kind: "TalosConfigTemplate"}
-	ProviderKind            = schema.GroupVersionKind{Group: "clusterctl.cluster.x-k8s.io", Version: "v1alpha3", Kind: "Provider"}
+	ClusterKind        = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster"}
+	MachineKind        = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Machine"}
+	HetznerClusterKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HetznerCluster"}
+	HCloudMachineKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HCloudMachine"}
+	MachineTemplateKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
+		Kind: "HCloudMachineTemplate"}
+	TalosControlPlaneKind = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3",
+		Kind: "TalosControlPlane"}
+	TalosConfigKind = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3",
+		Kind: "TalosConfig"}
+	TalosConfigTemplateKind = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3",
+		Kind: "TalosConfigTemplate"}
+	ProviderKind = schema.GroupVersionKind{Group: "clusterctl.cluster.x-k8s.io", Version: "v1alpha3",
+		Kind: "Provider"}
 )
 
 // Types of a Machine's addresses.
@@ -45,7 +52,8 @@ const (
 )
 
 // Get reads one object of Cluster API.
-func Get(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, name string) (*unstructured.Unstructured, error) {
+func Get(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, name string) (*unstructured.Unstructured,
+	error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
 	if err := c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, o); err != nil {
@@ -55,7 +63,8 @@ func Get(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, nam
 }
 
 // List reads the cluster's objects of one kind, by name.
-func List(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, cluster string) ([]unstructured.Unstructured, error) {
+func List(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind,
+	cluster string) ([]unstructured.Unstructured, error) {
 	l := ListOf(kind)
 	if err := c.List(ctx, l, OfCluster(cluster)...); err != nil {
 		return nil, fmt.Errorf("list %ss of cluster %s: %w", kind.Kind, cluster, err)

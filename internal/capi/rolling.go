@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Rolling says what of a change of the control plane its servers do not have yet; empty: nothing. The provider replaces them one after
-// another, and between two of them their number is the wanted one. Servers that are replaced on their deletion alone
-// (rolloutStrategy OnDelete) wait for a person.
+// Rolling says what of a change of the control plane its servers do not have yet; empty: nothing. The provider replaces
+// them one after another, and between two of them their number is the wanted one. Servers that are replaced on their
+// deletion alone (rolloutStrategy OnDelete) wait for a person.
 func Rolling(tcp *unstructured.Unstructured) string {
 	if Lagging(tcp) {
 		return "the control plane provider has not looked at the last change yet"

@@ -21,5 +21,6 @@ func HasServer(s hetzner.Server, machines []unstructured.Unstructured) bool {
 	})
 }
 
-// HCloudProviderPrefix begins the provider ID of a server of the Hetzner Cloud. That of a dedicated server begins otherwise.
+// HCloudProviderPrefix begins the provider ID of a server of the Hetzner Cloud. That of a dedicated server begins
+// otherwise.
 const HCloudProviderPrefix = "hcloud://"

@@ -12,17 +12,20 @@ import (
 )
 
 // Differences says where two versions of an object disagree, one from each side of a move: fields, and never a value,
-// since some are secret. What each API server gives out itself, the status and whether a Cluster is paused do not count.
+// since some are secret. What each API server gives out itself, the status and whether a Cluster is paused do not
+// count.
 func Differences(was, is *unstructured.Unstructured) []string {
 	found := differMaps("metadata.labels", was.GetLabels(), is.GetLabels())
-	found = append(found, differMaps("metadata.annotations", without(was.GetAnnotations(), DeleteForMove), is.GetAnnotations())...)
+	found = append(found, differMaps("metadata.annotations", without(was.GetAnnotations(), DeleteForMove),
+		is.GetAnnotations())...)
 	for _, f := range was.GetFinalizers() {
 		if !slices.Contains(is.GetFinalizers(), f) {
 			found = append(found, "metadata.finalizers: no "+f)
 		}
 	}
 	if a, b := owners(was), owners(is); !slices.Equal(a, b) {
-		found = append(found, fmt.Sprintf("metadata.ownerReferences: [%s] instead of [%s]", strings.Join(b, " "), strings.Join(a, " ")))
+		found = append(found, fmt.Sprintf("metadata.ownerReferences: [%s] instead of [%s]", strings.Join(b, " "),
+			strings.Join(a, " ")))
 	}
 	if is.GetDeletionTimestamp() != nil {
 		found = append(found, "metadata.deletionTimestamp: it is being deleted")

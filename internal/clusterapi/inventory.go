@@ -1,5 +1,5 @@
-// Package clusterapi knows which objects of a namespace make up the clusters that Cluster API manages there, and compares them
-// across two management clusters. It reads only.
+// Package clusterapi knows which objects of a namespace make up the clusters that Cluster API manages there, and
+// compares them across two management clusters. It reads only.
 package clusterapi
 
 import (
@@ -87,8 +87,8 @@ func Read(ctx context.Context, c client.Reader, namespace string, extra ...strin
 	return sortOut(all, extra), nil
 }
 
-// Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where Cluster
-// API is not installed; an error where it is, but is not served (yet).
+// Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where
+// Cluster API is not installed; an error where it is, but is not served (yet).
 func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]unstructured.Unstructured, error) {
 	kinds, err := Kinds(ctx, c)
 	if err != nil {
@@ -108,7 +108,8 @@ func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) (
 	return nil, nil
 }
 
-// Kinds are the namespaced kinds that clusterctl moves, at the versions in which they are stored. None where Cluster API is not installed.
+// Kinds are the namespaced kinds that clusterctl moves, at the versions in which they are stored. None where Cluster
+// API is not installed.
 func Kinds(ctx context.Context, c client.Reader) ([]schema.GroupVersionKind, error) {
 	l := &unstructured.UnstructuredList{}
 	l.SetGroupVersionKind(crdKind.GroupVersion().WithKind(crdKind.Kind + "List"))
@@ -182,7 +183,8 @@ func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
 // isRoot tells whether an object is moved for its own sake.
 func isRoot(o *unstructured.Unstructured) bool {
 	switch KeyOf(o).Kind {
-	case ClusterKind, schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}, schema.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}:
+	case ClusterKind, schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}, schema.GroupKind{Group: addonsGroup,
+		Kind: "ClusterResourceSet"}:
 		return true
 	}
 	_, labelled := o.GetLabels()[MoveLabel]
@@ -235,8 +237,10 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 	for i := range all {
 		o := &all[i]
 		field, _, _ := unstructured.NestedString(o.Object, "spec", "clusterName")
-		if KeyOf(o).Kind == ClusterKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster || field == cluster ||
-			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes, looseSuffixes)) {
+		if KeyOf(o).Kind == ClusterKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster ||
+			field == cluster ||
+			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes,
+				looseSuffixes)) {
 			mine[o.GetUID()] = true
 		}
 	}
@@ -244,7 +248,8 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 		grown = false
 		for i := range all {
 			o := &all[i]
-			if !mine[o.GetUID()] && slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return mine[r.UID] }) {
+			if !mine[o.GetUID()] && slices.ContainsFunc(o.GetOwnerReferences(),
+				func(r metav1.OwnerReference) bool { return mine[r.UID] }) {
 				mine[o.GetUID()], grown = true, true
 			}
 		}

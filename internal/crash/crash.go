@@ -1,5 +1,5 @@
-// Package crash ends a run by SIGKILL at a chosen moment of a chosen call, so that tests can show that the next run resumes.
-// Only a command that is built with -tags crash imports it: a released binary contains no fault injection.
+// Package crash ends a run by SIGKILL at a chosen moment of a chosen call, so that tests can show that the next run
+// resumes. Only a command that is built with -tags crash imports it: a released binary contains no fault injection.
 package crash
 
 import (
@@ -24,8 +24,8 @@ func (p Place) String() string { return string(p.Point) + " " + p.Key }
 
 var keyForm = regexp.MustCompile(`^([a-z]+) [^\s]+ [^\s]+#[1-9][0-9]*$`)
 
-// Parse reads lines of "<point> <key>": "applied hetzner create firewalls/k8s#1". Of several places the first one that the run
-// reaches ends it. The empty text is none.
+// Parse reads lines of "<point> <key>": "applied hetzner create firewalls/k8s#1". Of several places the first one that
+// the run reaches ends it. The empty text is none.
 func Parse(text string) ([]Place, error) {
 	if text == "" {
 		return nil, nil
@@ -48,7 +48,8 @@ func parse(text string) (Place, error) {
 		for _, p := range effect.Points() {
 			known = append(known, string(p))
 		}
-		return Place{}, fmt.Errorf("%s=%q begins with no point: there are %s", effect.CrashVariable, text, strings.Join(known, ", "))
+		return Place{}, fmt.Errorf("%s=%q begins with no point: there are %s", effect.CrashVariable, text,
+			strings.Join(known, ", "))
 	}
 	form := keyForm.FindStringSubmatch(key)
 	if form == nil {

@@ -128,7 +128,8 @@ func (g Graph) DOT() string {
 		if n.Seal {
 			shape = ", shape=hexagon, style=filled"
 		}
-		fmt.Fprintf(&b, "  %q [tooltip=%q, fillcolor=%q, color=%q, fontcolor=%q%s];\n", n.Name, n.tooltip(), c.fill, c.border, c.text, shape)
+		fmt.Fprintf(&b, "  %q [tooltip=%q, fillcolor=%q, color=%q, fontcolor=%q%s];\n", n.Name, n.tooltip(), c.fill, c.border,
+			c.text, shape)
 	}
 	for _, e := range g.Edges {
 		style := map[Kind]string{Output: "solid", After: "dashed", Yields: "dotted"}[e.Kind]

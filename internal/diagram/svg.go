@@ -95,7 +95,8 @@ type legendEntry struct {
 func (e legendEntry) width() float64 { return float64(len(e.text))*6.2 + 30 + 18 }
 
 func (g Graph) legend() legend {
-	entries := []legendEntry{{text: "hangs on its output", kind: Output}, {text: "comes after", kind: After}, {text: "comes after, if wanted", kind: Yields}}
+	entries := []legendEntry{{text: "hangs on its output", kind: Output}, {text: "comes after", kind: After},
+		{text: "comes after, if wanted", kind: Yields}}
 	if states := g.states(); len(states) > 1 || len(states) == 1 && states[0] != Never {
 		for _, s := range states {
 			entries = append(entries, legendEntry{text: string(s), state: s})

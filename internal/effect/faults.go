@@ -13,19 +13,20 @@ type Point string
 const (
 	PointBefore  Point = "before"  // the call is written down and has not left
 	PointApplied Point = "applied" // the reply has arrived, its caller does not have it
-	PointReplied Point = "replied" // the caller has it; the next is a save of the journal, another call, or the end of the run
-	PointTorn    Point = "torn"    // half of the next write of the journal is in its temporary file
-	PointSaved   Point = "saved"   // that write is whole, in place and flushed
+	// the caller has it; the next is a save of the journal, another call, or the end of the run
+	PointReplied Point = "replied"
+	PointTorn    Point = "torn"  // half of the next write of the journal is in its temporary file
+	PointSaved   Point = "saved" // that write is whole, in place and flushed
 )
 
 // Points lists them.
 func Points() []Point { return []Point{PointBefore, PointApplied, PointReplied, PointTorn, PointSaved} }
 
-// Faults ends the process at points that it chooses. The Recorder calls Reached and End with no other call leaving at that
-// moment.
+// Faults ends the process at points that it chooses. The Recorder calls Reached and End with no other call leaving at
+// that moment.
 type Faults interface {
-	// Reached hears of every point of every call. Where it returns end, the Recorder writes a Killed line with the place and
-	// calls End. The line is the call's at PointBefore and PointApplied, and empty otherwise.
+	// Reached hears of every point of every call. Where it returns end, the Recorder writes a Killed line with the place
+	// and calls End. The line is the call's at PointBefore and PointApplied, and empty otherwise.
 	Reached(point Point, line Line) (place string, end bool)
 	// Disk returns the disk that the journal is written on. It calls torn when it has written half a file on purpose.
 	Disk(disk flow.Disk, torn func()) flow.Disk

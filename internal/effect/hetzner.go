@@ -9,7 +9,8 @@ import (
 
 var number = regexp.MustCompile(`^[0-9]+$`)
 
-// HetznerCall names a request to the Hetzner Cloud API: "create firewalls/k8s", "set_rules firewalls/*", "delete servers/*".
+// HetznerCall names a request to the Hetzner Cloud API: "create firewalls/k8s", "set_rules firewalls/*", "delete
+// servers/*".
 func HetznerCall(request *http.Request) (verb, object string, ok bool) {
 	words := strings.Split(cutPrefix(request.URL.Path, "/v1/"), "/")
 	for i, word := range words {

@@ -21,12 +21,14 @@ const locks = "coordination.k8s.io"
 // reviews and leases change nothing.
 func KubernetesCall(request *http.Request) (verb, object string, ok bool) {
 	p, ok := parsePath(request.URL.Path)
-	if !ok || slices.Contains(questions, p.group) || p.group == locks || request.URL.Query().Get("dryRun") == metav1.DryRunAll {
+	if !ok || slices.Contains(questions, p.group) || p.group == locks ||
+		request.URL.Query().Get("dryRun") == metav1.DryRunAll {
 		return "", "", false
 	}
 	verb = methodVerb(request.Method)
 	switch {
-	case request.Method == http.MethodPatch && strings.HasPrefix(request.Header.Get("Content-Type"), "application/apply-patch"):
+	case request.Method == http.MethodPatch && strings.HasPrefix(request.Header.Get("Content-Type"),
+		"application/apply-patch"):
 		verb = "apply"
 	case request.Method == http.MethodPost && p.name == "":
 		p.name = nameIn(body(request))
@@ -82,7 +84,8 @@ func nameIn(data []byte) string {
 	var o metav1.PartialObjectMetadata
 	if encoded, found := bytes.CutPrefix(data, protobufMagic); found {
 		var envelope runtime.Unknown
-		if envelope.Unmarshal(encoded) != nil || o.Unmarshal(envelope.Raw) != nil { // every kind has its metadata in the same field
+		// every kind has its metadata in the same field
+		if envelope.Unmarshal(encoded) != nil || o.Unmarshal(envelope.Raw) != nil {
 			return ""
 		}
 	} else if json.Unmarshal(data, &o) != nil {

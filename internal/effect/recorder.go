@@ -15,8 +15,8 @@ import (
 // World is what a call changes.
 type World string
 
-// The worlds. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is made: it
-// stays Workload when it manages itself.
+// The worlds. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is made:
+// it stays Workload when it manages itself.
 const (
 	Hetzner    World = "hetzner"
 	Management World = "management"
@@ -73,8 +73,8 @@ type Options struct {
 	Warn func(error)
 	// Step names the step that a context belongs to; nil or empty: it cannot be told.
 	Step func(context.Context) string
-	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how the
-	// call ended, with the status of HTTP where there is one. nil: nobody does.
+	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how
+	// the call ended, with the status of HTTP where there is one. nil: nobody does.
 	Watch func(context.Context, Seen) (ended func(status int, err error))
 	// Faults ends the process where a test wants that; nil: nothing does.
 	Faults Faults

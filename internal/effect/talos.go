@@ -11,11 +11,15 @@ import (
 	"google.golang.org/grpc"
 )
 
-// talosReads begin the names of methods of Talos's API that change nothing. A method that is not known changes something.
+// talosReads begin the names of methods of Talos's API that change nothing. A method that is not known changes
+// something.
 var talosReads = []string{
-	"Version", "ServiceList", "EtcdMemberList", "EtcdStatus", "EtcdAlarmList", "EtcdSnapshot", "Hostname", "LoadAvg", "SystemStat", "CPUInfo",
-	"CPUFreqStats", "NetworkDeviceStats", "Memory", "Processes", "Mounts", "DiskStats", "DiskUsage", "Stats", "Containers", "Dmesg", "Events",
-	"Kubeconfig", "List", "Logs", "LogsContainers", "Netstat", "Read", "PacketCapture", "Copy", "Get", "Watch", "Disks", "ImageList",
+	"Version", "ServiceList", "EtcdMemberList", "EtcdStatus", "EtcdAlarmList", "EtcdSnapshot", "Hostname", "LoadAvg",
+	"SystemStat", "CPUInfo",
+	"CPUFreqStats", "NetworkDeviceStats", "Memory", "Processes", "Mounts", "DiskStats", "DiskUsage", "Stats", "Containers",
+	"Dmesg", "Events",
+	"Kubeconfig", "List", "Logs", "LogsContainers", "Netstat", "Read", "PacketCapture", "Copy", "Get", "Watch", "Disks",
+	"ImageList",
 	"GenerateConfiguration", "GenerateClientConfiguration", "HealthCheck", "Time", "TimeCheck", "EtcdDowngradeValidate",
 }
 
@@ -31,7 +35,8 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 		return nil
 	}
 	return []grpc.DialOption{
-		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn,
+			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			verb, object, ok := TalosCall(method)
 			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			call := func() error { return invoke(ctx, method, request, reply, c, opts...) }
@@ -44,7 +49,8 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 			ended(0, err)
 			return err
 		}),
-		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, c *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, c *grpc.ClientConn, method string,
+			open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			verb, object, ok := TalosCall(method)
 			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			if !ok {

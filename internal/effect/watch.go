@@ -33,7 +33,8 @@ func (t *transport) watchRequest(request *http.Request) (ended func(status int, 
 	if t.recorder.options.Watch == nil {
 		return func(int, error) {}
 	}
-	s := Seen{World: t.world, Method: request.Method, Scheme: request.URL.Scheme, Host: request.URL.Host, Path: request.URL.Path}
+	s := Seen{World: t.world, Method: request.Method, Scheme: request.URL.Scheme, Host: request.URL.Host,
+		Path: request.URL.Path}
 	var ok bool
 	if s.Verb, s.Object, ok = t.naming(request); !ok {
 		s.Verb, s.Object = strings.ToLower(request.Method), ""

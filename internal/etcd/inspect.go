@@ -32,8 +32,8 @@ type Content struct {
 	UID string `json:"uid"`
 }
 
-// Inspect restores a snapshot into a folder that must not exist yet, as a new member would, and reads the member's store. It
-// needs as much room there as the snapshot has, and leaves it to the caller to remove.
+// Inspect restores a snapshot into a folder that must not exist yet, as a new member would, and reads the member's
+// store. It needs as much room there as the snapshot has, and leaves it to the caller to remove.
 func Inspect(file, scratch string) (c Content, err error) {
 	defer func() {
 		if p := recover(); p != nil { // how etcd's library says that a database is damaged
@@ -43,7 +43,8 @@ func Inspect(file, scratch string) (c Content, err error) {
 	const name, peer = "verify", "http://127.0.0.1:2380" // nobody listens there: no member is started
 	manager := snapshot.NewV3(zap.NewNop())
 	err = manager.Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: scratch, Name: name, PeerURLs: []string{peer}, InitialCluster: name + "=" + peer, InitialClusterToken: name,
+		SnapshotPath: file, OutputDataDir: scratch, Name: name, PeerURLs: []string{peer}, InitialCluster: name + "=" + peer,
+		InitialClusterToken: name,
 	})
 	if err != nil {
 		return Content{}, fmt.Errorf("restore the etcd snapshot: %w", err)

@@ -33,9 +33,9 @@ const (
 // pageOf is how many objects are in memory at once.
 const pageOf = 200
 
-// Silence takes the Deployments that carry a label out of a snapshot, with their ReplicaSets and Pods: an API server on it never
-// knew them, so that nobody starts them. The snapshot is changed in its place, and its checksum with it; where it fails, the
-// file is worth nothing. The names of the Deployments are returned, as namespace/name.
+// Silence takes the Deployments that carry a label out of a snapshot, with their ReplicaSets and Pods: an API server on
+// it never knew them, so that nobody starts them. The snapshot is changed in its place, and its checksum with it; where
+// it fails, the file is worth nothing. The names of the Deployments are returned, as namespace/name.
 func Silence(file, label string) (silenced []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // how etcd's library says that a database is damaged
@@ -118,7 +118,8 @@ func each(store mvcc.KV, prefix string, do func(key string, o metav1.Object)) er
 	decoder := serializer.NewCodecFactory(scheme).UniversalDeserializer()
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1) // the first key behind all that begin so
 	for from := prefix; ; {
-		page, err := store.Range(context.Background(), []byte(from), []byte(end), mvcc.RangeOptions{Limit: pageOf}) // a local file does not wait
+		// a local file does not wait
+		page, err := store.Range(context.Background(), []byte(from), []byte(end), mvcc.RangeOptions{Limit: pageOf})
 		if err != nil {
 			return fmt.Errorf("read %s: %w", prefix, err)
 		}

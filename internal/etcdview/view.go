@@ -79,7 +79,8 @@ func (e View) Needs(name string) string {
 			why.Add(v, err.Error())
 		}
 	}
-	line := fmt.Sprintf("etcd would lose its quorum: of %d voting members %d must be healthy without %s, and %s", len(voters), quorum, name, sentenceOf(healthy))
+	line := fmt.Sprintf("etcd would lose its quorum: of %d voting members %d must be healthy without %s, and %s",
+		len(voters), quorum, name, sentenceOf(healthy))
 	return strings.Join(append([]string{line}, why.Lines()...), "; ")
 }
 
@@ -87,7 +88,8 @@ func (e View) Needs(name string) string {
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
 // Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
-func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View, error) {
+func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View,
+	error) {
 	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return View{}, err
@@ -100,7 +102,8 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 	if err != nil {
 		return View{}, err
 	}
-	machines = slices.DeleteFunc(capi.ControlPlaneMachines(machines), func(m unstructured.Unstructured) bool { return m.GetName() == but })
+	machines = slices.DeleteFunc(capi.ControlPlaneMachines(machines),
+		func(m unstructured.Unstructured) bool { return m.GetName() == but })
 	e := View{Health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -133,7 +136,8 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 // askMember asks one machine, at the first of its addresses that answers.
 func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
 	err := errors.New("it has no address yet")
-	for _, address := range append(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal)...) {
+	for _, address := range append(capi.Addresses(machine, capi.AddressExternal),
+		capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node
 		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		if node, err = t.Ask(asking, address); err == nil && !node.Healthy {

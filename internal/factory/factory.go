@@ -1,5 +1,5 @@
-// Package factory knows the Talos Image Factory: which schematic has which id, where the disk image of a schematic lies, and
-// how to tell the factory of a schematic. Only the last of them needs a network.
+// Package factory knows the Talos Image Factory: which schematic has which id, where the disk image of a schematic
+// lies, and how to tell the factory of a schematic. Only the last of them needs a network.
 package factory
 
 import (
@@ -17,8 +17,8 @@ import (
 // Address is where Sidero Labs runs the Image Factory.
 const Address = "https://factory.talos.dev"
 
-// Schematic says what an image has beside Talos itself. It has the fields of the Image Factory's schematic that mean something
-// on a Hetzner server, in the factory's order, which its id depends on.
+// Schematic says what an image has beside Talos itself. It has the fields of the Image Factory's schematic that mean
+// something on a Hetzner server, in the factory's order, which its id depends on.
 type Schematic struct {
 	Customization Customization `yaml:"customization"`
 }
@@ -53,8 +53,8 @@ func Parse(data []byte) (Schematic, error) {
 	return s, err
 }
 
-// ID is the Image Factory's name for the schematic: the SHA-256 of its canonical YAML. The factory knows an id only once
-// somebody has posted the schematic to it.
+// ID is the Image Factory's name for the schematic: the SHA-256 of its canonical YAML. The factory knows an id only
+// once somebody has posted the schematic to it.
 func (s Schematic) ID() (string, error) {
 	canonical, err := yaml.Marshal(s)
 	if err != nil {

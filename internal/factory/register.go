@@ -14,8 +14,8 @@ import (
 // longestReply bounds what is read of the factory's answer.
 const longestReply = 64 << 10
 
-// Register tells the factory at an address of a schematic, without which it has no image for the schematic's id. Telling it
-// again changes nothing. That it comes to another id than ours is an error.
+// Register tells the factory at an address of a schematic, without which it has no image for the schematic's id.
+// Telling it again changes nothing. That it comes to another id than ours is an error.
 func Register(ctx context.Context, address string, s Schematic) error {
 	id, err := s.ID()
 	if err != nil {
@@ -40,7 +40,8 @@ func Register(ctx context.Context, address string, s Schematic) error {
 		return fmt.Errorf("tell the Image Factory of the schematic: %w", err)
 	}
 	if r.StatusCode/100 != 2 {
-		return fmt.Errorf("the Image Factory at %s does not take the schematic: %s: %s", address, r.Status, bytes.TrimSpace(answer))
+		return fmt.Errorf("the Image Factory at %s does not take the schematic: %s: %s", address, r.Status,
+			bytes.TrimSpace(answer))
 	}
 	var made struct {
 		ID string `json:"id"`
@@ -49,8 +50,8 @@ func Register(ctx context.Context, address string, s Schematic) error {
 		return fmt.Errorf("the Image Factory at %s took the schematic and answers %q: %w", address, answer, err)
 	}
 	if made.ID != id {
-		return fmt.Errorf("the Image Factory at %s calls the schematic %s, not %s: it may write schematics in another way now; "+
-			"please report this", address, made.ID, id)
+		return fmt.Errorf("the Image Factory at %s calls the schematic %s, not %s: it may write schematics in another "+
+			"way now; please report this", address, made.ID, id)
 	}
 	return nil
 }

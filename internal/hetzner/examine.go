@@ -13,9 +13,10 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// CanWrite tells whether the token may write. No request of the API only tells, so it asks for the deletion of what cannot
-// exist, a placement group with the ID 0: a token for reading alone is refused every method but GET before anything is
-// looked up ("token_readonly"), any other gets the answer that there is no such thing. Any other answer is an error.
+// CanWrite tells whether the token may write. No request of the API only tells, so it asks for the deletion of what
+// cannot exist, a placement group with the ID 0: a token for reading alone is refused every method but GET before
+// anything is looked up ("token_readonly"), any other gets the answer that there is no such thing. Any other answer is
+// an error.
 func CanWrite(ctx context.Context, c *hcloud.Client) (bool, error) {
 	request, err := c.NewRequest(ctx, "DELETE", "/placement_groups/0", nil)
 	if err != nil {
@@ -107,7 +108,8 @@ func AskBalancing(ctx context.Context, c *hcloud.Client, name string) (Balancing
 // uploadSystem is what hcloudimages has the temporary server made from, before it boots into the rescue system.
 const uploadSystem = "ubuntu-24.04"
 
-// AskUpload tells whether a temporary server to make an image with can be had now; otherwise why not. An error is no answer.
+// AskUpload tells whether a temporary server to make an image with can be had now; otherwise why not. An error is no
+// answer.
 func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, servers string) (why string, err error) {
 	types, err := UploadServerTypes(ctx, c, location, architecture, servers)
 	var none *NoUploadTypeError
@@ -123,7 +125,8 @@ func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, se
 		return saleErr == nil && (sale.InStock || !sale.Told)
 	})
 	if !inStock && err == nil {
-		return fmt.Sprintf("no server type to make the image with is in stock in %s: %s", location, strings.Join(types, ", ")), nil
+		return fmt.Sprintf("no server type to make the image with is in stock in %s: %s", location,
+			strings.Join(types, ", ")), nil
 	}
 	if inStock {
 		err = nil
@@ -133,7 +136,8 @@ func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, se
 	case imageErr != nil:
 		return "", fmt.Errorf("look up image %s: %w", uploadSystem, explain(imageErr))
 	case system == nil:
-		return fmt.Sprintf("Hetzner has no image %s for %s, which the temporary server starts from", uploadSystem, architecture), err
+		return fmt.Sprintf("Hetzner has no image %s for %s, which the temporary server starts from", uploadSystem,
+			architecture), err
 	}
 	return "", err
 }
@@ -166,14 +170,15 @@ func Ranges(ctx context.Context, c *hcloud.Client, cluster string) ([]Range, err
 	return ranges, nil
 }
 
-// Names are those that a cluster's resources will have. Part of a server's and a load balancer's is made up when it is made.
+// Names are those that a cluster's resources will have. Part of a server's and a load balancer's is made up when it is
+// made.
 type Names struct {
 	Networks, PlacementGroups, Firewalls []string
 	Servers, LoadBalancers               *regexp.Regexp
 }
 
-// Taken lists what in the project has a name that the cluster's resources will have, and is not the cluster's: Hetzner allows no
-// second network, placement group, firewall, server or load balancer of a name.
+// Taken lists what in the project has a name that the cluster's resources will have, and is not the cluster's: Hetzner
+// allows no second network, placement group, firewall, server or load balancer of a name.
 func Taken(ctx context.Context, c *hcloud.Client, cluster string, names Names) ([]string, error) {
 	var taken []string
 	like := func(kind Kind, id int64, name string, wanted bool, labels map[string]string) {

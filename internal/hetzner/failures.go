@@ -23,7 +23,8 @@ const failuresAsked = 25
 // Failures lists the newest failed actions on servers of the project, those that began since a time.
 func Failures(ctx context.Context, c *hcloud.Client, since time.Time) ([]Failure, error) {
 	actions, _, err := c.Server.Action.List(ctx, hcloud.ActionListOpts{
-		ListOpts: hcloud.ListOpts{PerPage: failuresAsked}, Status: []hcloud.ActionStatus{hcloud.ActionStatusError}, Sort: []string{"id:desc"},
+		ListOpts: hcloud.ListOpts{PerPage: failuresAsked}, Status: []hcloud.ActionStatus{hcloud.ActionStatusError},
+		Sort: []string{"id:desc"},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("ask for failed actions: %w", explain(err))
@@ -35,7 +36,8 @@ func Failures(ctx context.Context, c *hcloud.Client, since time.Time) ([]Failure
 		}
 		for _, r := range a.Resources {
 			if r.Type == hcloud.ActionResourceTypeServer {
-				failed = append(failed, Failure{Command: a.Command, Server: r.ID, Code: a.ErrorCode, Message: a.ErrorMessage, Finished: a.Finished})
+				failed = append(failed, Failure{Command: a.Command, Server: r.ID, Code: a.ErrorCode, Message: a.ErrorMessage,
+					Finished: a.Finished})
 			}
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// OwnerLabel marks what Slipway itself makes at Hetzner; its value is the cluster's name. What CAPH makes carries CAPH's
-// label.
+// OwnerLabel marks what Slipway itself makes at Hetzner; its value is the cluster's name. What CAPH makes carries
+// CAPH's label.
 const OwnerLabel = "slipway-cluster"
 
 // FirewallRule lets a TCP port in from some sources.
@@ -33,12 +33,14 @@ type Firewall struct {
 // FindFirewall finds the cluster's own firewall by its label; nil where there is none. A firewall of the wanted name
 // without the label is somebody else's, and an error: names are unique in a project.
 func FindFirewall(ctx context.Context, c *hcloud.Client, cluster string) (*Firewall, error) {
-	found, err := c.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: OwnerLabel + "==" + cluster}})
+	found, err := c.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: OwnerLabel +
+		"==" + cluster}})
 	if err != nil {
 		return nil, fmt.Errorf("look for the firewall of cluster %s: %w", cluster, explain(err))
 	}
 	if len(found) > 1 {
-		return nil, fmt.Errorf("%d firewalls carry the label %s=%s, there must be one: delete those that cover no server", len(found), OwnerLabel, cluster)
+		return nil, fmt.Errorf("%d firewalls carry the label %s=%s, there must be one: delete those that cover no server",
+			len(found), OwnerLabel, cluster)
 	}
 	if len(found) == 1 {
 		return firewall(found[0]), nil
@@ -59,7 +61,8 @@ func firewall(f *hcloud.Firewall) *Firewall {
 }
 
 // EnsureFirewall makes the cluster's firewall, or sets its rules where they differ. changed tells whether it had to.
-func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules []FirewallRule) (f *Firewall, changed bool, err error) {
+func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules []FirewallRule) (f *Firewall,
+	changed bool, err error) {
 	if f, err = FindFirewall(ctx, c, cluster); err != nil {
 		return nil, false, err
 	}
@@ -78,7 +81,8 @@ func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules
 	if f.Differs(rules) == "" {
 		return f, false, nil
 	}
-	actions, _, err := c.Firewall.SetRules(ctx, &hcloud.Firewall{ID: f.ID}, hcloud.FirewallSetRulesOpts{Rules: wire(rules)})
+	actions, _, err := c.Firewall.SetRules(ctx, &hcloud.Firewall{ID: f.ID},
+		hcloud.FirewallSetRulesOpts{Rules: wire(rules)})
 	if err == nil {
 		err = c.Action.WaitFor(ctx, actions...)
 	}
@@ -139,7 +143,8 @@ func wire(rules []FirewallRule) []hcloud.FirewallRule {
 			Port: &port, Description: &r.Description,
 		}
 		for _, p := range r.Sources {
-			all[i].SourceIPs = append(all[i].SourceIPs, net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())})
+			all[i].SourceIPs = append(all[i].SourceIPs, net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(),
+				p.Addr().BitLen())})
 		}
 	}
 	return all
@@ -181,7 +186,8 @@ func Uncovered(ctx context.Context, c *hcloud.Client, f *Firewall, cluster strin
 	if !f.Selects(cluster) {
 		return []string{"every server: the firewall is not applied to " + clusterSelector(cluster)}, nil
 	}
-	servers, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}})
+	servers, err := c.Server.AllWithOpts(ctx,
+		hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}})
 	if err != nil {
 		return nil, fmt.Errorf("list the servers of cluster %s: %w", cluster, explain(err))
 	}

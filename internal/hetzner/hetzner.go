@@ -1,6 +1,6 @@
-// Package hetzner asks Hetzner Cloud what the bootstrap needs to know (whether an order can be filled, which image a server
-// would start from, which network and servers belong to a cluster, what it costs), and changes there what Cluster API does not
-// look after: firewalls, images, and what a destroyed cluster left.
+// Package hetzner asks Hetzner Cloud what the bootstrap needs to know (whether an order can be filled, which image a
+// server would start from, which network and servers belong to a cluster, what it costs), and changes there what
+// Cluster API does not look after: firewalls, images, and what a destroyed cluster left.
 package hetzner
 
 import (
@@ -28,7 +28,8 @@ const (
 )
 
 // ErrToken is wrapped by errors about a token that Hetzner does not take.
-var ErrToken = errors.New("Hetzner does not accept the API token: make one with read and write permission in the project's Security settings")
+var ErrToken = errors.New("Hetzner does not accept the API token: make one with read and write permission in the " +
+	"project's Security settings")
 
 // explain turns Hetzner's answer about the token into ErrToken and leaves other errors as they are.
 func explain(err error) error {
@@ -79,17 +80,20 @@ func FindOffer(ctx context.Context, c *hcloud.Client, location, serverType, load
 		return Offer{}, fmt.Errorf("look up server type %s: %w", serverType, explain(err))
 	}
 	if t == nil {
-		return Offer{}, unknown(ctx, "server type", serverType, c.ServerType.All, func(t *hcloud.ServerType) string { return t.Name })
+		return Offer{}, unknown(ctx, "server type", serverType, c.ServerType.All,
+			func(t *hcloud.ServerType) string { return t.Name })
 	}
 	if where := soldAt(t); len(where) > 0 && !slices.Contains(where, location) {
-		return Offer{}, &Unknown{What: "server type", Name: serverType, Why: "is not sold in " + location + "; locations that have it", Known: where}
+		return Offer{}, &Unknown{What: "server type", Name: serverType, Why: "is not sold in " + location +
+			"; locations that have it", Known: where}
 	}
 	lb, _, err := c.LoadBalancerType.GetByName(ctx, loadBalancerType)
 	if err != nil {
 		return Offer{}, fmt.Errorf("look up load balancer type %s: %w", loadBalancerType, explain(err))
 	}
 	if lb == nil {
-		return Offer{}, unknown(ctx, "load balancer type", loadBalancerType, c.LoadBalancerType.All, func(t *hcloud.LoadBalancerType) string { return t.Name })
+		return Offer{}, unknown(ctx, "load balancer type", loadBalancerType, c.LoadBalancerType.All,
+			func(t *hcloud.LoadBalancerType) string { return t.Name })
 	}
 	return Offer{
 		Location: l.Name, NetworkZone: string(l.NetworkZone),
@@ -99,7 +103,8 @@ func FindOffer(ctx context.Context, c *hcloud.Client, location, serverType, load
 }
 
 // unknown lists what there is in place of a name; that this fails too is no reason to hide the first finding.
-func unknown[T any](ctx context.Context, what, name string, all func(context.Context) ([]T, error), nameOf func(T) string) error {
+func unknown[T any](ctx context.Context, what, name string, all func(context.Context) ([]T, error),
+	nameOf func(T) string) error {
 	e := &Unknown{What: what, Name: name, Why: "does not exist at Hetzner"}
 	if list, err := all(ctx); err == nil {
 		for _, item := range list {
@@ -153,7 +158,8 @@ func NetworkID(ctx context.Context, c *hcloud.Client, cluster string) (int64, er
 	case len(networks) == 0:
 		return 0, nil
 	case len(networks) > 1:
-		return 0, fmt.Errorf("%d networks carry the label %s, there must be one: delete those that no server uses", len(networks), clusterSelector(cluster))
+		return 0, fmt.Errorf("%d networks carry the label %s, there must be one: delete those that no server uses",
+			len(networks), clusterSelector(cluster))
 	}
 	return networks[0].ID, nil
 }
@@ -166,7 +172,8 @@ type Server struct {
 	Private  []netip.Addr
 	Public   netip.Addr // IPv4; the zero Addr: it has none
 	Location string     // "nbg1"
-	// Machine is the name of the HCloudMachine that it was made for, and ControlPlane whether for a control plane: CAPH's labels.
+	// Machine is the name of the HCloudMachine that it was made for, and ControlPlane whether for a control plane: CAPH's
+	// labels.
 	Machine      string
 	ControlPlane bool
 	Protected    bool // from deletion: Hetzner refuses it until a person takes the protection away
@@ -175,7 +182,8 @@ type Server struct {
 // ProviderID is what the cloud controller manager writes into the Node of the server.
 func (s Server) ProviderID() string { return fmt.Sprintf("hcloud://%d", s.ID) }
 
-// ServerGone tells whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is an error.
+// ServerGone tells whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is an
+// error.
 func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool, error) {
 	id, err := strconv.ParseInt(strings.TrimPrefix(providerID, "hcloud://"), 10, 64)
 	if err != nil {

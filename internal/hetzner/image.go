@@ -40,7 +40,8 @@ func (i Image) String() string {
 	if i.Cluster != "" {
 		by = ", made for cluster " + i.Cluster
 	}
-	return fmt.Sprintf("%s %d (%s, of %s, %q%s)", what, i.ID, i.Status, i.Created.UTC().Format("2006-01-02 15:04 MST"), i.Description, by)
+	return fmt.Sprintf("%s %d (%s, of %s, %q%s)", what, i.ID, i.Status, i.Created.UTC().Format("2006-01-02 15:04 MST"),
+		i.Description, by)
 }
 
 // ImageError says why CAPH would not find exactly one image.
@@ -54,20 +55,21 @@ type ImageError struct {
 // Error implements error.
 func (e *ImageError) Error() string {
 	if len(e.Found) == 0 {
-		return fmt.Sprintf("no image for %s carries the label %s=%s (a snapshot's description does not count): the target image makes one",
+		return fmt.Sprintf("no image for %s carries the label %s=%s (a snapshot's description does not count): the target "+
+			"image makes one",
 			e.Architecture, imageLabel, e.Name)
 	}
 	list := make([]string, len(e.Found))
 	for i, one := range e.Found {
 		list[i] = one.String()
 	}
-	return fmt.Sprintf("%d images for %s match %s=%s, Cluster API needs exactly one: %s. To keep the newest available snapshot and delete "+
-		"the others, run: %s. Or take the label from those that are not meant",
+	return fmt.Sprintf("%d images for %s match %s=%s, Cluster API needs exactly one: %s. To keep the newest available "+
+		"snapshot and delete the others, run: %s. Or take the label from those that are not meant",
 		len(e.Found), e.Architecture, imageLabel, e.Name, strings.Join(list, ", "), cmp.Or(e.Prune, "image --prune"))
 }
 
-// FindImages lists, oldest first, what CAPH would find: by the label caph-image-name, and by an image's own name, for the
-// architecture. It finds images of every status, as CAPH does.
+// FindImages lists, oldest first, what CAPH would find: by the label caph-image-name, and by an image's own name, for
+// the architecture. It finds images of every status, as CAPH does.
 func FindImages(ctx context.Context, c *hcloud.Client, name, architecture string) ([]Image, error) {
 	arch := []hcloud.Architecture{hetznerArchitecture(architecture)}
 	var found []Image
@@ -81,7 +83,8 @@ func FindImages(ctx context.Context, c *hcloud.Client, name, architecture string
 		}
 		for _, i := range images {
 			found = append(found, Image{
-				ID: i.ID, Snapshot: i.Type == hcloud.ImageTypeSnapshot, Status: string(i.Status), Description: i.Description, Created: i.Created,
+				ID: i.ID, Snapshot: i.Type == hcloud.ImageTypeSnapshot, Status: string(i.Status), Description: i.Description,
+				Created: i.Created,
 				Cluster: i.Labels[OwnerLabel], Run: i.Labels[runLabel], Schematic: i.Labels[schematicLabel],
 			})
 		}
@@ -90,8 +93,8 @@ func FindImages(ctx context.Context, c *hcloud.Client, name, architecture string
 	return found, nil
 }
 
-// FindImage finds the one image that CAPH would find. None or several are an *ImageError, which names prune, the command
-// that deletes all but one.
+// FindImage finds the one image that CAPH would find. None or several are an *ImageError, which names prune, the
+// command that deletes all but one.
 func FindImage(ctx context.Context, c *hcloud.Client, name, architecture, prune string) (Image, error) {
 	found, err := FindImages(ctx, c, name, architecture)
 	if err != nil {
@@ -112,16 +115,18 @@ func ImageExists(ctx context.Context, c *hcloud.Client, id int64) (bool, error) 
 	return image != nil, nil
 }
 
-// Creation asks how far the creation of a snapshot is, in per cent. A failed one is a *CreationError: the snapshot will never be
-// available.
+// Creation asks how far the creation of a snapshot is, in per cent. A failed one is a *CreationError: the snapshot will
+// never be available.
 func Creation(ctx context.Context, c *hcloud.Client, id int64) (progress int, err error) {
-	actions, err := c.Image.Action.All(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning, hcloud.ActionStatusError}})
+	actions, err := c.Image.Action.All(ctx, hcloud.ActionListOpts{Status: []hcloud.ActionStatus{hcloud.ActionStatusRunning,
+		hcloud.ActionStatusError}})
 	if err != nil {
 		return 0, fmt.Errorf("ask how far snapshot %d is: %w", id, explain(err))
 	}
 	for _, a := range actions {
 		about := &hcloud.ActionResource{ID: id, Type: hcloud.ActionResourceTypeImage}
-		if a.Command != "create_image" || !slices.ContainsFunc(a.Resources, func(r *hcloud.ActionResource) bool { return *r == *about }) {
+		if a.Command != "create_image" || !slices.ContainsFunc(a.Resources,
+			func(r *hcloud.ActionResource) bool { return *r == *about }) {
 			continue
 		}
 		if a.Status == hcloud.ActionStatusError {
@@ -159,8 +164,8 @@ func DeleteImage(ctx context.Context, c *hcloud.Client, id int64) error {
 // ErrNoneAvailable means that there is no image which the others could give way to.
 var ErrNoneAvailable = errors.New("none of them is available: nothing is deleted")
 
-// Surplus tells which of several images stays, the newest available one, and which snapshots are in its way. An image that is
-// no snapshot can neither be deleted nor stay beside one: it stays, and all snapshots are in its way.
+// Surplus tells which of several images stays, the newest available one, and which snapshots are in its way. An image
+// that is no snapshot can neither be deleted nor stay beside one: it stays, and all snapshots are in its way.
 func Surplus(found []Image) (keep Image, surplus []Image, err error) {
 	best := -1
 	for i, one := range found {

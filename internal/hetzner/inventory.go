@@ -31,7 +31,8 @@ const (
 
 // Kinds lists them in that order.
 func Kinds() []Kind {
-	return []Kind{KindServer, KindLoadBalancer, KindVolume, KindPrimaryIP, KindFirewall, KindPlacementGroup, KindNetwork, KindSSHKey, KindSnapshot}
+	return []Kind{KindServer, KindLoadBalancer, KindVolume, KindPrimaryIP, KindFirewall, KindPlacementGroup, KindNetwork,
+		KindSSHKey, KindSnapshot}
 }
 
 // Labels of those who make resources from inside a cluster. Neither names the cluster.
@@ -92,7 +93,8 @@ func (i Inventory) Of(cluster string) []Resource {
 // Attribute says of volumes that nothing around them tells the cluster of whose they are: the cluster itself knows.
 func (i Inventory) Attribute(cluster string, volumes []int64) {
 	for j, r := range i.Resources {
-		if r.Kind == KindVolume && r.Cluster == "" && r.labels[managedByLabel] == managedByCSI && slices.Contains(volumes, r.ID) {
+		if r.Kind == KindVolume && r.Cluster == "" && r.labels[managedByLabel] == managedByCSI &&
+			slices.Contains(volumes, r.ID) {
 			i.Resources[j].Cluster, i.Resources[j].Because = cluster, "a PersistentVolume of the cluster"
 		}
 	}
@@ -146,8 +148,8 @@ var attributedBy = map[Kind][]Kind{
 	KindSnapshot:       {KindServer},
 }
 
-// ListResources is an inventory of some kinds, none given: of all, and of those by which they are attributed. It does not ask for
-// prices: every request counts against Hetzner's limit, which CAPH shares.
+// ListResources is an inventory of some kinds, none given: of all, and of those by which they are attributed. It does
+// not ask for prices: every request counts against Hetzner's limit, which CAPH shares.
 func ListResources(ctx context.Context, c *hcloud.Client, kinds ...Kind) (Inventory, error) {
 	if len(kinds) == 0 {
 		kinds = Kinds()
@@ -166,7 +168,8 @@ func inventoryOf(ctx context.Context, c *hcloud.Client, list prices, kinds []Kin
 		kind Kind
 		list func(context.Context, *hcloud.Client) error
 	}{
-		{KindServer, t.takeServers}, {KindNetwork, t.takeNetworks}, {KindLoadBalancer, t.takeLoadBalancers}, {KindVolume, t.takeVolumes},
+		{KindServer, t.takeServers}, {KindNetwork, t.takeNetworks}, {KindLoadBalancer, t.takeLoadBalancers},
+		{KindVolume, t.takeVolumes},
 		{KindPrimaryIP, t.takePrimaryIPs}, {KindFirewall, t.takeFirewalls}, {KindPlacementGroup, t.takePlacementGroups},
 		{KindSSHKey, t.takeSSHKeys}, {KindSnapshot, t.takeSnapshots},
 	} {
@@ -184,7 +187,8 @@ func inventoryOf(ctx context.Context, c *hcloud.Client, list prices, kinds []Kin
 	}
 	order := Kinds()
 	slices.SortFunc(t.found, func(a, b Resource) int {
-		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), strings.Compare(a.Cluster, b.Cluster), strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(slices.Index(order, a.Kind)-slices.Index(order, b.Kind), strings.Compare(a.Cluster, b.Cluster),
+			strings.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 	return Inventory{t.found}, nil
 }
@@ -256,8 +260,8 @@ func (t *stocktaking) takeNetworks(ctx context.Context, c *hcloud.Client) error 
 	return nil
 }
 
-// takeLoadBalancers takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which cluster:
-// the network that they hang in, or the servers behind them, do.
+// takeLoadBalancers takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which
+// cluster: the network that they hang in, or the servers behind them, do.
 func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) error {
 	all, err := c.LoadBalancer.All(ctx)
 	if err != nil {
@@ -293,7 +297,8 @@ func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) e
 		}
 		if len(around) > 1 {
 			for _, n := range lb.PrivateNet {
-				t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, and not of this cluster alone", lb.Name, lb.ID)
+				t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, and not of this cluster alone", lb.Name,
+					lb.ID)
 			}
 		}
 		t.addBySurroundings(r, serviceLabel, around)
@@ -307,7 +312,8 @@ func (t *stocktaking) takeVolumes(ctx context.Context, c *hcloud.Client) error {
 		return fmt.Errorf("list the project's volumes: %w", err)
 	}
 	for _, v := range all {
-		r := Resource{Kind: KindVolume, ID: v.ID, Name: v.Name, Type: fmt.Sprintf("%d GB", v.Size), Location: placeOf(v.Location), labels: v.Labels}
+		r := Resource{Kind: KindVolume, ID: v.ID, Name: v.Name, Type: fmt.Sprintf("%d GB", v.Size),
+			Location: placeOf(v.Location), labels: v.Labels}
 		r.Price = t.prices.volume.times(float64(v.Size))
 		if _, because := owner(v.Labels); because != "" || v.Labels[managedByLabel] != managedByCSI {
 			t.add(r)
@@ -340,7 +346,8 @@ func (t *stocktaking) takePrimaryIPs(ctx context.Context, c *hcloud.Client) erro
 		return fmt.Errorf("list the project's primary IPs: %w", err)
 	}
 	for _, ip := range all {
-		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location), Addresses: addresses(ip.IP), labels: ip.Labels}
+		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location),
+			Addresses: addresses(ip.IP), labels: ip.Labels}
 		if ip.AssigneeID == 0 {
 			r.Price = t.prices.primaryIP(r.Type, r.Location)
 		}
@@ -409,7 +416,8 @@ func (t *stocktaking) takeSnapshots(ctx context.Context, c *hcloud.Client) error
 		return fmt.Errorf("list the project's snapshots: %w", err)
 	}
 	for _, i := range all {
-		r := Resource{Kind: KindSnapshot, ID: i.ID, Name: cmp.Or(i.Labels[imageLabel], i.Description), Type: Architecture(i.Architecture), labels: i.Labels}
+		r := Resource{Kind: KindSnapshot, ID: i.ID, Name: cmp.Or(i.Labels[imageLabel], i.Description),
+			Type: Architecture(i.Architecture), labels: i.Labels}
 		r.Price = t.prices.image.times(float64(i.ImageSize))
 		if _, because := owner(i.Labels); because == "" && i.Labels[imageLabel] != "" {
 			r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not made by Slipway"

@@ -44,8 +44,8 @@ func Missing(orders []Order, have []Resource) []Order {
 // errNoPrices means that the answer had none.
 var errNoPrices = errors.New("Hetzner's answer has no prices")
 
-// Quote fills in what orders cost, from Hetzner's price list, and adds it up. What has no monthly price, as a snapshot has
-// none before its size is known, is unknown in the sum.
+// Quote fills in what orders cost, from Hetzner's price list, and adds it up. What has no monthly price, as a snapshot
+// has none before its size is known, is unknown in the sum.
 func Quote(ctx context.Context, c *hcloud.Client, orders []Order) (Price, error) {
 	list := askPrices(ctx, c)
 	var sum Price
@@ -71,7 +71,8 @@ func Quote(ctx context.Context, c *hcloud.Client, orders []Order) (Price, error)
 	return sum, nil
 }
 
-// Change is what a change costs a month more, or less, from Hetzner's price list. Unknown says that the list does not have all of it.
+// Change is what a change costs a month more, or less, from Hetzner's price list. Unknown says that the list does not
+// have all of it.
 func Change(ctx context.Context, c *hcloud.Client, before, after []Order) Price {
 	all := slices.Concat(before, after)
 	_, _ = Quote(ctx, c, all) // what has no price is unknown in the sum

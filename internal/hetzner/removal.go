@@ -33,7 +33,8 @@ func (m *Removal) Claim(ctx context.Context, r Resource) error {
 	var err error
 	switch r.Kind {
 	case KindLoadBalancer:
-		_, _, err = m.client.LoadBalancer.Update(ctx, &hcloud.LoadBalancer{ID: r.ID}, hcloud.LoadBalancerUpdateOpts{Labels: labels})
+		_, _, err = m.client.LoadBalancer.Update(ctx, &hcloud.LoadBalancer{ID: r.ID},
+			hcloud.LoadBalancerUpdateOpts{Labels: labels})
 	case KindVolume:
 		_, _, err = m.client.Volume.Update(ctx, &hcloud.Volume{ID: r.ID}, hcloud.VolumeUpdateOpts{Labels: labels})
 	}
@@ -46,8 +47,9 @@ func (m *Removal) Claim(ctx context.Context, r Resource) error {
 	return nil
 }
 
-// Refresh asks how the deletions go that Hetzner is still busy with, in one request for 25 of them. An action that it does not
-// know any more counts as done: Remove tries again then. Without a Refresh, Remove takes a deletion for running.
+// Refresh asks how the deletions go that Hetzner is still busy with, in one request for 25 of them. An action that it
+// does not know any more counts as done: Remove tries again then. Without a Refresh, Remove takes a deletion for
+// running.
 func (m *Removal) Refresh(ctx context.Context) error {
 	byID := map[int64]string{}
 	for resource, a := range m.busy {
@@ -107,14 +109,17 @@ func transient(doing string, err error) (pending string, _ error) {
 		return fmt.Sprintf("cannot %s yet: %v", doing, err), nil
 	}
 	if hcloud.IsError(err, hcloud.ErrorCodeProtected) {
-		return "", fmt.Errorf("%s: it is protected: take the protection away in Hetzner's console and run again: %w", doing, err)
+		return "", fmt.Errorf("%s: it is protected: take the protection away in Hetzner's console and run again: %w", doing,
+			err)
 	}
 	return "", fmt.Errorf("%s: %w", doing, explain(err))
 }
 
-// passes tells errors that go away by themselves: somebody else is at it, a dependency is on its way out, the line broke.
+// passes tells errors that go away by themselves: somebody else is at it, a dependency is on its way out, the line
+// broke.
 func passes(err error) bool {
-	if hcloud.IsError(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict, hcloud.ErrorCodeResourceLocked, hcloud.ErrorCodeRateLimitExceeded,
+	if hcloud.IsError(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict, hcloud.ErrorCodeResourceLocked,
+		hcloud.ErrorCodeRateLimitExceeded,
 		hcloud.ErrorCodeTimeout, hcloud.ErrorCodeBadGateway, hcloud.ErrorCodeMaintenance, hcloud.ErrorCodeServerError,
 		hcloud.ErrorCodeServiceError, hcloud.ErrorCodeUnknownError, hcloud.ErrorCodeResourceInUse) {
 		return true

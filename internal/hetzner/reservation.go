@@ -17,8 +17,8 @@ const (
 	hostLabel     = "slipway-host"        // machine that it was made on, for people
 )
 
-// Claim is a name in a project that one state folder at a time holds: that of a placement group without servers, which costs
-// nothing, does nothing, and whose name is unique, so of two that make it at once one succeeds.
+// Claim is a name in a project that one state folder at a time holds: that of a placement group without servers, which
+// costs nothing, does nothing, and whose name is unique, so of two that make it at once one succeeds.
 type Claim struct {
 	cluster, name string
 	of            string // what it is of, for errors
@@ -31,7 +31,8 @@ func ClusterClaim(cluster string) Claim {
 
 // RestoreClaim is on restoring the cluster. No cluster's name has a dot, so no other claim has this name.
 func RestoreClaim(cluster string) Claim {
-	return Claim{cluster: cluster, name: "slipway-" + cluster + ".restore", of: "the claim on restoring cluster " + cluster}
+	return Claim{cluster: cluster, name: "slipway-" + cluster + ".restore", of: "the claim on restoring cluster " +
+		cluster}
 }
 
 // Name is what the placement group is called.
@@ -65,8 +66,8 @@ func (c Claim) Find(ctx context.Context, api *hcloud.Client) (*Reservation, erro
 		return nil, nil
 	}
 	if g.Labels[OwnerLabel] != c.cluster || g.Labels[reserverLabel] == "" {
-		return nil, &ForeignError{fmt.Sprintf("placement group %d is called %s, as %s would be, and does not carry its labels, so it is not touched: "+
-			"rename or delete it, or choose another CLUSTER_NAME", g.ID, c.name, c.of)}
+		return nil, &ForeignError{fmt.Sprintf("placement group %d is called %s, as %s would be, and does not carry its "+
+			"labels, so it is not touched: rename or delete it, or choose another CLUSTER_NAME", g.ID, c.name, c.of)}
 	}
 	return &Reservation{Claim: c, ID: g.ID, By: g.Labels[reserverLabel], Host: g.Labels[hostLabel], Since: g.Created}, nil
 }
@@ -87,7 +88,8 @@ func (c Claim) Reserve(ctx context.Context, api *hcloud.Client, by, host string)
 
 // TakeOver gives the reservation to another state folder.
 func (r *Reservation) TakeOver(ctx context.Context, api *hcloud.Client, by, host string) error {
-	_, _, err := api.PlacementGroup.Update(ctx, &hcloud.PlacementGroup{ID: r.ID}, hcloud.PlacementGroupUpdateOpts{Labels: reservationLabels(r.cluster, by, host)})
+	_, _, err := api.PlacementGroup.Update(ctx, &hcloud.PlacementGroup{ID: r.ID},
+		hcloud.PlacementGroupUpdateOpts{Labels: reservationLabels(r.cluster, by, host)})
 	if err != nil {
 		return fmt.Errorf("take over placement group %s (%d): %w", r.name, r.ID, explain(err))
 	}
@@ -114,7 +116,8 @@ func reservationLabels(cluster, by, host string) map[string]string {
 
 var notInLabels = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// labelValue is a text as the value of a label: at most 63 characters of a small alphabet, letters or digits at both ends.
+// labelValue is a text as the value of a label: at most 63 characters of a small alphabet, letters or digits at both
+// ends.
 func labelValue(s string) string {
 	s = notInLabels.ReplaceAllString(s, "-")
 	return strings.Trim(s[:min(len(s), 63)], "._-")

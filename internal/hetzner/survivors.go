@@ -17,8 +17,8 @@ type Survivor struct {
 	Labelled bool // with the cluster's label: CAPH finds it by that; else only by its name
 }
 
-// SurvivingBalancer finds the load balancer that a cluster's API was behind: by CAPH's label, else by its address (which
-// may be empty). nil: there is none (any more).
+// SurvivingBalancer finds the load balancer that a cluster's API was behind: by CAPH's label, else by its address
+// (which may be empty). nil: there is none (any more).
 func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string) (*Survivor, error) {
 	all, err := c.LoadBalancer.All(ctx)
 	if err != nil {
@@ -31,7 +31,8 @@ func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string
 		}
 	}
 	if len(found) > 1 {
-		return nil, fmt.Errorf("%d load balancers carry the label %s, there must be one: delete those that no server uses", len(found), clusterSelector(cluster))
+		return nil, fmt.Errorf("%d load balancers carry the label %s, there must be one: delete those that no server uses",
+			len(found), clusterSelector(cluster))
 	}
 	if len(found) == 1 {
 		return found[0], nil
@@ -42,8 +43,8 @@ func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string
 		}
 		for key := range lb.Labels {
 			if other, ok := strings.CutPrefix(key, clusterLabelPrefix); ok {
-				return nil, fmt.Errorf("load balancer %s has the address %s, which cluster %s had, and is cluster %s's now (label %s): "+
-					"take the label away if that cluster is gone", lb.Name, ip, cluster, other, key)
+				return nil, fmt.Errorf("load balancer %s has the address %s, which cluster %s had, and is cluster %s's now "+
+					"(label %s): take the label away if that cluster is gone", lb.Name, ip, cluster, other, key)
 			}
 		}
 		return &Survivor{ID: lb.ID, Name: lb.Name, IPv4: ip}, nil
@@ -51,8 +52,8 @@ func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string
 	return nil, nil
 }
 
-// PlacementGroups are the names of the placement groups that CAPH made for a cluster. It deletes those that it finds and that the
-// cluster does not want.
+// PlacementGroups are the names of the placement groups that CAPH made for a cluster. It deletes those that it finds
+// and that the cluster does not want.
 func PlacementGroups(ctx context.Context, c *hcloud.Client, cluster string) ([]string, error) {
 	opts := hcloud.PlacementGroupListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
 	groups, err := c.PlacementGroup.AllWithOpts(ctx, opts)

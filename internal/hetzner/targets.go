@@ -32,13 +32,15 @@ func Targets(ctx context.Context, c *hcloud.Client, cluster string) ([]Target, e
 					continue
 				}
 				for _, h := range one.HealthStatus {
-					found = append(found, Target{LoadBalancer: lb.Name, Server: one.Server.Server.ID, Port: h.ListenPort, Health: string(h.Status)})
+					found = append(found, Target{LoadBalancer: lb.Name, Server: one.Server.Server.ID, Port: h.ListenPort,
+						Health: string(h.Status)})
 				}
 			}
 		}
 	}
 	slices.SortFunc(found, func(a, b Target) int {
-		return cmp.Or(cmp.Compare(a.LoadBalancer, b.LoadBalancer), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Server, b.Server))
+		return cmp.Or(cmp.Compare(a.LoadBalancer, b.LoadBalancer), cmp.Compare(a.Port, b.Port),
+			cmp.Compare(a.Server, b.Server))
 	})
 	return found, nil
 }

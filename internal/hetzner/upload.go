@@ -23,7 +23,8 @@ const (
 	archLabel      = "arch"              // "amd64", as in packer/
 )
 
-// schematicDigits keeps 64 bits of a schematic's id; the whole of it is one character longer than a label's value may be.
+// schematicDigits keeps 64 bits of a schematic's id; the whole of it is one character longer than a label's value may
+// be.
 const schematicDigits = 16
 
 // SchematicLabel is how a snapshot's label writes a schematic's id.
@@ -52,16 +53,17 @@ func (o ImageOrder) labels() map[string]string {
 // Uploader makes a snapshot of a disk image with a temporary server and SSH key. ByRescueSystem is the real one.
 type Uploader func(context.Context, *hcloud.Client, hcloudimages.UploadOptions) (*hcloud.Image, error)
 
-// ByRescueSystem is hcloudimages's way: it boots a temporary server into Hetzner's rescue system and has it write the image over
-// its disk, told by SSH. It accepts any host key, as that of a rescue system cannot be known before.
+// ByRescueSystem is hcloudimages's way: it boots a temporary server into Hetzner's rescue system and has it write the
+// image over its disk, told by SSH. It accepts any host key, as that of a rescue system cannot be known before.
 func ByRescueSystem(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
 	return hcloudimages.NewClient(c).Upload(ctx, o)
 }
 
-// MakeImage makes the image with an uploader, and returns the snapshot's id. progress hears of every step, log takes the
-// library's own words. It returns as soon as ctx is done; the temporary server and key are then left for Uploads to find, as
-// after any error.
-func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOrder, progress func(string), log io.Writer) (int64, error) {
+// MakeImage makes the image with an uploader, and returns the snapshot's id. progress hears of every step, log takes
+// the library's own words. It returns as soon as ctx is done; the temporary server and key are then left for Uploads to
+// find, as after any error.
+func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOrder, progress func(string),
+	log io.Writer) (int64, error) {
 	heard := newUploadLog(progress, log)
 	options := hcloudimages.UploadOptions{
 		ImageURL: o.URL, ImageCompression: hcloudimages.CompressionXZ, Architecture: hetznerArchitecture(o.Architecture),
@@ -104,10 +106,11 @@ func OutOfStock(err error) bool {
 	return hcloud.IsError(err, hcloud.ErrorCodeResourceUnavailable, hcloud.ErrorCodePlacementError)
 }
 
-// UploadServerTypes lists server types for the temporary server, the best first: of the architecture, sold in the location and
-// not about to vanish, the smallest disk first, because a snapshot fits only servers with a disk as large, then the cheapest.
-// Where servers are of the same architecture, none has a larger disk than theirs.
-func UploadServerTypes(ctx context.Context, c *hcloud.Client, location, architecture, servers string) ([]string, error) {
+// UploadServerTypes lists server types for the temporary server, the best first: of the architecture, sold in the
+// location and not about to vanish, the smallest disk first, because a snapshot fits only servers with a disk as large,
+// then the cheapest. Where servers are of the same architecture, none has a larger disk than theirs.
+func UploadServerTypes(ctx context.Context, c *hcloud.Client, location, architecture, servers string) ([]string,
+	error) {
 	all, err := c.ServerType.All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list server types: %w", explain(err))
@@ -126,7 +129,8 @@ func UploadServerTypes(ctx context.Context, c *hcloud.Client, location, architec
 		return nil, &NoUploadTypeError{Location: location, Architecture: architecture}
 	}
 	slices.SortFunc(fits, func(a, b *hcloud.ServerType) int {
-		return cmp.Or(cmp.Compare(a.Disk, b.Disk), cmp.Compare(price(a, location), price(b, location)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Disk, b.Disk), cmp.Compare(price(a, location), price(b, location)),
+			cmp.Compare(a.Name, b.Name))
 	})
 	names := make([]string, len(fits))
 	for i, t := range fits {
@@ -140,7 +144,8 @@ type NoUploadTypeError struct{ Location, Architecture string }
 
 // Error implements error.
 func (e *NoUploadTypeError) Error() string {
-	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the image with Packer: the target image with --packer prints how",
+	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the "+
+		"image with Packer: the target image with --packer prints how",
 		e.Architecture, e.Location)
 }
 

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// uploadLog listens to hcloudimages: what a person waits for is an Info record "# Step 7: …", what a command on the temporary
-// server wrote is a Debug record of its own.
+// uploadLog listens to hcloudimages: what a person waits for is an Info record "# Step 7: …", what a command on the
+// temporary server wrote is a Debug record of its own.
 type uploadLog struct {
 	progress func(string)
 	file     slog.Handler

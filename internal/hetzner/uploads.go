@@ -30,10 +30,11 @@ func (u Upload) String() string {
 	return fmt.Sprintf("temporary %s %d (%s)", what, u.ID, u.Name)
 }
 
-// Uploads lists what uploads by Slipway have in the project, of whatever cluster, servers first. It has the library's label and
-// ours: hcloudimages's own cleanup would delete those of everybody who works with it.
+// Uploads lists what uploads by Slipway have in the project, of whatever cluster, servers first. It has the library's
+// label and ours: hcloudimages's own cleanup would delete those of everybody who works with it.
 func Uploads(ctx context.Context, c *hcloud.Client) ([]Upload, error) {
-	mine := hcloud.ListOpts{LabelSelector: hcloudimages.CreatedByLabel + "==" + hcloudimages.CreatedByValue + "," + OwnerLabel + "," + runLabel}
+	mine := hcloud.ListOpts{LabelSelector: hcloudimages.CreatedByLabel + "==" + hcloudimages.CreatedByValue + "," +
+		OwnerLabel + "," + runLabel}
 	servers, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: mine})
 	if err != nil {
 		return nil, fmt.Errorf("look for temporary servers of image uploads: %w", explain(err))
@@ -58,8 +59,8 @@ func Uploads(ctx context.Context, c *hcloud.Client) ([]Upload, error) {
 	return found, nil
 }
 
-// RemoveUpload has it deleted. A server is gone a moment later. One that Hetzner is at work on cannot be deleted yet: then busy
-// is true.
+// RemoveUpload has it deleted. A server is gone a moment later. One that Hetzner is at work on cannot be deleted yet:
+// then busy is true.
 func RemoveUpload(ctx context.Context, c *hcloud.Client, u Upload) (busy bool, err error) {
 	switch {
 	case !u.Server:

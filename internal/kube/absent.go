@@ -15,11 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+	Kind: "CustomResourceDefinition"}
 
-// Absent tells whether err is the answer of a reachable cluster that it has no such object, or no such kind. That a kind is
-// missing from what the API server offers is no such answer: for a while after its start it does not offer everything that it
-// has. So Get and List ask for the kind's definition before they let such an error pass.
+// Absent tells whether err is the answer of a reachable cluster that it has no such object, or no such kind. That a
+// kind is missing from what the API server offers is no such answer: for a while after its start it does not offer
+// everything that it has. So Get and List ask for the kind's definition before they let such an error pass.
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 // UnknownKind tells whether err is about an object whose kind a reachable cluster does not serve (yet).
@@ -38,9 +39,9 @@ func (e *unservedError) Error() string {
 	return fmt.Sprintf("the API server does not serve %s now, but %s; it may have just started", e.kind, e.reason)
 }
 
-// servedWithin is how long an API server that answers may take to offer all its kinds, before that is an error: a second or two after
-// its start, and longer than five on a machine that starts more at once. Behind a load balancer that can be one of several, the newest
-// control plane machine's say, while the others offer everything.
+// servedWithin is how long an API server that answers may take to offer all its kinds, before that is an error: a
+// second or two after its start, and longer than five on a machine that starts more at once. Behind a load balancer
+// that can be one of several, the newest control plane machine's say, while the others offer everything.
 const (
 	servedWithin = 30 * time.Second
 	servedEvery  = 500 * time.Millisecond

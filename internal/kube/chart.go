@@ -47,8 +47,8 @@ func (s ChartSource) String() string {
 // hiddenCredentials stand for a user name and a password.
 const hiddenCredentials = "xxxxx"
 
-// WithoutCredentials is an address that can be shown: without the password in it and without the user name, which may be a token.
-// An address that cannot be read loses all that may be one.
+// WithoutCredentials is an address that can be shown: without the password in it and without the user name, which may
+// be a token. An address that cannot be read loses all that may be one.
 func WithoutCredentials(address string) string {
 	if u, err := url.Parse(address); err == nil && u.User == nil {
 		return address
@@ -118,7 +118,8 @@ func (s ChartSource) registry(ctx context.Context, dir string, log io.Writer) (*
 		registry.ClientOptCredentialsFile(filepath.Join(dir, "registry.json")),
 		registry.ClientOptHTTPClient(&http.Client{Timeout: downloadTimeout, Transport: withContext{ctx}}),
 	)
-	return client, strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version, err
+	return client, strings.TrimPrefix(strings.TrimSuffix(s.Repository, "/"), ociScheme) + "/" + s.Name + ":" + s.Version,
+		err
 }
 
 // InRegistry tells whether a registry has the chart, without taking it. dir and log are those of LoadChart.
@@ -198,8 +199,10 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"), hex.EncodeToString(sum[:])) {
-		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)", WithoutCredentials(address), sum, entry.Digest)
+	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"),
+		hex.EncodeToString(sum[:])) {
+		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)",
+			WithoutCredentials(address), sum, entry.Digest)
 	}
 	return archive, nil
 }
@@ -239,8 +242,8 @@ func passing(status int) bool {
 	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
-// Transient tells whether the same request may succeed in a moment: the network failed on the way, or the server said that it
-// is not well. A certificate that does not hold will not hold then either.
+// Transient tells whether the same request may succeed in a moment: the network failed on the way, or the server said
+// that it is not well. A certificate that does not hold will not hold then either.
 func Transient(err error) bool {
 	var status *statusError
 	var network net.Error // also what net/http says of any request without an answer

@@ -31,8 +31,8 @@ const FieldManager = "slipway"
 
 const (
 	userAgent = "slipway"
-	// All steps of a run that speak to one cluster share these; client-go's own 5 requests a second would make them wait for
-	// each other.
+	// All steps of a run that speak to one cluster share these; client-go's own 5 requests a second would make them wait
+	// for each other.
 	requestsPerSecond, burst = 100, 200
 )
 
@@ -67,7 +67,8 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	}
 
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, admissionv1.AddToScheme, metav1.AddMetaToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme,
+		admissionv1.AddToScheme, metav1.AddMetaToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("register types: %w", err)
 		}
@@ -170,25 +171,28 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 // not trust it.
 func WebhookDown(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && apierrors.IsInternalError(err) && containsAny(status.Status().Message, "failed calling webhook", "failed to call webhook")
+	return errors.As(err, &status) && apierrors.IsInternalError(err) && containsAny(status.Status().Message,
+		"failed calling webhook", "failed to call webhook")
 }
 
-// Unwell tells whether err says that an API server, or a webhook behind it, did not take a request that it may take in a moment: it was
-// silent, starts, has no etcd leader just now, or has too much to do.
+// Unwell tells whether err says that an API server, or a webhook behind it, did not take a request that it may take in
+// a moment: it was silent, starts, has no etcd leader just now, or has too much to do.
 func Unwell(err error) bool {
-	return Transient(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+	return Transient(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// answered tells whether err is a refusal by someone who read the request, a webhook or the API server. A webhook that failed over what it
-// read refuses with any code.
+// answered tells whether err is a refusal by someone who read the request, a webhook or the API server. A webhook that
+// failed over what it read refuses with any code.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
 	}
 	is := status.Status()
-	return is.Code >= 400 && is.Code < 500 && !apierrors.IsTooManyRequests(err) || strings.Contains(is.Message, "denied the request")
+	return is.Code >= 400 && is.Code < 500 && !apierrors.IsTooManyRequests(err) ||
+		strings.Contains(is.Message, "denied the request")
 }
 
 // Describe names an object for people: "TalosControlPlane default/k8s-control-plane".

@@ -17,8 +17,9 @@ const (
 	// dialTimeout is short because a cluster that is there answers a connect at once; without it a vanished host
 	// costs the kernel's two minutes.
 	dialTimeout = 5 * time.Second
-	// A connection on which nothing comes for pingAfter is asked for a sign of life, and closed where none comes within pingWithin:
-	// a vanished API server behind a load balancer would hold every request on it otherwise. client-go's own are 30 s and 15 s.
+	// A connection on which nothing comes for pingAfter is asked for a sign of life, and closed where none comes within
+	// pingWithin: a vanished API server behind a load balancer would hold every request on it otherwise. client-go's own
+	// are 30 s and 15 s.
 	pingAfter, pingWithin = 5 * time.Second, 5 * time.Second
 	// idleConnTimeout and tlsHandshakeTimeout are those of client-go.
 	idleConnTimeout, tlsHandshakeTimeout = 90 * time.Second, 10 * time.Second
@@ -34,8 +35,8 @@ type Connections struct {
 	clusters map[[sha256.Size]byte]*Cluster
 }
 
-// Connect returns the Cluster of a kubeconfig. wrap is the transport around the one that the kubeconfig makes, as in ConnectThrough;
-// it counts when the Cluster is made.
+// Connect returns the Cluster of a kubeconfig. wrap is the transport around the one that the kubeconfig makes, as in
+// ConnectThrough; it counts when the Cluster is made.
 func (c *Connections) Connect(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,9 +55,9 @@ func (c *Connections) Connect(kubeconfig []byte, wrap transport.WrapperFunc) (*C
 	return cluster, nil
 }
 
-// ownTransport gives a configuration a transport of its own. client-go would keep the transport of every configuration that dials in
-// its own way for the life of the process, with its connections. A kubeconfig whose credentials come from a plugin keeps client-go's:
-// the plugin changes it.
+// ownTransport gives a configuration a transport of its own. client-go would keep the transport of every configuration
+// that dials in its own way for the life of the process, with its connections. A kubeconfig whose credentials come from
+// a plugin keeps client-go's: the plugin changes it.
 func ownTransport(config *rest.Config) error {
 	dial := (&net.Dialer{Timeout: dialTimeout}).DialContext
 	if config.ExecProvider != nil || config.AuthProvider != nil {
@@ -80,9 +81,10 @@ func ownTransport(config *rest.Config) error {
 	return nil
 }
 
-// renewed is a transport that opens another connection after a request that was not answered in time, or with an error of the API
-// server's own. A load balancer ties a connection to one API server for as long as the connection lives. Where the etcd behind that
-// one has no leader, it answers pings and no request, while another API server of the cluster would answer all of them.
+// renewed is a transport that opens another connection after a request that was not answered in time, or with an error
+// of the API server's own. A load balancer ties a connection to one API server for as long as the connection lives.
+// Where the etcd behind that one has no leader, it answers pings and no request, while another API server of the
+// cluster would answer all of them.
 type renewed struct {
 	mu      sync.Mutex
 	current *http.Transport
@@ -94,7 +96,8 @@ func (r *renewed) RoundTrip(req *http.Request) (*http.Response, error) {
 	t := r.current
 	r.mu.Unlock()
 	resp, err := t.RoundTrip(req)
-	if err != nil && errors.Is(req.Context().Err(), context.DeadlineExceeded) || err == nil && resp.StatusCode >= http.StatusInternalServerError {
+	if err != nil && errors.Is(req.Context().Err(), context.DeadlineExceeded) || err == nil &&
+		resp.StatusCode >= http.StatusInternalServerError {
 		r.leave(t)
 	}
 	return resp, err

@@ -27,8 +27,8 @@ type Helm struct {
 	namespace string
 }
 
-// Helm makes a Helm for a namespace. owner is the name of who works with it, for the records: whoever has the same is never
-// at work at the same time. log takes the words of the library.
+// Helm makes a Helm for a namespace. owner is the name of who works with it, for the records: whoever has the same is
+// never at work at the same time. log takes the words of the library.
 func (c *Cluster) Helm(namespace, owner string, log func(format string, args ...any)) (*Helm, error) {
 	g, err := newGetter(c.config, namespace)
 	if err != nil {
@@ -72,8 +72,8 @@ type WorkloadState struct {
 // already. It does not wait for the workloads.
 //
 // A release that an operation left unfinished, or whose workloads never became ready, is recovered first, once, and
-// said to be. While somebody else may be at work on it the error is a *BusyError. The release is applied anew in any case
-// when a workload of it has gone.
+// said to be. While somebody else may be at work on it the error is a *BusyError. The release is applied anew in any
+// case when a workload of it has gone.
 func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (*Release, error) {
 	h.records.recovered = *w.Recovered
 	last, err := h.clear(ctx, say, w)
@@ -104,7 +104,8 @@ func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (
 		say("upgrading release %s from chart version %s to %s", w.Name, last.Chart.Metadata.Version, w.Chart.Metadata.Version)
 		upgrade := action.NewUpgrade(h.config)
 		upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.namespace, hookTimeout, keptRevisions
-		upgrade.DisableOpenAPIValidation = true // it reads the API's whole description, tens of megabytes, to check a released chart
+		// it reads the API's whole description, tens of megabytes, to check a released chart
+		upgrade.DisableOpenAPIValidation = true
 		done, err = upgrade.RunWithContext(ctx, w.Name, w.Chart, w.Values)
 	}
 	if err != nil {

@@ -20,7 +20,8 @@ type ReleaseState struct {
 	Status    string `json:"status"` // Helm's word: deployed, failed, pending-install, …
 }
 
-// Releases lists the Helm releases of all namespaces, by name. It reads labels alone, as there are charts in the records.
+// Releases lists the Helm releases of all namespaces, by name. It reads labels alone, as there are charts in the
+// records.
 func (c *Cluster) Releases(ctx context.Context) ([]ReleaseState, error) {
 	l := &metav1.PartialObjectMetadataList{}
 	l.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
@@ -31,7 +32,8 @@ func (c *Cluster) Releases(ctx context.Context) ([]ReleaseState, error) {
 	for _, s := range l.Items {
 		revision, err := strconv.Atoi(s.Labels["version"])
 		if key := s.Namespace + "/" + s.Labels["name"]; err == nil && revision > newest[key].Revision {
-			newest[key] = ReleaseState{Name: s.Labels["name"], Namespace: s.Namespace, Revision: revision, Status: s.Labels["status"]}
+			newest[key] = ReleaseState{Name: s.Labels["name"], Namespace: s.Namespace, Revision: revision,
+				Status: s.Labels["status"]}
 		}
 	}
 	found := []ReleaseState{}

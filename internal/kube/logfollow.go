@@ -17,8 +17,9 @@ import (
 const (
 	// logAgain is the pause before a log is opened again that broke off, or that could not be opened.
 	logAgain = time.Second
-	// logTroubleAfter is how often in a row a log cannot be opened before that is trouble: a node that has just joined waits
-	// for its kubelet's certificate, and one that goes takes its Pods' logs with it some seconds before they are gone.
+	// logTroubleAfter is how often in a row a log cannot be opened before that is trouble: a node that has just joined
+	// waits for its kubelet's certificate, and one that goes takes its Pods' logs with it some seconds before they are
+	// gone.
 	logTroubleAfter = 15
 )
 
@@ -28,8 +29,8 @@ type LogWish struct {
 	After time.Time // only lines that were written later; zero: from the beginning
 	Lines int64     // of each container that is there at the beginning, the last so many; below 0: all
 	Line  func(LogLine)
-	// Trouble hears why a container's log cannot be read, or with an empty Pod why the cluster's Pods cannot. It may hear the
-	// same again.
+	// Trouble hears why a container's log cannot be read, or with an empty Pod why the cluster's Pods cannot. It may hear
+	// the same again.
 	Trouble func(where LogLine, err error)
 }
 
@@ -48,7 +49,8 @@ func (c *Cluster) OpenLogs(ctx context.Context, w LogWish) ([]*LogStream, error)
 			if run.id == "" {
 				continue
 			}
-			r := LogRequest{Namespace: pods.Items[i].Namespace, Pod: pods.Items[i].Name, Container: run.container, After: w.After, Lines: w.Lines}
+			r := LogRequest{Namespace: pods.Items[i].Namespace, Pod: pods.Items[i].Name, Container: run.container,
+				After: w.After, Lines: w.Lines}
 			s, err := c.OpenLog(ctx, r)
 			if err != nil {
 				w.Trouble(r.where(), err)
@@ -236,7 +238,8 @@ func (p *followedPod) state(container string) (run containerRun, gone bool, chan
 
 // container follows one container over all its runs, until its Pod is gone.
 func (f *logFollower) container(ctx context.Context, p *followedPod, name string) {
-	r := LogRequest{Namespace: p.namespace, Pod: p.name, Container: name, After: f.wish.After, Lines: f.wish.Lines, Follow: true}
+	r := LogRequest{Namespace: p.namespace, Pod: p.name, Container: name, After: f.wish.After, Lines: f.wish.Lines,
+		Follow: true}
 	if p.late {
 		r.Lines = -1
 	}
@@ -257,7 +260,8 @@ func (f *logFollower) container(ctx context.Context, p *followedPod, name string
 			previous.Previous, previous.Follow = true, false
 			err := f.copy(ctx, &previous)
 			r.After = previous.After
-			if err != nil && !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) { // those mean that the kubelet has it no more
+			// those mean that the kubelet has it no more
+			if err != nil && !apierrors.IsBadRequest(err) && !apierrors.IsNotFound(err) {
 				restUntil(ctx, nil, logAgain)
 				continue
 			}

@@ -17,8 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// discoveryWithin bounds a question about the kinds that an API server offers. An API server that answers does so within a second;
-// one that accepts connections and is silent would hold the asker for good, as the question knows no context.
+// discoveryWithin bounds a question about the kinds that an API server offers. An API server that answers does so
+// within a second; one that accepts connections and is silent would hold the asker for good, as the question knows no
+// context.
 const discoveryWithin = 10 * time.Second
 
 // newMapper finds the paths of kinds through the client that reads objects too.
@@ -26,8 +27,8 @@ func newMapper(config *rest.Config, plain *http.Client) (meta.RESTMapper, error)
 	return apiutil.NewDynamicRESTMapper(config, &http.Client{Transport: plain.Transport, Timeout: discoveryWithin})
 }
 
-// mapped finds out under which path the objects of a kind are, as long as ctx lets it and no longer: without it the first call about a
-// kind would not end with its context. What it found is remembered.
+// mapped finds out under which path the objects of a kind are, as long as ctx lets it and no longer: without it the
+// first call about a kind would not end with its context. What it found is remembered.
 func (c *Cluster) mapped(ctx context.Context, of runtime.Object) error {
 	gvk, err := c.GroupVersionKindFor(of)
 	if err != nil {

@@ -9,8 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// minimal is an object of a kind with everything that its definition's schema requires, and nothing else. The API server holds an object
-// against the schema before it calls the validating webhooks: one that lacks a required field is refused without them.
+// minimal is an object of a kind with everything that its definition's schema requires, and nothing else. The API
+// server holds an object against the schema before it calls the validating webhooks: one that lacks a required field is
+// refused without them.
 func (c *Cluster) minimal(ctx context.Context, mapping *meta.RESTMapping) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	o.SetGroupVersionKind(mapping.GroupVersionKind)
@@ -36,8 +37,8 @@ func (c *Cluster) minimal(ctx context.Context, mapping *meta.RESTMapping) (*unst
 	return o, nil
 }
 
-// least is the least value of a schema of OpenAPI version 3 as custom resource definitions have it: its default, the first of an
-// enumeration, or the required fields alone. Patterns and formats are not obeyed.
+// least is the least value of a schema of OpenAPI version 3 as custom resource definitions have it: its default, the
+// first of an enumeration, or the required fields alone. Patterns and formats are not obeyed.
 func least(schema map[string]any) any {
 	if value, ok := schema["default"]; ok {
 		return value

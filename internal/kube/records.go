@@ -68,8 +68,8 @@ func (r *records) Create(ctx context.Context, s *corev1.Secret, opts metav1.Crea
 	return r.SecretInterface.Create(ctx, r.sign(s, r.recovered), opts)
 }
 
-// Update keeps what the record says of an earlier recovery. Of this one speak the records that it makes, and the one of a
-// release that it removes: not the good revision to which it goes back.
+// Update keeps what the record says of an earlier recovery. Of this one speak the records that it makes, and the one of
+// a release that it removes: not the good revision to which it goes back.
 func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.UpdateOptions) (*corev1.Secret, error) {
 	was, err := r.Get(ctx, s.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -80,7 +80,8 @@ func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.Upda
 		recovered = was.Annotations[RecoveredAnnotation]
 	}
 	status := release.Status(s.Labels["status"])
-	if r.recovered != "" && (r.made[s.Name] || status == release.StatusUninstalling || status == release.StatusUninstalled) {
+	if r.recovered != "" && (r.made[s.Name] || status == release.StatusUninstalling ||
+		status == release.StatusUninstalled) {
 		recovered = r.recovered
 	}
 	return r.SecretInterface.Update(ctx, r.sign(s, recovered), opts)

@@ -21,21 +21,23 @@ const strangerIsDead = hookTimeout + time.Minute
 type BusyError struct {
 	Release, Namespace, Status string
 	Revision                   int
-	Since, Until               time.Time // by the API server's clock; from Until on, a record that is still the same is a dead one's
+	// by the API server's clock; from Until on, a record that is still the same is a dead one's
+	Since, Until time.Time
 }
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf("revision %d of helm release %s in namespace %s is %s since %s, and this run did not begin that: "+
 		"whoever did is waited for; unless the record changes, they count as dead from %s on",
-		e.Revision, e.Release, e.Namespace, e.Status, e.Since.Local().Format(time.TimeOnly), e.Until.Local().Format(time.TimeOnly))
+		e.Revision, e.Release, e.Namespace, e.Status, e.Since.Local().Format(time.TimeOnly),
+		e.Until.Local().Format(time.TimeOnly))
 }
 
 // unfinished tells whether a status is one that an operation is to change again.
 func unfinished(s release.Status) bool { return s.IsPending() || s == release.StatusUninstalling }
 
 // clear makes way for an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
-// refuses to touch a release whose last operation never ended ("another operation is in progress"). With a good revision
-// behind it the release goes back to that, otherwise it is removed.
+// refuses to touch a release whose last operation never ended ("another operation is in progress"). With a good
+// revision behind it the release goes back to that, otherwise it is removed.
 func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*release.Release, error) {
 	history, err := h.config.Releases.History(w.Name)
 	if errors.Is(err, driver.ErrReleaseNotFound) || err == nil && len(history) == 0 {
@@ -70,7 +72,8 @@ func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*
 	if good > 0 {
 		then = fmt.Sprintf("rolling it back to revision %d", good)
 	}
-	why := fmt.Sprintf("release %s was left %s at revision %d by %s; %s", w.Name, last.Info.Status, last.Version, whose, then)
+	why := fmt.Sprintf("release %s was left %s at revision %d by %s; %s", w.Name, last.Info.Status, last.Version, whose,
+		then)
 	if err := h.recovering(ctx, say, w, why); err != nil {
 		return nil, err
 	}
@@ -101,9 +104,9 @@ func (h *Helm) remove(name string, keepRecords bool) error {
 	return nil
 }
 
-// abandoned says who left a release unfinished, or removed it and left its records. As long as that may not be so the error
-// is a *BusyError. A record of ours is a dead run's: there is no other run of ours at the same time. Anybody else's may
-// be a living one's until it has been still for longer than Helm works.
+// abandoned says who left a release unfinished, or removed it and left its records. As long as that may not be so the
+// error is a *BusyError. A record of ours is a dead run's: there is no other run of ours at the same time. Anybody
+// else's may be a living one's until it has been still for longer than Helm works.
 func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (whose string, err error) {
 	switch {
 	case r.owner == h.records.owner:
@@ -141,9 +144,9 @@ func (h *Helm) still(ctx context.Context, name string, revision int) (record, ti
 	return record{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
 }
 
-// stands tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone, or
-// never became ready: applying it again puts back what somebody changed in its objects. One that was deployed
-// just now is given time.
+// stands tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone,
+// or never became ready: applying it again puts back what somebody changed in its objects. One that was deployed just
+// now is given time.
 func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
 	state, err := w.State(r)
 	if err != nil {
@@ -159,7 +162,8 @@ func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r
 			return false, err
 		}
 		if still >= strangerIsDead {
-			why := fmt.Sprintf("release %s has been deployed at revision %d for %s and is not ready (%s); applying it again", w.Name, r.Revision, still, state.Unready)
+			why := fmt.Sprintf("release %s has been deployed at revision %d for %s and is not ready (%s); applying it again",
+				w.Name, r.Revision, still, state.Unready)
 			return false, h.recovering(ctx, say, w, why)
 		}
 	}
@@ -167,11 +171,12 @@ func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r
 	return true, nil
 }
 
-// recovering says that a release is recovered and writes it into every record from here on. Once is enough in a run: what
-// is unfinished again is somebody else's doing, or a reason to look.
+// recovering says that a release is recovered and writes it into every record from here on. Once is enough in a run:
+// what is unfinished again is somebody else's doing, or a reason to look.
 func (h *Helm) recovering(ctx context.Context, say func(string, ...any), w Wanted, why string) error {
 	if was := *w.Recovered; was != "" {
-		return fmt.Errorf("%s is needed again, and was done once in this run (%s): see who else works on it (helm history %s -n %s) and run again",
+		return fmt.Errorf("%s is needed again, and was done once in this run (%s): see who else works on it (helm history "+
+			"%s -n %s) and run again",
 			why, was, w.Name, h.namespace)
 	}
 	at, err := h.cluster.clock(ctx)

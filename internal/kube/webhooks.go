@@ -16,7 +16,8 @@ import (
 // probeName is the name of the objects that are never made.
 const probeName = "slipway-probe"
 
-var crdListGVK = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinitionList"}
+var crdListGVK = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
+	Kind: "CustomResourceDefinitionList"}
 
 // hook is one admission webhook.
 type hook struct {
@@ -67,7 +68,8 @@ func untrusted(names []string) string {
 }
 
 func (c *Cluster) hooks(ctx context.Context, label string) ([]hook, error) {
-	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{}, &admissionv1.ValidatingWebhookConfigurationList{}
+	mutating, validating := &admissionv1.MutatingWebhookConfigurationList{},
+		&admissionv1.ValidatingWebhookConfigurationList{}
 	if err := c.List(ctx, mutating, client.HasLabels{label}); err != nil {
 		return nil, fmt.Errorf("list mutating webhooks: %w", err)
 	}

@@ -92,23 +92,27 @@ func (c *Cluster) unready(ctx context.Context, w Workload) (string, error) {
 			want = *d.Spec.Replicas
 		}
 		s := d.Status
-		if d.Generation <= s.ObservedGeneration && s.UpdatedReplicas >= want && s.AvailableReplicas >= want && s.Replicas <= s.UpdatedReplicas {
+		if d.Generation <= s.ObservedGeneration && s.UpdatedReplicas >= want && s.AvailableReplicas >= want &&
+			s.Replicas <= s.UpdatedReplicas {
 			return "", nil
 		}
-		return c.because(ctx, fmt.Sprintf("%s has %d of %d available", w, min(s.AvailableReplicas, s.UpdatedReplicas), want), w, d.Spec.Template.Labels)
+		return c.because(ctx, fmt.Sprintf("%s has %d of %d available", w, min(s.AvailableReplicas, s.UpdatedReplicas), want),
+			w, d.Spec.Template.Labels)
 	case "DaemonSet":
 		d := &appsv1.DaemonSet{}
 		if err := c.Get(ctx, key, d); err != nil {
 			return "", err
 		}
 		s := d.Status
-		if d.Generation <= s.ObservedGeneration && s.DesiredNumberScheduled > 0 && s.UpdatedNumberScheduled >= s.DesiredNumberScheduled && s.NumberReady >= s.DesiredNumberScheduled {
+		if d.Generation <= s.ObservedGeneration && s.DesiredNumberScheduled > 0 &&
+			s.UpdatedNumberScheduled >= s.DesiredNumberScheduled && s.NumberReady >= s.DesiredNumberScheduled {
 			return "", nil
 		}
 		if s.DesiredNumberScheduled == 0 {
 			return w.String() + " has no node to run on yet", nil
 		}
-		return c.because(ctx, fmt.Sprintf("%s is ready on %d of %d nodes", w, s.NumberReady, s.DesiredNumberScheduled), w, d.Spec.Template.Labels)
+		return c.because(ctx, fmt.Sprintf("%s is ready on %d of %d nodes", w, s.NumberReady, s.DesiredNumberScheduled), w,
+			d.Spec.Template.Labels)
 	case "StatefulSet":
 		d := &appsv1.StatefulSet{}
 		if err := c.Get(ctx, key, d); err != nil {
@@ -121,7 +125,8 @@ func (c *Cluster) unready(ctx context.Context, w Workload) (string, error) {
 		if d.Generation <= d.Status.ObservedGeneration && d.Status.UpdatedReplicas >= want && d.Status.ReadyReplicas >= want {
 			return "", nil
 		}
-		return c.because(ctx, fmt.Sprintf("%s has %d of %d ready", w, d.Status.ReadyReplicas, want), w, d.Spec.Template.Labels)
+		return c.because(ctx, fmt.Sprintf("%s has %d of %d ready", w, d.Status.ReadyReplicas, want), w,
+			d.Spec.Template.Labels)
 	case "Job":
 		j := &batchv1.Job{}
 		if err := c.Get(ctx, key, j); err != nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // Follow hands on what the controllers write, in both clusters: before the pivot Cluster API's run in the management
-// cluster, after it in the cluster itself, and in between in both. It waits for a cluster that is not there yet, and ends when
-// ctx does.
+// cluster, after it in the cluster itself, and in between in both. It waits for a cluster that is not there yet, and
+// ends when ctx does.
 func Follow(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) {
 	tools = tools.WithDefaults()
 	var both sync.WaitGroup
@@ -49,7 +49,8 @@ func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, si
 }
 
 // followCluster returns when the cluster is another one, or gone.
-func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster, w Wish, wish kube.LogWish) {
+func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster,
+	w Wish, wish kube.LogWish) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered

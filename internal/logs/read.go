@@ -39,9 +39,12 @@ func Controllers() []Controller {
 	}
 	return []Controller{
 		{Name: "capi", Doc: "Cluster API itself", label: "cluster-api", namespace: "capi-system", management: true},
-		{Name: "caph", Doc: "its provider for Hetzner", label: "infrastructure-hetzner", namespace: "caph-system", management: true},
-		{Name: "cabpt", Doc: "its bootstrap provider for Talos", label: "bootstrap-talos", namespace: "cabpt-system", management: true},
-		{Name: "cacppt", Doc: "its control plane provider for Talos", label: "control-plane-talos", namespace: "cacppt-system", management: true},
+		{Name: "caph", Doc: "its provider for Hetzner", label: "infrastructure-hetzner", namespace: "caph-system",
+			management: true},
+		{Name: "cabpt", Doc: "its bootstrap provider for Talos", label: "bootstrap-talos", namespace: "cabpt-system",
+			management: true},
+		{Name: "cacppt", Doc: "its control plane provider for Talos", label: "control-plane-talos",
+			namespace: "cacppt-system", management: true},
 		release("hcloud-ccm", "Hetzner's cloud controller manager", bootstrap.HCloudCCM()),
 		release("talos-ccm", "Talos's cloud controller manager", bootstrap.TalosCCM()),
 		release("cilium", "the network, its operator and Hubble", bootstrap.Cilium(), "hubble"),
@@ -53,7 +56,8 @@ func (c Controller) has(pod *corev1.Pod) bool {
 	if c.label != "" {
 		return pod.Labels[capi.ProviderLabel] == c.label || pod.Namespace == c.namespace
 	}
-	return pod.Namespace == c.namespace && slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
+	return pod.Namespace == c.namespace &&
+		slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
 }
 
 // Line is a line of a controller's log.
@@ -90,7 +94,8 @@ func logSides(cfg config.Config) []logSide {
 var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
-func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster, error) {
+func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster,
+	error) {
 	cluster, err := connect.Cluster(tools, s.file)
 	if err != nil {
 		if kubeconfigMissing(err) {
@@ -121,7 +126,8 @@ func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s
 // tellSecrets names the tokens that the controllers work with, as far as they can be read.
 func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
 	for _, key := range []client.ObjectKey{
-		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace, Name: config.CCMSecretName},
+		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace,
+			Name: config.CCMSecretName},
 	} {
 		secret := &corev1.Secret{}
 		if err := cluster.Get(ctx, key, secret); err != nil {
@@ -173,7 +179,11 @@ func (w Wish) controllerOf(pod *corev1.Pod) (Controller, bool) {
 func (w Wish) line(s logSide, line kube.LogLine) Line {
 	out := Line{LogLine: line, Cluster: s.name}
 	for _, c := range w.Controllers {
-		if line.Namespace == c.namespace && (c.label != "" || slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(line.Pod, name+"-") })) {
+		if line.Namespace == c.namespace &&
+			(c.label != "" || slices.ContainsFunc(c.workloads, func(name string) bool {
+				return strings.HasPrefix(line.Pod, name+
+					"-")
+			})) {
 			out.Controller = c.Name
 		}
 	}

@@ -58,7 +58,8 @@ func Unsettled(inv clusterapi.Inventory) []string {
 		switch o.GroupVersionKind().GroupKind() {
 		case capi.ClusterKind.GroupKind():
 			why = capi.Unobserved(o)
-			if why == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") && capi.ConditionTrue(o, "Ready")) {
+			if why == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") &&
+				capi.ConditionTrue(o, "Ready")) {
 				why = "not Ready"
 			}
 		case capi.TalosControlPlaneKind.GroupKind():
@@ -104,11 +105,13 @@ func Open(ctx context.Context, cfg config.Config, tools platform.Tools, say flow
 	exists, existsErr := p.Exists(ctx, name)
 	switch {
 	case existsErr != nil:
-		return nil, "", fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", name, err, p.Name(), existsErr)
+		return nil, "", fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w",
+			name, err, p.Name(), existsErr)
 	case !exists:
 		return nil, "", nil
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the only record of the cluster's servers", name, err)
+		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the "+
+			"only record of the cluster's servers", name, err)
 	}
 	// Its kubeconfig was lost; who made it has another.
 	kubeconfig, err := tools.Existing(ctx, name)
@@ -140,8 +143,8 @@ func recordedSource(tools platform.Tools, source *kube.Cluster, uid string) (*ku
 	return source, uid, nil
 }
 
-// FindCluster reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a list
-// that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
+// FindCluster reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a
+// list that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
 func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
 	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(config.Namespace))
 	for i := range all {

@@ -10,7 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// WrongManagementError says that what answers, or is configured, is not the management cluster that the state folder recorded.
+// WrongManagementError says that what answers, or is configured, is not the management cluster that the state folder
+// recorded.
 type WrongManagementError struct{ text string }
 
 // Error implements error.
@@ -42,13 +43,14 @@ func checkManagementUID(tools platform.Tools, uid string) error {
 	if err != nil || m == nil || m.UID == "" || m.UID == uid {
 		return err
 	}
-	return &WrongManagementError{fmt.Sprintf("the cluster that %s opens (namespace kube-system has UID %s) is not the management cluster %s "+
-		"that this state folder recorded (UID %s): put the kubeconfig of %s there, or remove the file where %s finds that cluster by its name",
+	return &WrongManagementError{fmt.Sprintf("the cluster that %s opens (namespace kube-system has UID %s) is not the "+
+		"management cluster %s that this state folder recorded (UID %s): put the kubeconfig of %s there, or remove the "+
+		"file where %s finds that cluster by its name",
 		tools.Files.Path(platform.ManagementKubeconfig), uid, m.Name, m.UID, m.Name, tools.Management.Name())}
 }
 
-// CheckManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists: it would
-// say no of a cluster that it does not know.
+// CheckManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists:
+// it would say no of a cluster that it does not know.
 func CheckManagementProvider(tools platform.Tools) error {
 	m, err := Recorded(tools)
 	if err != nil || m == nil || m.Provider == tools.Management.Name() {
@@ -58,19 +60,23 @@ func CheckManagementProvider(tools platform.Tools) error {
 	if m.Provider == "kubeconfig" {
 		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created"
 	}
-	return &WrongManagementError{fmt.Sprintf("management cluster %s does not answer, and its provider is %s, not %s, which is configured now: %s",
+	return &WrongManagementError{fmt.Sprintf("management cluster %s does not answer, and its provider is %s, not %s, "+
+		"which is configured now: %s",
 		m.Name, m.Provider, tools.Management.Name(), hint)}
 }
 
-// AbsentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can make servers.
+// AbsentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can
+// make servers.
 func AbsentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
 	o, err := FindCluster(ctx, cfg, manager)
 	if err != nil {
-		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", cfg.ManagementName(), cfg.ClusterName, err)
+		return fmt.Errorf("find out whether management cluster %s still holds cluster %s: %w", cfg.ManagementName(),
+			cfg.ClusterName, err)
 	}
 	if o == nil {
 		return nil
 	}
-	return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s still holds its Cluster object, and CAPH would make the servers "+
-		"anew: make its controllers work (kubectl get pods -A) and run destroy again, so that they delete it", cfg.ClusterName, cfg.ManagementName())
+	return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s still holds its Cluster "+
+		"object, and CAPH would make the servers anew: make its controllers work (kubectl get pods -A) and run destroy "+
+		"again, so that they delete it", cfg.ClusterName, cfg.ManagementName())
 }

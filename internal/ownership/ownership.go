@@ -25,8 +25,8 @@ const Format = 1
 type Record struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"` // CLUSTER_NAME
-	// Reservation is the ID of the placement group that reserves the cluster's name. IDs are unique in all of Hetzner Cloud, so
-	// it identifies the project. 0: the name has not been reserved yet.
+	// Reservation is the ID of the placement group that reserves the cluster's name. IDs are unique in all of Hetzner
+	// Cloud, so it identifies the project. 0: the name has not been reserved yet.
 	Reservation int64 `json:"reservation,omitempty"`
 	// Management is the management cluster that this state folder created or adopted; nil: none, or it was deleted.
 	Management *Management `json:"management,omitempty"`
@@ -62,7 +62,8 @@ func Read(files Files) (*Record, error) {
 	}
 	switch {
 	case r.Format > Format:
-		return nil, fmt.Errorf("%s has format %d, which a newer release wrote; this one reads up to %d", File, r.Format, Format)
+		return nil, fmt.Errorf("%s has format %d, which a newer release wrote; this one reads up to %d", File, r.Format,
+			Format)
 	case r.Cluster == "":
 		return nil, fmt.Errorf("%s does not name a cluster", File)
 	}
@@ -92,7 +93,8 @@ func Update(files Files, change func(*Record)) error {
 // Remove makes the folder belong to no cluster.
 func Remove(files Files) error { return files.Remove(File) }
 
-// MixedError says that the journal of a folder without a record, of a release that did not write one, has steps of several clusters.
+// MixedError says that the journal of a folder without a record, of a release that did not write one, has steps of
+// several clusters.
 type MixedError struct{ Clusters []string }
 
 // Error implements error.
@@ -100,8 +102,8 @@ func (e *MixedError) Error() string {
 	return "the journal has records of several clusters: " + strings.Join(e.Clusters, ", ")
 }
 
-// FromJournal derives the record of a folder that an older release used; nil where the journal names no cluster. Where steps of
-// several clusters are in one journal the error is a *MixedError.
+// FromJournal derives the record of a folder that an older release used; nil where the journal names no cluster. Where
+// steps of several clusters are in one journal the error is a *MixedError.
 func FromJournal(s flow.Snapshot) (*Record, error) {
 	r := &Record{}
 	var clusters []string
@@ -143,8 +145,8 @@ func FromJournal(s flow.Snapshot) (*Record, error) {
 // adminContext is the context of a kubeconfig that Cluster API generates: "k8s-admin@k8s".
 var adminContext = regexp.MustCompile(`^(.+)-admin@(.+)$`)
 
-// FromKubeconfig derives the record of a folder from the kubeconfig of the cluster that an earlier release left in it; nil where there
-// is none, or where it names no cluster in Cluster API's way.
+// FromKubeconfig derives the record of a folder from the kubeconfig of the cluster that an earlier release left in it;
+// nil where there is none, or where it names no cluster in Cluster API's way.
 func FromKubeconfig(files Files) (*Record, error) {
 	data, err := files.Read("kubeconfig")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -21,7 +21,8 @@ type Chart struct {
 func Charts(dir string, charts ...Chart) (*httptest.Server, error) {
 	for _, c := range charts {
 		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\n"+
-			"spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n%s", c.Kind, c.More)
+			"spec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, "+
+			"image: i}]}}}\n%s", c.Kind, c.More)
 		ch := &chart.Chart{
 			Metadata:  &chart.Metadata{APIVersion: "v2", Name: c.Name, Version: c.Version},
 			Templates: []*chart.File{{Name: "templates/workload.yaml", Data: []byte(manifest)}},

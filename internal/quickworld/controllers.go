@@ -50,8 +50,8 @@ func (w *World) count(what string) {
 	w.made[what]++
 }
 
-// manage plays the controllers of the management cluster: of Deployments, CAPH, CABPT and CACPPT. What was made for an object is
-// not made for it again.
+// manage plays the controllers of the management cluster: of Deployments, CAPH, CABPT and CACPPT. What was made for an
+// object is not made for it again.
 func (w *World) manage(o *unstructured.Unstructured) {
 	w.reconciling.Lock()
 	defer w.reconciling.Unlock()
@@ -66,12 +66,15 @@ func (w *World) reconcile(o *unstructured.Unstructured) {
 	case "Deployment":
 		w.ready(w.Management, o)
 	case "HetznerCluster":
-		if host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host"); host == "" && !w.refuses(o, "HetznerCluster") {
+		if host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host"); host == "" &&
+			!w.refuses(o, "HetznerCluster") {
 			w.count("network")
 			w.count("load balancer")
-			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(networkID+1, o.GetName()+"-kube-apiserver", loadBalancer, w.owned(), 6443, 50000))
+			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(networkID+1, o.GetName()+"-kube-apiserver", loadBalancer,
+				w.owned(), 6443, 50000))
 			w.Hetzner.SetNetworks(schema.Network{ID: networkID, Labels: w.owned(), IPRange: "10.10.0.0/16"})
-			w.Management.Change(caph, "HetznerCluster", o.GetNamespace(), o.GetName(), object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
+			w.Management.Change(caph, "HetznerCluster", o.GetNamespace(), o.GetName(),
+				object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
 		}
 	case "TalosControlPlane":
 		if done, _, _ := unstructured.NestedBool(o.Object, "status", "initialized"); !done && !w.refuses(o, "HCloudMachine") {
@@ -92,24 +95,30 @@ func (w *World) controlPlane(o *unstructured.Unstructured) {
 	for i, name := range w.Servers() {
 		w.count("server " + name)
 		servers = append(servers, schema.Server{
-			ID: int64(firstServer + i), Name: name, Status: "running", Labels: w.owned(), PrivateNet: []schema.ServerPrivateNet{{IP: privateAddress(i)}}})
+			ID: int64(firstServer + i), Name: name, Status: "running", Labels: w.owned(),
+			PrivateNet: []schema.ServerPrivateNet{{IP: privateAddress(i)}}})
 		w.Management.Put(kubetest.Object(caph, "HCloudMachine", ns, name, object{
-			"metadata": object{"labels": labels}, "spec": object{"providerID": providerID(i)}, "status": object{"instanceState": "running"},
+			"metadata": object{"labels": labels}, "spec": object{"providerID": providerID(i)},
+			"status": object{"instanceState": "running"},
 		}))
 		w.Management.Put(kubetest.Object(capi, "Machine", ns, name, object{
 			"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}},
 			"status": object{"addresses": []any{
-				object{"type": "InternalIP", "address": privateAddress(i)}, object{"type": "ExternalIP", "address": publicAddress(i)}}},
+				object{"type": "InternalIP", "address": privateAddress(i)}, object{"type": "ExternalIP",
+					"address": publicAddress(i)}}},
 		}))
 		w.Workload.Put(kubetest.Object("v1", "Node", "", name, object{
 			"metadata": object{"labels": object{"node-role.kubernetes.io/control-plane": ""}},
-			"spec":     object{"taints": []any{object{"key": "node.cloudprovider.kubernetes.io/uninitialized", "effect": "NoSchedule"}}},
-			"status":   object{"nodeInfo": object{"kubeletVersion": "v1.32.2"}, "addresses": []any{object{"type": "InternalIP", "address": privateAddress(i)}}},
+			"spec": object{"taints": []any{object{"key": "node.cloudprovider.kubernetes.io/uninitialized",
+				"effect": "NoSchedule"}}},
+			"status": object{"nodeInfo": object{"kubeletVersion": "v1.32.2"},
+				"addresses": []any{object{"type": "InternalIP", "address": privateAddress(i)}}},
 		}))
 	}
 	w.Hetzner.SetServers(servers...)
 	secret := func(name, key string, value []byte) {
-		w.Management.Put(kubetest.Object("v1", "Secret", ns, name, object{"metadata": object{"labels": cluster}, "data": object{key: value}}))
+		w.Management.Put(kubetest.Object("v1", "Secret", ns, name, object{"metadata": object{"labels": cluster},
+			"data": object{key: value}}))
 	}
 	secret(w.plan.Cluster+"-kubeconfig", "value", w.Workload.Kubeconfig())
 	secret(w.plan.Cluster+"-talosconfig", "talosconfig", w.talosconfig)
@@ -129,10 +138,12 @@ func (w *World) work(o *unstructured.Unstructured) {
 	for i, name := range w.Servers() {
 		switch o.GetName() {
 		case "cilium":
-			w.Workload.Change("v1", "Node", "", name, object{"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
+			w.Workload.Change("v1", "Node", "", name,
+				object{"status": object{"conditions": []any{object{"type": "Ready", "status": "True"}}}})
 		case "hcloud-cloud-controller-manager":
 			w.Workload.Change("v1", "Node", "", name, object{"spec": object{"providerID": providerID(i), "taints": nil}})
-			w.Management.Change(capi, "Machine", w.plan.Namespace, name, object{"status": object{"nodeRef": object{"name": name}}})
+			w.Management.Change(capi, "Machine", w.plan.Namespace, name,
+				object{"status": object{"nodeRef": object{"name": name}}})
 		}
 	}
 }
@@ -144,7 +155,8 @@ func (w *World) ready(in *kubetest.Server, o *unstructured.Unstructured) {
 	}
 	n := w.plan.Replicas
 	in.Change(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName(), object{"status": object{
-		"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "desiredNumberScheduled": n, "updatedNumberScheduled": n, "numberReady": n}})
+		"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "desiredNumberScheduled": n, "updatedNumberScheduled": n,
+		"numberReady": n}})
 }
 
 func selfSigned() (*xcrypto.PEMEncodedCertificateAndKey, error) {

@@ -22,7 +22,8 @@ func (w *World) refuses(o *unstructured.Unstructured, kind string) bool {
 	}
 	r := w.plan.Refused
 	said := object{"region": "nbg1", "conditions": []any{object{
-		"type": r.Condition, "status": "False", "severity": r.Severity, "reason": r.Reason, "message": r.Message, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"type": r.Condition, "status": "False", "severity": r.Severity, "reason": r.Reason, "message": r.Message,
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 	}}}
 	if r.NoImage {
 		w.Hetzner.SetImages()

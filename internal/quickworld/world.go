@@ -26,7 +26,8 @@ type Plan struct {
 
 // Refusal is what Hetzner does not give to Cluster API at first, in CAPH's words.
 type Refusal struct {
-	Kind                                 string // of the object that CAPH says it of: HetznerCluster, or HCloudMachine of the first server
+	// of the object that CAPH says it of: HetznerCluster, or HCloudMachine of the first server
+	Kind                                 string
 	Condition, Severity, Reason, Message string
 	NoImage                              bool          // the image is gone meanwhile
 	For                                  time.Duration // then it is given; 0: not before Mend
@@ -52,8 +53,9 @@ type World struct {
 func New(p Plan) (*World, error) {
 	w := &World{
 		Management: kubetest.New("management", managementKinds()...),
-		Workload:   kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}),
-		Hetzner:    hetznertest.New(), plan: p, made: map[string]int{},
+		Workload: kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1",
+			Kind: "ServiceAccount", Plural: "serviceaccounts"}),
+		Hetzner: hetznertest.New(), plan: p, made: map[string]int{},
 	}
 	w.image()
 	w.Management.React, w.Workload.React = w.manage, w.work
@@ -105,13 +107,15 @@ func managementKinds() []kubetest.Resource {
 // Provider is one that clusterctl installs.
 type Provider struct{ Label, Version string }
 
-// Install plays clusterctl's init in a cluster: the inventory and a Deployment for each provider, one call after another, and
-// what is there stays.
+// Install plays clusterctl's init in a cluster: the inventory and a Deployment for each provider, one call after
+// another, and what is there stays.
 func Install(ctx context.Context, c *kube.Cluster, providers []Provider) error {
 	for _, p := range providers {
 		labels := object{providerLabel: p.Label}
-		manager := kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{"metadata": object{"labels": labels}, "spec": object{"replicas": 1}})
-		inventory := kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, object{"metadata": object{"labels": labels}, "version": p.Version})
+		manager := kubetest.Object("apps/v1", "Deployment", p.Label, "manager", object{"metadata": object{"labels": labels},
+			"spec": object{"replicas": 1}})
+		inventory := kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
+			object{"metadata": object{"labels": labels}, "version": p.Version})
 		if err := c.Apply(ctx, manager, inventory); err != nil {
 			return err
 		}

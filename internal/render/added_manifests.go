@@ -17,8 +17,8 @@ const groupOfClusterAPI = "cluster.x-k8s.io"
 // filesOfObjects says which file an object is from, by its group, kind and name.
 type filesOfObjects map[string]Source
 
-// add takes up an object of a file. It refuses what a file that the operator added must not have: objects that the pivot
-// would leave behind in the temporary management cluster, and those of another file.
+// add takes up an object of a file. It refuses what a file that the operator added must not have: objects that the
+// pivot would leave behind in the temporary management cluster, and those of another file.
 func (f filesOfObjects) add(s Source, o *unstructured.Unstructured) error {
 	key := o.GroupVersionKind().GroupKind().String() + "/" + o.GetName()
 	other, twice := f[key]
@@ -31,14 +31,16 @@ func (f filesOfObjects) add(s Source, o *unstructured.Unstructured) error {
 	group := o.GroupVersionKind().Group
 	switch {
 	case twice:
-		return fmt.Errorf("%s: %s is in %s already: an object belongs to one file; to change it there, put your own %s in that file's place",
+		return fmt.Errorf("%s: %s is in %s already: an object belongs to one file; to change it there, put your own %s in "+
+			"that file's place",
 			s.Name, kube.Describe(o), other.Name, other.Path)
 	case group != groupOfClusterAPI && !strings.HasSuffix(group, "."+groupOfClusterAPI):
-		return fmt.Errorf("%s: %s is not of Cluster API (apiVersion %s): files in %s/ are applied to the management cluster, "+
-			"and a pivot moves nothing else from there; apply it to the cluster itself, once that runs",
+		return fmt.Errorf("%s: %s is not of Cluster API (apiVersion %s): files in %s/ are applied to the management "+
+			"cluster, and a pivot moves nothing else from there; apply it to the cluster itself, once that runs",
 			s.Name, kube.Describe(o), o.GetAPIVersion(), manifestsFolder)
 	case o.GroupVersionKind().GroupKind() == capi.ClusterKind.GroupKind():
-		return fmt.Errorf("%s: %s is a second cluster: a management cluster is moved as a whole; give that one a configuration of its own",
+		return fmt.Errorf("%s: %s is a second cluster: a management cluster is moved as a whole; give that one a "+
+			"configuration of its own",
 			s.Name, kube.Describe(o))
 	case o.GetNamespace() != config.Namespace:
 		return fmt.Errorf("%s: %s is in namespace %q: the cluster's objects are in namespace %s (metadata.namespace)",

@@ -98,7 +98,8 @@ func (r *Rendered) leaveOut(all, aside []*unstructured.Unstructured) {
 
 func refersTo(cluster *unstructured.Unstructured, objects []*unstructured.Unstructured) bool {
 	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-		return capi.Text(cluster, "spec", "controlPlaneRef", "kind") == o.GetKind() && capi.Text(cluster, "spec", "controlPlaneRef", "name") == o.GetName()
+		return capi.Text(cluster, "spec", "controlPlaneRef", "kind") == o.GetKind() &&
+			capi.Text(cluster, "spec", "controlPlaneRef", "name") == o.GetName()
 	})
 }
 
@@ -130,7 +131,8 @@ func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstruc
 		}
 		return unstructured.SetNestedStringSlice(o.Object, append(patches, string(patch)), path...)
 	}
-	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.Cluster.Name, cfg.ControlPlaneName(), sources.OidcPatch.Name)
+	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.Cluster.Name, cfg.ControlPlaneName(),
+		sources.OidcPatch.Name)
 }
 
 // nameByContent gives a template, whose spec nobody may change, a name that changes with its spec, and every reference

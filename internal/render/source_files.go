@@ -47,12 +47,13 @@ func knownFiles() []knownFile {
 		values(bootstrap.Cilium(), func(s *Sources) *Source { return &s.Cilium }),
 		values(bootstrap.HCloudCCM(), func(s *Sources) *Source { return &s.HcloudCCM }),
 		values(bootstrap.TalosCCM(), func(s *Sources) *Source { return &s.TalosCCM }),
-		{folder: bootstrapFolder, name: bootstrap.Schematic, files: bootstrap.Files, to: func(s *Sources) *Source { return &s.Schematic }},
+		{folder: bootstrapFolder, name: bootstrap.Schematic, files: bootstrap.Files,
+			to: func(s *Sources) *Source { return &s.Schematic }},
 	}
 }
 
-// readOwnFiles reads the operator's files by their paths below the folder: "manifests/cluster.yaml". A file called manifests
-// or bootstrap, such as the built command, is not a folder of theirs. YAML that would be ignored is an error.
+// readOwnFiles reads the operator's files by their paths below the folder: "manifests/cluster.yaml". A file called
+// manifests or bootstrap, such as the built command, is not a folder of theirs. YAML that would be ignored is an error.
 func readOwnFiles(folder string) (map[string]Source, error) {
 	own := map[string]Source{}
 	if folder == "" {
@@ -93,8 +94,8 @@ func readOwnFiles(folder string) (map[string]Source, error) {
 	return own, nil
 }
 
-// toRead tells whether an entry of the operator's folder manifests or bootstrap is read. Hidden files, editors' backups and
-// what is no YAML are not.
+// toRead tells whether an entry of the operator's folder manifests or bootstrap is read. Hidden files, editors' backups
+// and what is no YAML are not.
 func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 	name, path := e.Name(), filepath.Join(dir, e.Name())
 	if strings.HasPrefix(name, ".") {
@@ -117,7 +118,8 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 		if sub == manifestsFolder {
 			return true, nil
 		}
-		return false, fmt.Errorf("%s is none of the files that are read from %s/: %s%s; %s", path, sub, strings.Join(known, ", "), hint, ways)
+		return false, fmt.Errorf("%s is none of the files that are read from %s/: %s%s; %s", path, sub,
+			strings.Join(known, ", "), hint, ways)
 	case ".yml", ".json":
 		return false, fmt.Errorf("%s is not read: only files ending in .yaml are%s; %s", path, hint, ways)
 	}
@@ -154,8 +156,8 @@ type SourceFile struct {
 	Same bool    `json:"same,omitempty"` // the operator's file is the built-in one, byte by byte
 }
 
-// SourceFiles lists the files that a cluster is made from. overrides is the folder that has the operator's folders manifests
-// and bootstrap; empty: there are none.
+// SourceFiles lists the files that a cluster is made from. overrides is the folder that has the operator's folders
+// manifests and bootstrap; empty: there are none.
 func SourceFiles(overrides string) ([]SourceFile, error) {
 	s, err := Read(nil, overrides)
 	if err != nil {

@@ -59,7 +59,8 @@ func Read(vars Variables, overrides string) (Sources, error) {
 
 // All are the files that a step is made from, each once.
 func (s Sources) All() []Source {
-	return append([]Source{s.Cluster, s.HealthCheck, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM, s.TalosCCM, s.Schematic}, s.Added...)
+	return append([]Source{s.Cluster, s.HealthCheck, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM, s.TalosCCM,
+		s.Schematic}, s.Added...)
 }
 
 // Objects are the files whose documents are applied to the management cluster.
@@ -68,8 +69,8 @@ func (s Sources) Objects() []Source { return append([]Source{s.Cluster, s.Health
 // Variables are what ${NAME} stands for in the sources.
 type Variables map[string]string
 
-// operatorReplicasVariable is how many Cilium operators there are. No two of them share a node: a cluster of one node would wait
-// for the second for ever.
+// operatorReplicasVariable is how many Cilium operators there are. No two of them share a node: a cluster of one node
+// would wait for the second for ever.
 const (
 	operatorReplicasVariable = "CILIUM_OPERATOR_REPLICAS"
 	maxOperatorReplicas      = 2 // the chart's own default
@@ -85,8 +86,8 @@ func VariablesOf(c config.Config) Variables {
 	return v
 }
 
-// Fill puts the variables into a text, as clusterctl does with ${NAME:=default}. A variable without value and default is
-// an error.
+// Fill puts the variables into a text, as clusterctl does with ${NAME:=default}. A variable without value and default
+// is an error.
 func (s Source) Fill(text []byte, v Variables) ([]byte, error) {
 	out, err := yamlprocessor.NewSimpleProcessor().Process(text, func(name string) (string, error) {
 		if value, ok := v[name]; ok {

@@ -36,8 +36,9 @@ func (s Source) decode(text []byte, v Variables) (map[string]any, error) {
 	return values, nil
 }
 
-// MergeValues puts values over others: maps are merged, lists and scalars replaced. null takes away what is below it, so that
-// the chart's default holds; where there is nothing below it, it stays for Helm, which takes the chart's default away.
+// MergeValues puts values over others: maps are merged, lists and scalars replaced. null takes away what is below it,
+// so that the chart's default holds; where there is nothing below it, it stays for Helm, which takes the chart's
+// default away.
 func MergeValues(base, over map[string]any) map[string]any {
 	merged := maps.Clone(base)
 	for key, value := range over {
@@ -71,8 +72,8 @@ func (t EffectiveText) Sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Effective is the file itself, but for values that are merged from two files. Where one of the two alone comes to the same
-// values it is that one, so that a file without an effect does not upgrade a release.
+// Effective is the file itself, but for values that are merged from two files. Where one of the two alone comes to the
+// same values it is that one, so that a file without an effect does not upgrade a release.
 func (s Source) Effective(v Variables) (EffectiveText, error) {
 	itself := EffectiveText{Data: s.Data, written: s.Data}
 	if !s.Own || !s.merges {
@@ -97,5 +98,6 @@ func (s Source) Effective(v Variables) (EffectiveText, error) {
 	if err != nil {
 		return EffectiveText{}, fmt.Errorf("%s: %w", s.Name, err)
 	}
-	return EffectiveText{Data: append([]byte(MergedHeader), text...), written: slices.Concat(s.BuiltIn, []byte("\n"), s.Data)}, nil
+	return EffectiveText{Data: append([]byte(MergedHeader), text...), written: slices.Concat(s.BuiltIn, []byte("\n"),
+		s.Data)}, nil
 }

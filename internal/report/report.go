@@ -1,5 +1,5 @@
-// Package report writes the story of a bootstrap as one HTML page that needs nothing but a browser: no script, no address to
-// load from. Everything on it is text that it is given.
+// Package report writes the story of a bootstrap as one HTML page that needs nothing but a browser: no script, no
+// address to load from. Everything on it is text that it is given.
 package report
 
 import (
@@ -129,7 +129,8 @@ var page string
 // Write writes the page.
 func Write(w io.Writer, p Page) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
-		"percent": func(f float64) template.CSS { return template.CSS(fmt.Sprintf("%.3f%%", f)) }, // a number is no text of others'
+		// a number is no text of others'
+		"percent": func(f float64) template.CSS { return template.CSS(fmt.Sprintf("%.3f%%", f)) },
 	}).Parse(page)
 	if err != nil {
 		return err

@@ -71,7 +71,8 @@ func (s *cloudSight) tell(to *why.Situation) {
 }
 
 // readTalos asks the Talos of every server that runs, all at once.
-func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched, machines []unstructured.Unstructured, runs func(server string) bool) map[string]why.Talos {
+func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched, machines []unstructured.Unstructured,
+	runs func(server string) bool) map[string]why.Talos {
 	answers := map[string]why.Talos{}
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
 	if kube.Absent(err) {

@@ -18,9 +18,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API by:
-// kubeconfigs, certificates, the machine configuration of every server. Hetzner gives a load balancer's address to nobody on
-// request, so it cannot be had again. CAPH only makes another load balancer, at another address.
+// LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API
+// by: kubeconfigs, certificates, the machine configuration of every server. Hetzner gives a load balancer's address to
+// nobody on request, so it cannot be had again. CAPH only makes another load balancer, at another address.
 type LostEndpointError struct {
 	Cluster string
 	Address string
@@ -32,9 +32,9 @@ type LostEndpointError struct {
 // Error implements error.
 func (e *LostEndpointError) Error() string {
 	if e.Nothing {
-		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s nor a server: the token is of "+
-			"another project, or all of it was deleted. Use the token of the cluster's project; where all was deleted, restore makes the cluster anew "+
-			"from a backup, and destroy forgets it", e.Cluster, e.Address)
+		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s "+
+			"nor a server: the token is of another project, or all of it was deleted. Use the token of the cluster's project; "+
+			"where all was deleted, restore makes the cluster anew from a backup, and destroy forgets it", e.Cluster, e.Address)
 	}
 	now := "and none in its place"
 	if len(e.Now) > 0 {
@@ -42,11 +42,13 @@ func (e *LostEndpointError) Error() string {
 		for _, lb := range e.Now {
 			names = append(names, DescribeBalancer(lb))
 		}
-		now = "only " + strings.Join(names, ", ") + ", which CAPH made since and which no kubeconfig, certificate or server names"
+		now = "only " + strings.Join(names, ", ") + ", which CAPH made since and which no kubeconfig, certificate or " +
+			"server names"
 	}
-	return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more, %s: it was deleted, and its address cannot be had again. "+
-		"The servers themselves go on; kubectl --server https://ADDRESS:6443 reaches their API at an address of each. "+
-		"Save what is in the cluster, then destroy it and begin anew (docs/launch.md, \"The load balancer was deleted\")", e.Address, e.Cluster, now)
+	return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more, %s: it was deleted, and "+
+		"its address cannot be had again. The servers themselves go on; kubectl --server https://ADDRESS:6443 reaches "+
+		"their API at an address of each. Save what is in the cluster, then destroy it and begin anew (docs/launch.md, "+
+		"\"The load balancer was deleted\")", e.Address, e.Cluster, now)
 }
 
 // DescribeBalancer is "load balancer k8s-kube-apiserver-x2p4q at 203.0.113.9".
@@ -58,8 +60,10 @@ func DescribeBalancer(lb hetzner.LoadBalancer) string {
 }
 
 // CheckEndpoint asks Hetzner whether one of the cluster's load balancers still has the address of its API; a
-// *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load balancer.
-func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) error {
+// *LostEndpointError if not. It has no say where the manifests name an address of their own, or a name, or want no load
+// balancer.
+func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	host string) error {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
 		return nil
@@ -89,7 +93,8 @@ func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 }
 
 // VerifyEndpoint is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
-func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, host string) flow.Verdict {
+func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	host string) flow.Verdict {
 	switch err := CheckEndpoint(ctx, cfg, tools, sources, host); {
 	case IsLost(err):
 		return flow.Gone("%v", err)
@@ -107,14 +112,16 @@ func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error)
 	}
 	for _, o := range r.Now {
 		if o.GroupVersionKind() == capi.HetznerClusterKind {
-			return capi.Text(o, "spec", "controlPlaneEndpoint", "host") != "" || !capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
+			return capi.Text(o, "spec", "controlPlaneEndpoint", "host") != "" ||
+				!capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
 		}
 	}
 	return true, nil
 }
 
 // ExplainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.
-func ExplainSilence(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, cluster *kube.Cluster, err error) error {
+func ExplainSilence(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	cluster *kube.Cluster, err error) error {
 	server, parseErr := url.Parse(cluster.Host())
 	if parseErr != nil {
 		return err

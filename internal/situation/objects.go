@@ -27,8 +27,8 @@ func AtRest(cluster, tcp *unstructured.Unstructured) bool {
 	return of || its || management.Paused(cluster)
 }
 
-// TalosConfigSpec is a TalosConfigSpec of an object, without what says nothing: the providers write a type that is "" and a hostname
-// without fields where there is none.
+// TalosConfigSpec is a TalosConfigSpec of an object, without what says nothing: the providers write a type that is ""
+// and a hostname without fields where there is none.
 func TalosConfigSpec(o *unstructured.Unstructured, fields ...string) map[string]any {
 	spec, _, _ := unstructured.NestedMap(o.Object, fields...)
 	maps.DeleteFunc(spec, func(_ string, v any) bool {

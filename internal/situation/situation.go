@@ -32,7 +32,8 @@ import (
 const (
 	// situationWithin bounds each question about a situation; all are asked at once.
 	situationWithin = 3 * time.Second
-	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the project.
+	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the
+	// project.
 	cloudFresh = 5 * time.Second
 	// FailuresSince is how old a failed action of Hetzner's may be to be told.
 	FailuresSince = time.Hour
@@ -46,8 +47,8 @@ type Watched struct {
 	LoadBalancerIP     string // as the journal has it; empty: not known
 }
 
-// Observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management cluster, the
-// workload cluster and Talos, and changes nothing but Machines that can never become servers.
+// Observer reads the situation of a cluster, for every wait that says why it waits. It asks Hetzner, the management
+// cluster, the workload cluster and Talos, and changes nothing but Machines that can never become servers.
 type Observer struct {
 	Cfg     config.Config
 	Tools   platform.Tools
@@ -61,8 +62,8 @@ func WatchedOf(cfg config.Config) Watched {
 	return Watched{Name: cfg.ClusterName, ControlPlane: cfg.ControlPlaneName()}
 }
 
-// Observe looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not answer is
-// silent in it. uid is the workload cluster's, where that answers.
+// Observe looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not
+// answer is silent in it. uid is the workload cluster's, where that answers.
 func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (s why.Situation, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
@@ -80,7 +81,8 @@ func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (
 		return s, ""
 	}
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
-	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events, told.Outdated
+	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events,
+		told.Outdated
 	runs := s.Runs // of the situation so far: the others write into it
 	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, s.Machines, runs) })
@@ -101,7 +103,8 @@ func (o *Observer) Explain(s why.Situation) why.Answer {
 	return a
 }
 
-// Within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so without a context.
+// Within waits for an answer as long as ctx. A client that asks an API server for the kinds that it serves does so
+// without a context.
 func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -202,8 +205,8 @@ func together(questions ...func() error) error {
 	return nil
 }
 
-// stripped leaves out of an object what tells nothing of its state: who wrote which field, and the machines' configuration, in which
-// people may have secrets.
+// stripped leaves out of an object what tells nothing of its state: who wrote which field, and the machines'
+// configuration, in which people may have secrets.
 func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o.SetManagedFields(nil)
 	o.SetFinalizers(nil)
@@ -238,7 +241,8 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 		if time.Since(last) > eventsSince {
 			continue
 		}
-		found = append(found, why.Event{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason, Message: e.Message, Last: last.UTC()})
+		found = append(found, why.Event{Kind: e.InvolvedObject.Kind, Name: e.InvolvedObject.Name, Reason: e.Reason,
+			Message: e.Message, Last: last.UTC()})
 	}
 	slices.SortStableFunc(found, func(a, b why.Event) int { return b.Last.Compare(a.Last) })
 	seen := map[why.Event]bool{}
@@ -250,7 +254,8 @@ func warnings(ctx context.Context, c *kube.Cluster, namespace string) ([]why.Eve
 	}), nil
 }
 
-// askWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's Pods.
+// askWorkload asks the workload cluster through its load balancer, and if it answers, about its nodes and the system's
+// Pods.
 func (o *Observer) askWorkload(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.Situation) (uid string) {
 	workload, uid, err := o.ReachAPI(ctx, mgmt, c.Name)
 	if err != nil {
@@ -329,12 +334,14 @@ func unreadyPods(ctx context.Context, workload *kube.Cluster) ([]why.Pod, error)
 }
 
 func podReady(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	return p.Status.Phase == corev1.PodSucceeded || slices.ContainsFunc(p.Status.Conditions,
+		func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
 }
 
-// ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why it does not answer.
+// ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why
+// it does not answer.
 func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
 	config, err := management.SecretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
 	if kube.Absent(err) {
@@ -361,7 +368,8 @@ func (o *Observer) ReadImages(ctx context.Context, servers []unstructured.Unstru
 			continue
 		}
 		name := capi.Text(&servers[i], "spec", "imageName")
-		offer, err := hetzner.FindOffer(ctx, o.Tools.Hetzner, o.Cfg.Location, capi.Text(&servers[i], "spec", "type"), o.Cfg.LoadBalancerType)
+		offer, err := hetzner.FindOffer(ctx, o.Tools.Hetzner, o.Cfg.Location, capi.Text(&servers[i], "spec", "type"),
+			o.Cfg.LoadBalancerType)
 		if err != nil {
 			return nil
 		}
@@ -374,7 +382,8 @@ func (o *Observer) ReadImages(ctx context.Context, servers []unstructured.Unstru
 
 // ReadEndpoint tells why the cluster's address will never answer again, where it is lost.
 func (o *Observer) ReadEndpoint(ctx context.Context, c Watched, infrastructure *unstructured.Unstructured) string {
-	if infrastructure == nil || c.LoadBalancerIP == "" || capi.Text(infrastructure, "status", "controlPlaneLoadBalancer", "ipv4") == c.LoadBalancerIP {
+	if infrastructure == nil || c.LoadBalancerIP == "" || capi.Text(infrastructure, "status", "controlPlaneLoadBalancer",
+		"ipv4") == c.LoadBalancerIP {
 		return ""
 	}
 	if lost := CheckEndpoint(ctx, o.Cfg, o.Tools, o.Sources, c.LoadBalancerIP); IsLost(lost) {

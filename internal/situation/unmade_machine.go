@@ -22,7 +22,8 @@ import (
 // bootstrapDataSuffix follows a Machine's name in the name of the Secret with its bootstrap data.
 const bootstrapDataSuffix = "-bootstrap-data"
 
-// outdatedMachines are the names of the control plane's Machines that were made from another configuration than the control plane has now.
+// outdatedMachines are the names of the control plane's Machines that were made from another configuration than the
+// control plane has now.
 func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstructured.Unstructured) (names []string) {
 	if tcp == nil {
 		return nil
@@ -37,10 +38,12 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	return names
 }
 
-// Unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap configuration cannot
-// be made, so it never had a server and never was a node; and the control plane's configuration has been changed since, which the control
-// plane provider does not take to a Machine that is there. Otherwise keeps is why not.
-func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched, name string) (machine *unstructured.Unstructured, keeps string, err error) {
+// Unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap
+// configuration cannot be made, so it never had a server and never was a node; and the control plane's configuration
+// has been changed since, which the control plane provider does not take to a Machine that is there. Otherwise keeps is
+// why not.
+func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
+	name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, capi.MachineKind, name); err != nil {
 		return nil, "", err
 	}
@@ -52,7 +55,8 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 	if err != nil {
 		return nil, "", err
 	}
-	bootstrapConfig, err := capi.Get(ctx, mgmt, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef", "name"))
+	bootstrapConfig, err := capi.Get(ctx, mgmt, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef",
+		"name"))
 	if err != nil {
 		return nil, "", err
 	}
@@ -98,17 +102,20 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is a node"
 	case capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != "":
 		return "it has a server"
-	case capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status", "dataSecretName") != "":
+	case capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
+		"dataSecretName") != "":
 		return "its bootstrap data are there"
 	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*bootstrapConfig})) == 0:
-		return "the control plane's configuration is still the one that it was made from, so another Machine would come to the same"
+		return "the control plane's configuration is still the one that it was made from, so another Machine would come " +
+			"to the same"
 	}
 	return ""
 }
 
-// DeleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade), where the operator
-// agreed beforehand, so that the control plane provider makes others. It returns what it did.
-func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched, s why.Situation) (did string, err error) {
+// DeleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade),
+// where the operator agreed beforehand, so that the control plane provider makes others. It returns what it did.
+func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
+	s why.Situation) (did string, err error) {
 	if !tools.Consent {
 		return "", nil
 	}
@@ -135,6 +142,7 @@ func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 	if len(deleted) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("deleted Machine %s, as agreed: the configuration that it was made from cannot be made, it never had a server, and the control plane's has been changed since",
+	return fmt.Sprintf("deleted Machine %s, as agreed: the configuration that it was made from cannot be made, it never "+
+		"had a server, and the control plane's has been changed since",
 		strings.Join(deleted, ", ")), nil
 }

@@ -71,8 +71,8 @@ func (c *Credentials) EtcdIndex(ctx context.Context, r Route) (uint64, error) {
 	return 0, fmt.Errorf("%s: it answers with nothing", doing)
 }
 
-// EtcdSnapshot streams a snapshot of the member at an address: its database, and behind it the database's SHA-256. The stream
-// ends with ctx.
+// EtcdSnapshot streams a snapshot of the member at an address: its database, and behind it the database's SHA-256. The
+// stream ends with ctx.
 func (c *Credentials) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
 	return c.EtcdSnapshotBy(ctx, Route{Endpoint: address})
 }

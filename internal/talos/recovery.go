@@ -19,7 +19,8 @@ import (
 // etcdMemberFolder is what an etcd member's data lie in on a node, once it has any.
 const etcdMemberFolder = "/var/lib/etcd/member"
 
-// ErrEtcdData is wrapped by the refusal to bootstrap a node that holds data of etcd. It says nothing about whose they are.
+// ErrEtcdData is wrapped by the refusal to bootstrap a node that holds data of etcd. It says nothing about whose they
+// are.
 var ErrEtcdData = errors.New("the node holds data of etcd already")
 
 // Route is how a node is reached.
@@ -50,8 +51,8 @@ func (c *Credentials) HasEtcdData(ctx context.Context, r Route) (bool, error) {
 	return len(found) > 0, err
 }
 
-// HasSnapshot tells whether the snapshot that was uploaded to a node is the one that is given, of so many bytes. It reads the node's
-// only where the sizes are the same, and then as far as both are the same.
+// HasSnapshot tells whether the snapshot that was uploaded to a node is the one that is given, of so many bytes. It
+// reads the node's only where the sizes are the same, and then as far as both are the same.
 func (c *Credentials) HasSnapshot(ctx context.Context, r Route, snapshot io.Reader, size int64) (bool, error) {
 	found, err := c.files(ctx, r, constants.EtcdRecoverySnapshotPath)
 	if err != nil || len(found) == 0 || found[0].GetSize() != size {
@@ -162,8 +163,8 @@ func noSuchFile(message string) bool {
 	return strings.Contains(message, "no such file or directory")
 }
 
-// UploadSnapshot brings a snapshot of etcd to a control plane node, for a BootstrapRecovered. What was uploaded before is
-// replaced.
+// UploadSnapshot brings a snapshot of etcd to a control plane node, for a BootstrapRecovered. What was uploaded before
+// is replaced.
 func (c *Credentials) UploadSnapshot(ctx context.Context, r Route, snapshot io.Reader) error {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
@@ -193,8 +194,8 @@ func (w *wholeReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// BootstrapRecovered has a node restore the uploaded snapshot, whose hash it checks, into an etcd of which it is the only
-// member. Its error wraps ErrEtcdData where the node holds data already.
+// BootstrapRecovered has a node restore the uploaded snapshot, whose hash it checks, into an etcd of which it is the
+// only member. Its error wraps ErrEtcdData where the node holds data already.
 func (c *Credentials) BootstrapRecovered(ctx context.Context, r Route) error {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
@@ -212,8 +213,8 @@ func (c *Credentials) BootstrapRecovered(ctx context.Context, r Route) error {
 	return told
 }
 
-// WipeEphemeral resets the EPHEMERAL partition of a node, with etcd's data and everything that Pods keep on it, and reboots it.
-// The node does not leave etcd in order: it is for an etcd that cannot answer.
+// WipeEphemeral resets the EPHEMERAL partition of a node, with etcd's data and everything that Pods keep on it, and
+// reboots it. The node does not leave etcd in order: it is for an etcd that cannot answer.
 func (c *Credentials) WipeEphemeral(ctx context.Context, r Route) error {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
@@ -221,7 +222,8 @@ func (c *Credentials) WipeEphemeral(ctx context.Context, r Route) error {
 	}
 	defer t.Close()
 	err = t.ResetGeneric(ctx, &machine.ResetRequest{
-		Reboot: true, SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}},
+		Reboot: true, SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel,
+			Wipe: true}},
 	})
 	if err != nil {
 		return plain("reset the EPHEMERAL partition of "+r.String(), err)

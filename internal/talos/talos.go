@@ -128,7 +128,8 @@ func (c *Credentials) AskBy(ctx context.Context, r Route) (Node, error) {
 }
 
 func (c *Credentials) dial(ctx context.Context, address string) (*client.Client, error) {
-	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address), client.WithGRPCDialOptions(c.dialing...))
+	t, err := client.New(ctx, client.WithConfigContext(c.context), client.WithEndpoints(address),
+		client.WithGRPCDialOptions(c.dialing...))
 	if err != nil {
 		return nil, fmt.Errorf("make a Talos client for %s: %w", address, err)
 	}

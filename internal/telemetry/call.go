@@ -25,8 +25,8 @@ type Call struct {
 	Path   string
 }
 
-// Call begins a call's span; the function that it returns ends it. status is that of HTTP, 0 where there is none. Of a call
-// whose answer comes in pieces, a watch say, it is the answer's beginning.
+// Call begins a call's span; the function that it returns ends it. status is that of HTTP, 0 where there is none. Of a
+// call whose answer comes in pieces, a watch say, it is the answer's beginning.
 func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
 	if t == nil {
 		return func(int, error) {}
@@ -37,7 +37,8 @@ func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
 		parent = ctx
 	}
 	t.mu.Unlock()
-	_, span := t.tracer.Start(context.WithoutCancel(parent), c.name(), trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(c.attributes()...))
+	_, span := t.tracer.Start(context.WithoutCancel(parent), c.name(), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(c.attributes()...))
 	return func(status int, err error) {
 		if status > 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(status))
@@ -80,7 +81,8 @@ func (c Call) attributes() []attribute.KeyValue {
 		all = append(all, semconv.ServerAddress(c.Host))
 	}
 	if c.Method != "" {
-		all = append(all, semconv.HTTPRequestMethodKey.String(c.Method), semconv.URLFull(cmp.Or(c.Scheme, "https")+"://"+c.Host+c.Path))
+		all = append(all, semconv.HTTPRequestMethodKey.String(c.Method), semconv.URLFull(cmp.Or(c.Scheme, "https")+"://"+
+			c.Host+c.Path))
 	}
 	return all
 }

@@ -1,5 +1,5 @@
-// Package telemetry sends what a run does to an OpenTelemetry collector: a span for the run, one for each attempt at a step,
-// and one for each call, under the step that makes it. It never holds a run up, and never fails one.
+// Package telemetry sends what a run does to an OpenTelemetry collector: a span for the run, one for each attempt at a
+// step, and one for each call, under the step that makes it. It never holds a run up, and never fails one.
 package telemetry
 
 import (
@@ -19,8 +19,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// The variables of the environment that say where spans go, as OpenTelemetry's specification has them. Headers, certificates,
-// compression and the like are read from the environment by OpenTelemetry itself.
+// The variables of the environment that say where spans go, as OpenTelemetry's specification has them. Headers,
+// certificates, compression and the like are read from the environment by OpenTelemetry itself.
 const (
 	Endpoint       = "OTEL_EXPORTER_OTLP_ENDPOINT"
 	tracesEndpoint = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
@@ -35,7 +35,8 @@ const (
 	sendEvery = 2 * time.Second
 	// sendWithin bounds one attempt at sending, with its repetitions.
 	sendWithin = 5 * time.Second
-	// flushWithin bounds the wait for what is left at the run's end: nobody is to wait longer for a collector that is away.
+	// flushWithin bounds the wait for what is left at the run's end: nobody is to wait longer for a collector that is
+	// away.
 	flushWithin = 3 * time.Second
 )
 
@@ -53,10 +54,11 @@ type Tracer struct {
 	steps map[string]context.Context
 }
 
-// Start begins the run's span. It returns nil where the environment names no collector: then nothing was begun. It does not
-// speak to the collector.
+// Start begins the run's span. It returns nil where the environment names no collector: then nothing was begun. It does
+// not speak to the collector.
 func Start(environment map[string]string, r Run) (*Tracer, error) {
-	if environment[Endpoint] == "" && environment[tracesEndpoint] == "" || strings.EqualFold(environment[disabled], "true") {
+	if environment[Endpoint] == "" && environment[tracesEndpoint] == "" || strings.EqualFold(environment[disabled],
+		"true") {
 		return nil, nil
 	}
 	exporter, err := newExporter(environment)
@@ -71,11 +73,13 @@ func Start(environment map[string]string, r Run) (*Tracer, error) {
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.sent, sdktrace.WithBatchTimeout(sendEvery), sdktrace.WithExportTimeout(sendWithin)),
 		sdktrace.WithSampler(sdktrace.AlwaysSample()),
-		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL, semconv.ServiceName(name), semconv.ServiceVersion(r.Version), semconv.ServiceInstanceID(r.ID))),
+		sdktrace.WithResource(resource.NewWithAttributes(semconv.SchemaURL, semconv.ServiceName(name),
+			semconv.ServiceVersion(r.Version), semconv.ServiceInstanceID(r.ID))),
 	)
 	t.tracer = t.provider.Tracer("github.com/slipway-k8s/slipway", trace.WithInstrumentationVersion(r.Version))
 	t.run, _ = t.tracer.Start(context.Background(), r.Name, trace.WithAttributes(
-		attribute.String("slipway.run.id", r.ID), attribute.String("slipway.cluster", r.Cluster), attribute.String("slipway.world", r.World)))
+		attribute.String("slipway.run.id", r.ID), attribute.String("slipway.cluster", r.Cluster),
+		attribute.String("slipway.world", r.World)))
 	return t, nil
 }
 
@@ -114,7 +118,8 @@ func (t *Tracer) StepBegan(step string, at time.Time, attempt int, why string) {
 		return
 	}
 	t.steps[step], _ = t.tracer.Start(t.run, step, trace.WithTimestamp(at), trace.WithAttributes(
-		attribute.String("slipway.step", step), attribute.Int("slipway.attempt", attempt), attribute.String("slipway.reason", why)))
+		attribute.String("slipway.step", step), attribute.Int("slipway.attempt", attempt), attribute.String("slipway.reason",
+			why)))
 }
 
 // StepSaid notes what a step does or waits for.
@@ -163,7 +168,8 @@ func (t *Tracer) RunEnded(trouble string) {
 	fail(trace.SpanFromContext(t.run), trouble)
 }
 
-// End ends the spans that are open and waits, not for long, until all are sent. Its error says how many were not, and why.
+// End ends the spans that are open and waits, not for long, until all are sent. Its error says how many were not, and
+// why.
 func (t *Tracer) End() error {
 	if t == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// answerWithin bounds the questions to Hetzner of somebody who only looks, all of one look together: no deadline of a step
-// ends them where connections are accepted and nothing is said.
+// answerWithin bounds the questions to Hetzner of somebody who only looks, all of one look together: no deadline of a
+// step ends them where connections are accepted and nothing is said.
 const answerWithin = 10 * time.Second
 
 // Promptly asks Hetzner for something that a person waits for. Its error tells a silence from a refusal.

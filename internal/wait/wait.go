@@ -155,8 +155,8 @@ func (w Wait) ended(ctx context.Context, last string) error {
 	return fmt.Errorf("waiting for %s: %w", w.What, cause)
 }
 
-// Pace spaces looks that cost something: the first comes soon, each later one half as long again after it, up to a longest time. The
-// look calls reset when it saw progress.
+// Pace spaces looks that cost something: the first comes soon, each later one half as long again after it, up to a
+// longest time. The look calls reset when it saw progress.
 type Pace struct {
 	First, Longest time.Duration
 	current        time.Duration

@@ -44,7 +44,8 @@ func (f Finding) String() string {
 	return strings.Join(f.Who, ", ") + ": " + f.What
 }
 
-// Sentence is the whole in one line: "waiting for etcd: 2 of 3 servers run; k8s-control-plane-x7k2p: …". Empty: nothing is waited for.
+// Sentence is the whole in one line: "waiting for etcd: 2 of 3 servers run; k8s-control-plane-x7k2p: …". Empty: nothing
+// is waited for.
 func (a Answer) Sentence() string {
 	if a.For == "" {
 		return ""
@@ -61,7 +62,8 @@ func (a Answer) Because() string {
 	return strings.Join(parts, "; ")
 }
 
-// Beside is what it adds for somebody who waits for something else that hangs on the same: "etcd: 2 of 3 servers run; …".
+// Beside is what it adds for somebody who waits for something else that hangs on the same: "etcd: 2 of 3 servers run;
+// …".
 func (a Answer) Beside() string {
 	if a.For == "" {
 		return ""

@@ -45,8 +45,8 @@ func (s Situation) blameCluster(found *findings) {
 	}
 }
 
-// blameSurplus tells of what keeps the provider from starting etcd: Machines that are too many, or are to be replaced. It takes none
-// away before etcd runs.
+// blameSurplus tells of what keeps the provider from starting etcd: Machines that are too many, or are to be replaced.
+// It takes none away before etcd runs.
 func (s Situation) blameSurplus(found *findings) {
 	if s.ControlPlane == nil || truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized") {
 		return
@@ -128,8 +128,8 @@ func verbatim(c condition) string {
 	return fmt.Sprintf("%s is false: %s (%s)", c.kind, c.reason, briefly(c.message))
 }
 
-// briefly is a controller's message in one line, without the number that every answer of Hetzner's has of its own: a sentence
-// changes when the situation does.
+// briefly is a controller's message in one line, without the number that every answer of Hetzner's has of its own: a
+// sentence changes when the situation does.
 func briefly(message string) string {
 	const most = 240
 	line := []rune(correlation.ReplaceAllString(strings.Join(strings.Fields(message), " "), "($1)"))

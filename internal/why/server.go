@@ -11,8 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// How CAPH tries again: what it calls impossible every five minutes, errors with a pause that doubles from 5 ms to 1000 s
-// (controller-runtime's), and after a refusal for too many requests it rests (its flag --rate-limit). FACTS.md §1 names the lines.
+// How CAPH tries again: what it calls impossible every five minutes, errors with a pause that doubles from 5 ms to 1000
+// s (controller-runtime's), and after a refusal for too many requests it rests (its flag --rate-limit). FACTS.md §1
+// names the lines.
 const (
 	impossibleAgain = 5 * time.Minute
 	longestPause    = 1000 * time.Second
@@ -24,7 +25,8 @@ var (
 	correlation = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*), [0-9a-zA-Z-]+\)`)
 )
 
-// blameServer says what keeps one server of the control plane: the first of what every server goes through that is not in order.
+// blameServer says what keeps one server of the control plane: the first of what every server goes through that is not
+// in order.
 func (s Situation) blameServer(found *findings, m member) {
 	if f, ok := s.server(m); ok {
 		f.Who = []string{m.name}
@@ -59,8 +61,9 @@ func (s Situation) server(m member) (Finding, bool) {
 	return s.booting(m)
 }
 
-// unmakeable is a server whose machine configuration cannot be made. When that is mended, the control plane provider keeps the Machine that
-// was made from the old one, for ever where etcd runs: it removes no Machine while one of them is no node.
+// unmakeable is a server whose machine configuration cannot be made. When that is mended, the control plane provider
+// keeps the Machine that was made from the old one, for ever where etcd runs: it removes no Machine while one of them
+// is no node.
 func (s Situation) unmakeable(m member, c condition) Finding {
 	f := Finding{
 		What: "its machine configuration cannot be made: " + briefly(c.message), Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
@@ -102,7 +105,8 @@ func (s Situation) booting(m member) (Finding, bool) {
 	return Finding{}, false
 }
 
-// failedAction is the newest thing that Hetzner began for the server and could not finish, unless the server runs all the same.
+// failedAction is the newest thing that Hetzner began for the server and could not finish, unless the server runs all
+// the same.
 func (s Situation) failedAction(m member) (Finding, bool) {
 	if m.state == running {
 		return Finding{}, false
@@ -129,8 +133,8 @@ func (f Finding) by(target ...string) Finding {
 	return f
 }
 
-// worst is the complaint that keeps the others: that Hetzner does not answer CAPH at all, as what else it said is old then; an error
-// before a warning before what is only under way.
+// worst is the complaint that keeps the others: that Hetzner does not answer CAPH at all, as what else it said is old
+// then; an error before a warning before what is only under way.
 func worst(all []condition) (condition, bool) {
 	for _, c := range all {
 		if c.kind == "HCloudTokenAvailable" || c.kind == "HetznerAPIReachable" {
@@ -285,8 +289,8 @@ func at(region string) string {
 	return " in " + region
 }
 
-// spoken rounds a time up as a person says it, so that a sentence does not change every second: steps of 10 s below a minute, of
-// minutes above.
+// spoken rounds a time up as a person says it, so that a sentence does not change every second: steps of 10 s below a
+// minute, of minutes above.
 func spoken(d time.Duration) string {
 	if d <= time.Minute {
 		ten := max(10, (int(d.Seconds())+9)/10*10)

@@ -1,5 +1,5 @@
-// Package why makes one sentence of what is known about a cluster that is not as far as it should be: what is missing, who keeps
-// it, and what a person can do. It asks nobody; whoever asks gives it a Situation.
+// Package why makes one sentence of what is known about a cluster that is not as far as it should be: what is missing,
+// who keeps it, and what a person can do. It asks nobody; whoever asks gives it a Situation.
 package why
 
 import (
@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Situation is what was seen of a cluster at one moment. What is nil or empty is not there, unless Silent names who did not tell.
+// Situation is what was seen of a cluster at one moment. What is nil or empty is not there, unless Silent names who did
+// not tell.
 type Situation struct {
 	At time.Time `json:"at"`
 	// Cluster API's objects. Machines of the control plane and servers (HCloudMachines) are found by their references.
@@ -20,7 +21,8 @@ type Situation struct {
 	Configs        []unstructured.Unstructured `json:"configs,omitempty"`        // TalosConfigs
 	Machines       []unstructured.Unstructured `json:"machines,omitempty"`
 	Servers        []unstructured.Unstructured `json:"servers,omitempty"` // HCloudMachines
-	// Outdated are the control plane's Machines that were made from another configuration than the control plane has now, by name.
+	// Outdated are the control plane's Machines that were made from another configuration than the control plane has now,
+	// by name.
 	Outdated []string `json:"outdated,omitempty"`
 
 	Nodes  []Node  `json:"nodes,omitempty"`
@@ -63,7 +65,8 @@ type Failure struct {
 	Finished time.Time `json:"finished"`
 }
 
-// Images is how many images have the name that the servers want, for their architecture, whatever CAPH saw when it looked last.
+// Images is how many images have the name that the servers want, for their architecture, whatever CAPH saw when it
+// looked last.
 type Images struct {
 	Name  string `json:"name"`
 	Found int    `json:"found"`
@@ -142,8 +145,8 @@ func (s Situation) members() []member {
 // configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
 const configurationFailed = "DataSecretGenerationFailed"
 
-// Unmade tells whether a Machine's configuration cannot be made, although the control plane's has been changed since: its provider keeps
-// the Machine all the same.
+// Unmade tells whether a Machine's configuration cannot be made, although the control plane's has been changed since:
+// its provider keeps the Machine all the same.
 func (s Situation) Unmade(machine string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
 }
@@ -258,7 +261,8 @@ func failure(o *unstructured.Unstructured) string {
 	return strings.Join(words, ": ")
 }
 
-// lastSeen is when a complaint was last found to be so. A condition keeps the time at which it began; an event tells when it was met again.
+// lastSeen is when a complaint was last found to be so. A condition keeps the time at which it began; an event tells
+// when it was met again.
 func (s Situation) lastSeen(name string, c condition) time.Time {
 	last := c.since
 	for _, e := range s.Events {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot writes a snapshot as etcd's server sends it, of a store that fill has filled, and returns its revision. With a uid
-// it holds the namespace kube-system of a cluster.
+// Snapshot writes a snapshot as etcd's server sends it, of a store that fill has filled, and returns its revision. With
+// a uid it holds the namespace kube-system of a cluster.
 func Snapshot(t testing.TB, to io.Writer, uid string, fill func(mvcc.KV)) (revision int64) {
 	t.Helper()
 	b := backend.NewDefaultBackend(filepath.Join(t.TempDir(), "db"))
@@ -56,8 +56,8 @@ func kubeSystem(t testing.TB, uid string) []byte {
 	})
 }
 
-// PutDeployment puts a Deployment of the namespace "space" into a store, as an API server stores it, with a ReplicaSet and so
-// many Pods.
+// PutDeployment puts a Deployment of the namespace "space" into a store, as an API server stores it, with a ReplicaSet
+// and so many Pods.
 func PutDeployment(t testing.TB, store mvcc.KV, name string, labels map[string]string, pods int) {
 	t.Helper()
 	put := func(folder, name string, o runtime.Object) {
@@ -70,13 +70,16 @@ func PutDeployment(t testing.TB, store mvcc.KV, name string, labels map[string]s
 		}
 		return m
 	}
-	deployment := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: meta(name, "")}
+	deployment := &appsv1.Deployment{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: meta(name, "")}
 	deployment.Labels = labels
 	put("deployments", name, deployment)
-	put("replicasets", name+"-1", &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"}, ObjectMeta: meta(name+"-1", name)})
+	put("replicasets", name+"-1", &appsv1.ReplicaSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ReplicaSet"},
+		ObjectMeta: meta(name+"-1", name)})
 	for i := range pods {
 		pod := name + "-1-" + strings.Repeat("x", i+1)
-		put("pods", pod, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: meta(pod, name+"-1")})
+		put("pods", pod, &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: meta(pod, name+"-1")})
 	}
 }
 

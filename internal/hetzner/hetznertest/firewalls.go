@@ -21,13 +21,15 @@ func (s *Server) Firewalls() (walls []schema.Firewall) {
 
 // serveFirewalls answers for /firewalls and its actions, which are done at once. A firewall that is applied to a
 // selector is over the servers that carry the label at that moment.
-func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named func(string) bool, chosen func(map[string]string) bool) {
+func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named func(string) bool,
+	chosen func(map[string]string) bool) {
 	refuse := func(code string, message string) {
 		reply(w, http.StatusUnprocessableEntity, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
 	}
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(words) == 1 && r.Method == http.MethodGet {
-		reply(w, http.StatusOK, map[string]any{"firewalls": keep(s.walls, func(f schema.Firewall) bool { return named(f.Name) && chosen(f.Labels) })})
+		reply(w, http.StatusOK, map[string]any{"firewalls": keep(s.walls,
+			func(f schema.Firewall) bool { return named(f.Name) && chosen(f.Labels) })})
 		return
 	}
 	if len(words) == 1 {

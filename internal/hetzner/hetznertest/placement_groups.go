@@ -23,10 +23,12 @@ func (s *Server) PlacementGroups() (groups []schema.PlacementGroup) {
 }
 
 // servePlacementGroups answers for /placement_groups. A name is taken once.
-func (s *Server) servePlacementGroups(w http.ResponseWriter, r *http.Request, named func(string) bool, chosen func(map[string]string) bool) {
+func (s *Server) servePlacementGroups(w http.ResponseWriter, r *http.Request, named func(string) bool,
+	chosen func(map[string]string) bool) {
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(words) == 1 && r.Method == http.MethodGet {
-		reply(w, http.StatusOK, map[string]any{"placement_groups": keep(s.groups, func(g schema.PlacementGroup) bool { return named(g.Name) && chosen(g.Labels) })})
+		reply(w, http.StatusOK, map[string]any{"placement_groups": keep(s.groups,
+			func(g schema.PlacementGroup) bool { return named(g.Name) && chosen(g.Labels) })})
 		return
 	}
 	var body struct {
@@ -42,7 +44,8 @@ func (s *Server) servePlacementGroups(w http.ResponseWriter, r *http.Request, na
 			refuse(w, http.StatusConflict, "uniqueness_error", "name is already used")
 			return
 		}
-		g := schema.PlacementGroup{ID: int64(len(s.groups) + 1), Name: body.Name, Labels: body.Labels, Type: "spread", Created: time.Now()}
+		g := schema.PlacementGroup{ID: int64(len(s.groups) + 1), Name: body.Name, Labels: body.Labels, Type: "spread",
+			Created: time.Now()}
 		s.groups = append(s.groups, g)
 		reply(w, http.StatusCreated, map[string]any{"placement_group": g})
 		return

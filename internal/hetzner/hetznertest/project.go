@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Project is the part of the Hetzner Cloud API that an image is made with: servers, SSH keys, snapshots and their actions. Its
-// clock are the requests: an action ends with the second request after the one that began it.
+// Project is the part of the Hetzner Cloud API that an image is made with: servers, SSH keys, snapshots and their
+// actions. Its clock are the requests: an action ends with the second request after the one that began it.
 type Project struct {
 	*httptest.Server
 
@@ -51,8 +51,10 @@ func NewProject() *Project {
 
 // Client speaks to the project through a transport; nil: the usual one. It polls fast and does not retry.
 func (p *Project) Client(transport http.RoundTripper) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(p.URL), hcloud.WithToken(Token), hcloud.WithHTTPClient(&http.Client{Transport: transport}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}), hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
+	return hcloud.NewClient(hcloud.WithEndpoint(p.URL), hcloud.WithToken(Token),
+		hcloud.WithHTTPClient(&http.Client{Transport: transport}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
 }
 
 // PutImage plants a snapshot and returns its id. An id of 0 gets the next one.
@@ -86,7 +88,8 @@ func (p *Project) FailCreation(image int64) {
 	defer p.mu.Unlock()
 	id := p.newID()
 	p.actions[id] = &projectAction{Action: schema.Action{
-		ID: id, Command: "create_image", Status: "error", Error: &schema.ActionError{Code: "action_failed", Message: "the disk is broken"},
+		ID: id, Command: "create_image", Status: "error", Error: &schema.ActionError{Code: "action_failed",
+			Message: "the disk is broken"},
 		Resources: []schema.ActionResourceReference{{ID: image, Type: "image"}},
 	}}
 }
@@ -188,14 +191,17 @@ func (p *Project) list(w http.ResponseWriter, r *http.Request, what string, sele
 	var found any
 	switch what {
 	case "locations":
-		found = keep([]schema.Location{{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}}, func(l schema.Location) bool { return named(l.Name) })
+		found = keep([]schema.Location{{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}},
+			func(l schema.Location) bool { return named(l.Name) })
 	case "load_balancer_types":
-		found = keep([]schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}}, func(t schema.LoadBalancerType) bool { return named(t.Name) })
+		found = keep([]schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}},
+			func(t schema.LoadBalancerType) bool { return named(t.Name) })
 	case "server_types":
 		found = keep(serverTypes(), func(t schema.ServerType) bool { return named(t.Name) })
 	case "images":
 		found = keep(ordered(p.images), func(i schema.Image) bool {
-			return q.Get("name") == "" && selector.Matches(labels.Set(i.Labels)) && (q.Get("architecture") == "" || q.Get("architecture") == i.Architecture)
+			return q.Get("name") == "" && selector.Matches(labels.Set(i.Labels)) && (q.Get("architecture") == "" ||
+				q.Get("architecture") == i.Architecture)
 		})
 	case "servers":
 		found = keep(ordered(p.servers), func(v schema.Server) bool { return selector.Matches(labels.Set(v.Labels)) })
@@ -212,9 +218,10 @@ func (p *Project) list(w http.ResponseWriter, r *http.Request, what string, sele
 
 func serverTypes() []schema.ServerType {
 	kind := func(id int64, name, architecture string, disk int, price string) schema.ServerType {
-		return schema.ServerType{ID: id, Name: name, Architecture: architecture, Disk: disk, Prices: []schema.PricingServerTypePrice{
-			{Location: "nbg1", PriceHourly: schema.Price{Net: price}},
-		}}
+		return schema.ServerType{ID: id, Name: name, Architecture: architecture, Disk: disk,
+			Prices: []schema.PricingServerTypePrice{
+				{Location: "nbg1", PriceHourly: schema.Price{Net: price}},
+			}}
 	}
 	retired := kind(6, "cx22", "x86", 40, "0.001")
 	retired.Deprecation = &schema.DeprecationInfo{Announced: time.Now(), UnavailableAfter: time.Now().Add(time.Hour)}
@@ -253,7 +260,8 @@ func (p *Project) createServer(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, "resource_unavailable", "error during placement")
 		return
 	}
-	v := &schema.Server{ID: p.newID(), Name: body.Name, Labels: *body.Labels, ServerType: serverTypes()[at], Status: "initializing", Created: time.Now()}
+	v := &schema.Server{ID: p.newID(), Name: body.Name, Labels: *body.Labels, ServerType: serverTypes()[at],
+		Status: "initializing", Created: time.Now()}
 	p.servers[v.ID] = v
 	a := p.begin("create_server", v.ID, 0, func() { v.Status = "off" })
 	reply(w, http.StatusCreated, map[string]any{"server": v, "action": a, "next_actions": []any{}})
@@ -301,14 +309,16 @@ func (p *Project) remove(w http.ResponseWriter, what string, id int64) {
 		p.servers[id].Status = "deleting"
 		reply(w, http.StatusOK, map[string]any{"action": p.begin("delete_server", id, 0, func() { delete(p.servers, id) })})
 	default:
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: fmt.Sprint(what, " ", id)}})
+		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found",
+			Message: fmt.Sprint(what, " ", id)}})
 	}
 }
 
 // begin starts an action on a server, and on an image where that is not 0.
 func (p *Project) begin(command string, server, image int64, then func()) schema.Action {
 	a := &projectAction{ends: p.requests + 2, then: then, Action: schema.Action{
-		ID: p.newID(), Command: command, Status: "running", Resources: []schema.ActionResourceReference{{ID: server, Type: "server"}},
+		ID: p.newID(), Command: command, Status: "running", Resources: []schema.ActionResourceReference{{ID: server,
+			Type: "server"}},
 	}}
 	if image != 0 {
 		a.Resources = append(a.Resources, schema.ActionResourceReference{ID: image, Type: "image"})

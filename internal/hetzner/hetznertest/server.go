@@ -1,5 +1,5 @@
-// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls and
-// placement groups.
+// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls
+// and placement groups.
 package hetznertest
 
 import (
@@ -40,7 +40,8 @@ func New() *Server {
 
 // Client speaks to the server with a token. It does not retry.
 func (s *Server) Client(token string) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(token), hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
+	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(token),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
 }
 
 // SetImages replaces the images.
@@ -82,7 +83,8 @@ func (s *Server) Writes() []string {
 
 // Image is a snapshot with the label that CAPH looks for.
 func Image(id int64, name, architecture, status string) schema.Image {
-	return schema.Image{ID: id, Type: "snapshot", Status: status, Architecture: architecture, Labels: map[string]string{"caph-image-name": name, "os": "talos"}}
+	return schema.Image{ID: id, Type: "snapshot", Status: status, Architecture: architecture,
+		Labels: map[string]string{"caph-image-name": name, "os": "talos"}}
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
@@ -90,12 +92,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	s.requests = append(s.requests, r.Method+" "+r.URL.String())
 	if r.Header.Get("Authorization") != "Bearer "+Token {
-		reply(w, http.StatusUnauthorized, schema.ErrorResponse{Error: schema.Error{Code: "unauthorized", Message: "unable to authenticate"}})
+		reply(w, http.StatusUnauthorized, schema.ErrorResponse{Error: schema.Error{Code: "unauthorized",
+			Message: "unable to authenticate"}})
 		return
 	}
 	nbg1 := schema.Location{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}
 	serverType := func(id int64, name, architecture string) schema.ServerType {
-		return schema.ServerType{ID: id, Name: name, Architecture: architecture, Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}}
+		return schema.ServerType{ID: id, Name: name, Architecture: architecture,
+			Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}}
 	}
 	q := r.URL.Query()
 	named := func(name string) bool { return q.Get("name") == "" || q.Get("name") == name }
@@ -106,10 +110,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		reply(w, http.StatusOK, map[string]any{"locations": keep(all, func(l schema.Location) bool { return named(l.Name) })})
 	case "/server_types":
 		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm"), serverType(3, "cx43", "x86")}
-		reply(w, http.StatusOK, map[string]any{"server_types": keep(all, func(t schema.ServerType) bool { return named(t.Name) })})
+		reply(w, http.StatusOK, map[string]any{"server_types": keep(all,
+			func(t schema.ServerType) bool { return named(t.Name) })})
 	case "/load_balancer_types":
-		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5}, {ID: 2, Name: "lb21", MaxTargets: 75, MaxServices: 15}}
-		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all, func(t schema.LoadBalancerType) bool { return named(t.Name) })})
+		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5},
+			{ID: 2, Name: "lb21", MaxTargets: 75, MaxServices: 15}}
+		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all,
+			func(t schema.LoadBalancerType) bool { return named(t.Name) })})
 	case "/pricing":
 		reply(w, http.StatusOK, map[string]any{"pricing": priceList()})
 	case "/images":
@@ -121,13 +128,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return named(name) && chosen(i.Labels) && (q.Get("architecture") == "" || q.Get("architecture") == i.Architecture)
 		})})
 	case "/networks":
-		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks, func(n schema.Network) bool { return chosen(n.Labels) })})
+		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks,
+			func(n schema.Network) bool { return chosen(n.Labels) })})
 	case "/ssh_keys", "/volumes", "/primary_ips":
-		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}}) // what makes some works with a Project or a Store
+		// what makes some works with a Project or a Store
+		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}})
 	case "/load_balancers":
-		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs, func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
+		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs,
+			func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
 	case "/servers":
-		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers, func(v schema.Server) bool { return chosen(v.Labels) })})
+		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers,
+			func(v schema.Server) bool { return chosen(v.Labels) })})
 	default:
 		if strings.HasPrefix(r.URL.Path, "/firewalls") {
 			s.serveFirewalls(w, r, named, chosen)

@@ -16,8 +16,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// Store is a project with resources of every kind that a cluster has, to be listed, labelled and deleted as the real API
-// does it: what is in use is not deleted, servers take their time, and with a server goes what hangs on it.
+// Store is a project with resources of every kind that a cluster has, to be listed, labelled and deleted as the real
+// API does it: what is in use is not deleted, servers take their time, and with a server goes what hangs on it.
 type Store struct {
 	*httptest.Server
 
@@ -39,15 +39,18 @@ const deletionTakes = 3
 
 // NewStore starts an empty project on loopback.
 func NewStore() *Store {
-	s := &Store{all: map[string]map[int64]resource{}, going: map[int64]int{}, locked: map[int64]int{}, takes: deletionTakes}
+	s := &Store{all: map[string]map[int64]resource{}, going: map[int64]int{}, locked: map[int64]int{},
+		takes: deletionTakes}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
 
 // Client speaks to the store through a transport; nil: the usual one. It does not retry.
 func (s *Store) Client(transport http.RoundTripper) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(Token), hcloud.WithHTTPClient(&http.Client{Transport: transport}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}), hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
+	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(Token),
+		hcloud.WithHTTPClient(&http.Client{Transport: transport}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
 }
 
 // Put plants a resource, one of schema's types, in a collection ("load_balancers").
@@ -170,7 +173,8 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	case words[0] == "actions":
 		reply(w, http.StatusOK, map[string]any{"action": s.action(id)})
 	case len(words) == 1 && r.Method == http.MethodGet:
-		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"), r.URL.Query().Get("name"))})
+		reply(w, http.StatusOK, map[string]any{words[0]: s.list(words[0], r.URL.Query().Get("label_selector"),
+			r.URL.Query().Get("name"))})
 	case r.URL.Path == "/placement_groups" && r.Method == http.MethodPost:
 		s.group(w, r)
 	case s.all[words[0]][id] == nil:
@@ -355,7 +359,8 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 	reply(w, status, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
 }
 
-// priceList has round prices in nbg1: 5 EUR a cx33, 9 a cx43, 6 an lb11, 16 an lb21, 0.05 a GB of volume, 0.01 a GB of snapshot, 1 an IPv4.
+// priceList has round prices in nbg1: 5 EUR a cx33, 9 a cx43, 6 an lb11, 16 an lb21, 0.05 a GB of volume, 0.01 a GB of
+// snapshot, 1 an IPv4.
 func priceList() schema.Pricing {
 	price := func(gross string) schema.Price { return schema.Price{Net: gross, Gross: gross} }
 	server := func(id int64, name, monthly string) schema.PricingServerType {

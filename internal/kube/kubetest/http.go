@@ -38,7 +38,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "ok")
 	case path == "/version":
 		reply(w, http.StatusOK, map[string]any{"major": "1", "minor": "32", "gitVersion": "v1.32.2"})
-	case path == "/api" || path == "/apis" || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/api/") || strings.Count(path, "/") == 3 && strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/apis/"):
+	case path == "/api" || path == "/apis" || strings.Count(path, "/") == 2 && strings.HasPrefix(path, "/api/") ||
+		strings.Count(path, "/") == 3 && strings.HasPrefix(path, "/apis/") || strings.Count(path, "/") == 2 &&
+		strings.HasPrefix(path, "/apis/"):
 		s.discover(w, path)
 	case s.Logs != nil && strings.HasSuffix(path, "/log") && strings.Contains(path, "/pods/"):
 		s.Logs(w, r)
@@ -73,7 +75,8 @@ func (s *Server) discover(w http.ResponseWriter, path string) {
 		})
 	}
 	group := func(name string) map[string]any {
-		return map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": groups[name], "preferredVersion": groups[name][0]}
+		return map[string]any{"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": groups[name],
+			"preferredVersion": groups[name][0]}
 	}
 	apiVersion := strings.TrimPrefix(strings.TrimPrefix(path, "/apis/"), "/api/")
 	switch {
@@ -88,7 +91,8 @@ func (s *Server) discover(w http.ResponseWriter, path string) {
 	case groups[apiVersion] != nil:
 		reply(w, http.StatusOK, group(apiVersion))
 	case versions[apiVersion] != nil:
-		reply(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": apiVersion, "resources": versions[apiVersion]})
+		reply(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": apiVersion,
+			"resources": versions[apiVersion]})
 	default:
 		refuse(w, http.StatusNotFound, "the server could not find the requested resource")
 	}
@@ -127,7 +131,8 @@ func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path st
 			items = append(items, s.shape(r, o.DeepCopy().Object))
 		}
 		s.mu.Unlock()
-		l := map[string]any{"apiVersion": resource.apiVersion(), "kind": resource.Kind + "List", "metadata": map[string]any{"resourceVersion": "1"}, "items": items}
+		l := map[string]any{"apiVersion": resource.apiVersion(), "kind": resource.Kind + "List",
+			"metadata": map[string]any{"resourceVersion": "1"}, "items": items}
 		if metadataOnly(r) {
 			l["apiVersion"], l["kind"] = "meta.k8s.io/v1", "PartialObjectMetadataList"
 		}
@@ -177,7 +182,8 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 		reply(w, http.StatusOK, s.shape(r, o.DeepCopy().Object))
 	case http.MethodDelete:
 		if uid := demandedUID(r); uid != "" && uid != o.GetUID() {
-			reply(w, http.StatusConflict, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusConflict, "reason": "Conflict",
+			reply(w, http.StatusConflict, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+				"code": http.StatusConflict, "reason": "Conflict",
 				"message": "the UID in the precondition is another"})
 			return
 		}
@@ -262,7 +268,8 @@ func (s *Server) shape(r *http.Request, o map[string]any) map[string]any {
 // demandedUID is the UID that an object must have to be deleted; empty: any.
 func demandedUID(r *http.Request) types.UID {
 	var options metav1.DeleteOptions
-	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil || options.Preconditions.UID == nil {
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil ||
+		options.Preconditions.UID == nil {
 		return ""
 	}
 	return *options.Preconditions.UID
@@ -298,8 +305,11 @@ func reply(w http.ResponseWriter, code int, v any) {
 // refuse answers with a Status, as the real one does.
 func refuse(w http.ResponseWriter, code int, message string) {
 	reasons := map[int]string{
-		http.StatusNotFound: "NotFound", http.StatusConflict: "AlreadyExists", http.StatusBadRequest: "BadRequest", http.StatusForbidden: "Forbidden",
-		http.StatusUnprocessableEntity: "Invalid", http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable",
+		http.StatusNotFound: "NotFound", http.StatusConflict: "AlreadyExists", http.StatusBadRequest: "BadRequest",
+		http.StatusForbidden:           "Forbidden",
+		http.StatusUnprocessableEntity: "Invalid", http.StatusInternalServerError: "InternalError",
+		http.StatusServiceUnavailable: "ServiceUnavailable",
 	}
-	reply(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reasons[code], "code": code})
+	reply(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
+		"reason": reasons[code], "code": code})
 }

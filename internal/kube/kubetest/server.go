@@ -38,9 +38,11 @@ func (r Resource) apiVersion() string {
 func Builtin() []Resource {
 	return []Resource{
 		{"", "v1", "Namespace", "namespaces", true}, {"", "v1", "Node", "nodes", true}, {"", "v1", "Pod", "pods", false},
-		{"", "v1", "Secret", "secrets", false}, {"", "v1", "ConfigMap", "configmaps", false}, {"", "v1", "Service", "services", false},
+		{"", "v1", "Secret", "secrets", false}, {"", "v1", "ConfigMap", "configmaps", false},
+		{"", "v1", "Service", "services", false},
 		{"", "v1", "ServiceAccount", "serviceaccounts", false}, {"", "v1", "Event", "events", false},
-		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false}, {"apps", "v1", "StatefulSet", "statefulsets", false},
+		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false},
+		{"apps", "v1", "StatefulSet", "statefulsets", false},
 		{"batch", "v1", "Job", "jobs", false},
 		{"apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", true},
 		{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", true},
@@ -57,8 +59,8 @@ type Request struct{ Method, Path string }
 // Server is the API.
 type Server struct {
 	*httptest.Server
-	// Fail may answer a request in the server's place: a status code other than 0, and a message; or Garbled. It is set before
-	// the server is used.
+	// Fail may answer a request in the server's place: a status code other than 0, and a message; or Garbled. It is set
+	// before the server is used.
 	Fail func(*http.Request) (code int, message string)
 	// Readyz answers /readyz; nil: it is ready.
 	Readyz func() (code int, body string)
@@ -89,7 +91,8 @@ type event struct {
 // New starts a server on loopback that knows the built-in kinds and the given ones. It has the namespaces kube-system,
 // whose UID is uid, and default.
 func New(uid string, more ...Resource) *Server {
-	s := &Server{resources: append(Builtin(), more...), objects: map[string]*unstructured.Unstructured{}, watchers: map[chan event]string{}}
+	s := &Server{resources: append(Builtin(), more...), objects: map[string]*unstructured.Unstructured{},
+		watchers: map[chan event]string{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
 	s.Put(Object("v1", "Namespace", "", "kube-system", map[string]any{"metadata": map[string]any{"uid": uid}}))
 	s.Put(Object("v1", "Namespace", "", "default", nil))
@@ -208,7 +211,8 @@ func (s *Server) store(path string, o *unstructured.Unstructured) *unstructured.
 	if created := o.GetCreationTimestamp(); created.IsZero() {
 		o.SetCreationTimestamp(written)
 	}
-	o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate, Time: &written}})
+	o.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "somebody", Operation: metav1.ManagedFieldsOperationUpdate,
+		Time: &written}})
 	if old := s.objects[path]; old != nil {
 		kind = "MODIFIED"
 		o.SetUID(old.GetUID())
@@ -283,7 +287,8 @@ func (s *Server) selected(collection string, r *http.Request) []*unstructured.Un
 	for _, path := range paths {
 		o := s.objects[path]
 		node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
-		if byLabel.Matches(labels.Set(o.GetLabels())) && byField.Matches(fields.Set{"metadata.name": o.GetName(), "spec.nodeName": node}) {
+		if byLabel.Matches(labels.Set(o.GetLabels())) &&
+			byField.Matches(fields.Set{"metadata.name": o.GetName(), "spec.nodeName": node}) {
 			found = append(found, o)
 		}
 	}

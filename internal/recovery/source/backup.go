@@ -16,11 +16,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
-// Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is checked.
+// Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is
+// checked.
 type Backup struct {
 	Contents *backup.Contents
-	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It holds everything that
-	// the cluster's etcd held, but for what SilenceSnapshot took out of it.
+	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It holds everything
+	// that the cluster's etcd held, but for what SilenceSnapshot took out of it.
 	Snapshot string
 }
 
@@ -72,12 +73,13 @@ func (s Backup) Secret(name string) *unstructured.Unstructured {
 	return &s.Contents.Secrets[i]
 }
 
-// Configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored with
-// it. It speaks to nobody.
+// Configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored
+// with it. It speaks to nobody.
 func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 	h := s.Contents.Header
 	if h.Cluster != cfg.ClusterName {
-		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster, cfg.ClusterName, h.Cluster)
+		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster,
+			cfg.ClusterName, h.Cluster)
 	}
 	var missing []string
 	need := func(kind, name string) *unstructured.Unstructured {
@@ -131,8 +133,8 @@ func (s Backup) Endpoint() (ip, host string) {
 	return capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
 }
 
-// Elsewhere is the backup as it is restored in a world with other address ranges than its cluster had, which a lab is: those of
-// the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
+// Elsewhere is the backup as it is restored in a world with other address ranges than its cluster had, which a lab is:
+// those of the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
 func (s Backup) Elsewhere(cfg config.Config) Backup {
 	name := s.Contents.Header.Cluster
 	infrastructure, cluster := s.Object(capi.HetznerClusterKind.Kind, name), s.Object(capi.ClusterKind.Kind, name)
@@ -164,6 +166,6 @@ func (s Backup) Elsewhere(cfg config.Config) Backup {
 	return s
 }
 
-// TalosSecretSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where it is
-// there, and makes all other Secrets of it again.
+// TalosSecretSuffix ends the name of the Secret with every authority, token and key of a cluster. CABPT takes it where
+// it is there, and makes all other Secrets of it again.
 const TalosSecretSuffix = "-talos"

@@ -35,7 +35,8 @@ func (s Backup) Machines() (all []Machine) {
 		if o.GroupVersionKind().GroupKind() != capi.MachineKind.GroupKind() || o.GetNamespace() != config.Namespace {
 			continue
 		}
-		m := Machine{Name: o.GetName(), Server: capi.Text(o, "spec", "infrastructureRef", "name"), Version: capi.Text(o, "spec", "version"), Deleting: o.GetDeletionTimestamp() != nil}
+		m := Machine{Name: o.GetName(), Server: capi.Text(o, "spec", "infrastructureRef", "name"),
+			Version: capi.Text(o, "spec", "version"), Deleting: o.GetDeletionTimestamp() != nil}
 		_, m.ControlPlane = o.GetLabels()[capi.ControlPlaneLabel]
 		infrastructure := s.Object(capi.HCloudMachineKind.Kind, m.Server)
 		provider := capi.Text(o, "spec", "providerID")
@@ -72,7 +73,8 @@ func (s Backup) ControlPlane() *unstructured.Unstructured {
 	cluster := s.Object(capi.ClusterKind.Kind, s.Contents.Header.Cluster)
 	name := capi.Text(cluster, "spec", "controlPlaneRef", "name")
 	for i := range s.Contents.Objects {
-		if o := &s.Contents.Objects[i]; o.GetKind() == capi.TalosControlPlaneKind.Kind && (name == "" || o.GetName() == name) {
+		if o := &s.Contents.Objects[i]; o.GetKind() == capi.TalosControlPlaneKind.Kind &&
+			(name == "" || o.GetName() == name) {
 			return o
 		}
 	}
@@ -85,7 +87,8 @@ func (s Backup) Replicas() int64 { return capi.Number(s.ControlPlane(), "spec", 
 // PlacementGroups are the names that CAPH gives to those that the HetznerCluster wants.
 func (s Backup) PlacementGroups() (names []string) {
 	name := s.Contents.Header.Cluster
-	groups, _, _ := unstructured.NestedSlice(s.Object(capi.HetznerClusterKind.Kind, name).Object, "spec", "hcloudPlacementGroups")
+	groups, _, _ := unstructured.NestedSlice(s.Object(capi.HetznerClusterKind.Kind, name).Object, "spec",
+		"hcloudPlacementGroups")
 	for _, g := range groups {
 		m, _ := g.(map[string]any)
 		names = append(names, fmt.Sprintf("%s-%v", name, m["name"]))

@@ -14,15 +14,15 @@ import (
 	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
-// madeByControllers are kinds whose objects Cluster API makes for the others, one for each server: the restored cluster gets
-// new servers, and so new ones of these.
+// madeByControllers are kinds whose objects Cluster API makes for the others, one for each server: the restored cluster
+// gets new servers, and so new ones of these.
 var madeByControllers = []string{
 	"Machine", "MachineSet", "MachinePool", "TalosConfig", "HCloudMachine", "HetznerBareMetalMachine", "HCloudRemediation",
 	"HetznerBareMetalRemediation", "ClusterResourceSetBinding", "ConfigMap",
 }
 
-// Wanted are the objects of the backup that are applied again, those that others refer to first and the Cluster last: when
-// Cluster API looks at it, what it names is there.
+// Wanted are the objects of the backup that are applied again, those that others refer to first and the Cluster last:
+// when Cluster API looks at it, what it names is there.
 func (s Backup) Wanted() []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
 	for i := range s.Contents.Objects {
@@ -44,16 +44,19 @@ func (s Backup) Wanted() []*unstructured.Unstructured {
 	return objects
 }
 
-// KeptSecrets are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a ClusterResourceSet names, say, and what
-// a person has marked to go along with the cluster. The bundle of keys and today's token have their own ways in, the rest comes of these.
+// KeptSecrets are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a
+// ClusterResourceSet names, say, and what a person has marked to go along with the cluster. The bundle of keys and
+// today's token have their own ways in, the rest comes of these.
 func (s Backup) KeptSecrets() []*unstructured.Unstructured {
 	name := s.Contents.Header.Cluster
-	remade := []string{config.TokenSecretName, name + TalosSecretSuffix, name + "-ca", name + "-kubeconfig", name + "-talosconfig"}
+	remade := []string{config.TokenSecretName, name + TalosSecretSuffix, name + "-ca", name + "-kubeconfig", name +
+		"-talosconfig"}
 	makers := append([]string{capi.ClusterKind.Kind, capi.TalosControlPlaneKind.Kind}, madeByControllers...)
 	var objects []*unstructured.Unstructured
 	for _, was := range s.All() {
 		secret := was.GetKind() == "Secret"
-		made := slices.ContainsFunc(was.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return slices.Contains(makers, owner.Kind) })
+		made := slices.ContainsFunc(was.GetOwnerReferences(),
+			func(owner metav1.OwnerReference) bool { return slices.Contains(makers, owner.Kind) })
 		if made || secret && slices.Contains(remade, was.GetName()) || !secret && was.GetKind() != "ConfigMap" {
 			continue
 		}

@@ -77,7 +77,8 @@ func (s *story) lead(critical []string) []string {
 			words += " (" + s.atWork(i) + ")"
 		}
 		if i > 0 {
-			words += fmt.Sprintf("; it began %s after the one before had ended", text.Elapsed(max(0, r.Began().Sub(s.runs[i-1].Ended()))))
+			words += fmt.Sprintf("; it began %s after the one before had ended",
+				text.Elapsed(max(0, r.Began().Sub(s.runs[i-1].Ended()))))
 		}
 		ends = append(ends, words+".")
 	}
@@ -92,7 +93,8 @@ func (s *story) lead(critical []string) []string {
 	}
 	if len(critical) > 0 {
 		longest := slices.MaxFunc(critical, func(a, b string) int { return cmp.Compare(s.took(a), s.took(b)) })
-		lead = append(lead, fmt.Sprintf("Of %s at work, %s was the longest step on the critical path, with %s.", text.Elapsed(s.Work), longest, text.Elapsed(s.took(longest))))
+		lead = append(lead, fmt.Sprintf("Of %s at work, %s was the longest step on the critical path, with %s.",
+			text.Elapsed(s.Work), longest, text.Elapsed(s.took(longest))))
 	}
 	return lead
 }
@@ -120,7 +122,8 @@ func (s *story) pageRuns() []report.Run {
 		end, why := r.Outcome()
 		took := max(0, r.Ended().Sub(r.Began()))
 		out := report.Run{
-			Number: i + 1, ID: r.ID, Began: r.Began().UTC().Format(reportTime), Took: text.Elapsed(took), State: runState(end), Why: why,
+			Number: i + 1, ID: r.ID, Began: r.Began().UTC().Format(reportTime), Took: text.Elapsed(took), State: runState(end),
+			Why:  why,
 			Left: s.percent(s.From[i]), Width: s.percent(took), TargetsWanted: strings.Join(r.Setup.Targets, " "),
 		}
 		if out.TargetsWanted == "" && r.Setup.Cluster != "" {
@@ -138,8 +141,10 @@ func (s *story) pageRuns() []report.Run {
 func (s *story) ticks() []report.Tick {
 	const most = 7
 	var every time.Duration
-	for _, every = range []time.Duration{time.Second / 10, time.Second / 2, time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second, time.Minute / 2, time.Minute,
-		2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, time.Hour / 2, time.Hour, 2 * time.Hour, 6 * time.Hour} {
+	for _, every = range []time.Duration{time.Second / 10, time.Second / 2, time.Second, 2 * time.Second, 5 * time.Second,
+		10 * time.Second, 20 * time.Second, time.Minute / 2, time.Minute,
+		2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, time.Hour / 2, time.Hour, 2 * time.Hour,
+		6 * time.Hour} {
 		if s.Work/every <= most {
 			break
 		}
@@ -156,7 +161,8 @@ func tickText(d time.Duration) string {
 	case d == 0:
 		return "0"
 	case d < time.Minute:
-		return strings.TrimSuffix(text.Elapsed(d), ".0s") + map[bool]string{true: "s"}[strings.HasSuffix(text.Elapsed(d), ".0s")]
+		return strings.TrimSuffix(text.Elapsed(d), ".0s") + map[bool]string{true: "s"}[strings.HasSuffix(text.Elapsed(d),
+			".0s")]
 	case d%time.Minute == 0 && d < time.Hour:
 		return fmt.Sprintf("%dm", d/time.Minute)
 	}
@@ -172,7 +178,8 @@ func (s *story) rows(critical []string) []report.Row {
 	for _, step := range s.order {
 		tries := s.tries[step]
 		row := report.Row{
-			Name: step, Doc: docs[step], Critical: slices.Contains(critical, step), State: outcome(tries), Took: text.Elapsed(s.took(step)),
+			Name: step, Doc: docs[step], Critical: slices.Contains(critical, step), State: outcome(tries),
+			Took: text.Elapsed(s.took(step)),
 		}
 		for _, t := range tries {
 			if t.state == report.Skipped {
@@ -186,7 +193,8 @@ func (s *story) rows(critical []string) []report.Row {
 				row.Error = t.err
 			}
 			for _, said := range t.said {
-				out := report.Said{At: text.Elapsed(said.from), Text: said.text, Run: t.run + 1, Trouble: why.TroubleIn(said.text) != ""}
+				out := report.Said{At: text.Elapsed(said.from), Text: said.text, Run: t.run + 1,
+					Trouble: why.TroubleIn(said.text) != ""}
 				if held := said.to - said.from; held >= time.Second {
 					out.For = text.Elapsed(held)
 				}
@@ -204,12 +212,13 @@ func (s *story) rows(critical []string) []report.Row {
 // labelRoom is what the time beside a bar takes of the time line, in percent.
 const labelRoom = 8
 
-// bar draws a try behind others of its step. What is long enough to be worth a word has its time beside it; where another bar
-// follows too soon, that of the first is left out.
+// bar draws a try behind others of its step. What is long enough to be worth a word has its time beside it; where
+// another bar follows too soon, that of the first is left out.
 func (s *story) bar(step string, t try, before []report.Bar) report.Bar {
 	b := report.Bar{
 		Left: s.percent(t.from), Width: s.percent(t.took()), State: t.state,
-		Text: fmt.Sprintf("%s, run %d: %s, from %s on for %s", step, t.run+1, t.state, text.Elapsed(t.from), text.Elapsed(t.took())),
+		Text: fmt.Sprintf("%s, run %d: %s, from %s on for %s", step, t.run+1, t.state, text.Elapsed(t.from),
+			text.Elapsed(t.took())),
 	}
 	free := 0.0 // up to where there are bars
 	if n := len(before); n > 0 {
@@ -234,13 +243,14 @@ func (s *story) path(critical []string) []report.Span {
 	}
 	var path []report.Span
 	for _, step := range critical {
-		path = append(path, report.Span{Name: step, Took: text.Elapsed(s.took(step)), Share: 100 * float64(s.took(step)) / float64(max(whole, time.Millisecond))})
+		path = append(path, report.Span{Name: step, Took: text.Elapsed(s.took(step)),
+			Share: 100 * float64(s.took(step)) / float64(max(whole, time.Millisecond))})
 	}
 	return path
 }
 
-// changes are the calls of all runs that changed something outside the state folder. The clusters' objects are counted by
-// their kinds.
+// changes are the calls of all runs that changed something outside the state folder. The clusters' objects are counted
+// by their kinds.
 func (s *story) changes() []report.Change {
 	var all []report.Change
 	for _, r := range s.runs {
@@ -265,7 +275,8 @@ func (s *story) changes() []report.Change {
 		}
 	}
 	rank := func(c report.Change) int {
-		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Lab), string(effect.SSH)}, c.World)
+		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Lab),
+			string(effect.SSH)}, c.World)
 	}
 	slices.SortStableFunc(all, func(a, b report.Change) int { // the clusters, which are long, last
 		return cmp.Compare(uint(rank(a)), uint(rank(b)))
@@ -276,7 +287,8 @@ func (s *story) changes() []report.Change {
 func (s *story) setup() []report.Fact {
 	last := s.runs[len(s.runs)-1].Setup
 	var facts []report.Fact
-	for _, f := range []report.Fact{{Name: "Slipway", Value: last.Version}, {Name: "Go", Value: last.Go}, {Name: "system", Value: last.System}} {
+	for _, f := range []report.Fact{{Name: "Slipway", Value: last.Version}, {Name: "Go", Value: last.Go},
+		{Name: "system", Value: last.System}} {
 		if f.Value != "" {
 			facts = append(facts, f)
 		}

@@ -279,10 +279,12 @@ func (t try) incidents(step string) (all []incident) {
 	for _, word := range slices.Sorted(maps.Keys(waits)) {
 		w := waits[word]
 		text := fmt.Sprintf("%s (it named this for %s)", w.longest.text, text.Elapsed(w.held))
-		all = append(all, incident{w.from, report.Trouble{Run: t.run + 1, State: report.Interrupted, What: step + " waited", Text: text}})
+		all = append(all, incident{w.from, report.Trouble{Run: t.run + 1, State: report.Interrupted, What: step + " waited",
+			Text: text}})
 	}
 	if t.state == report.Failed {
-		all = append(all, incident{t.to, report.Trouble{Run: t.run + 1, State: report.Failed, What: step + " failed", Text: t.err}})
+		all = append(all, incident{t.to, report.Trouble{Run: t.run + 1, State: report.Failed, What: step + " failed",
+			Text: t.err}})
 	}
 	return all
 }
@@ -296,7 +298,8 @@ func (s *story) failedCalls(run int) (all []incident) {
 			continue
 		}
 		if times[text]++; times[text] == 1 {
-			all = append(all, incident{s.at(run, l.Time), report.Trouble{Run: run + 1, State: report.Interrupted, What: "call failed", Text: text}})
+			all = append(all, incident{s.at(run, l.Time), report.Trouble{Run: run + 1, State: report.Interrupted,
+				What: "call failed", Text: text}})
 		}
 	}
 	for i, in := range all {
