@@ -12,7 +12,7 @@ import (
 // Every field has one name in three spellings (see Variables): CLUSTER_NAME in the environment and as KEY=VALUE,
 // clusterName in bootstrap.yaml.
 type Config struct {
-	// The cluster, as it will stand at Hetzner.
+	// The cluster at Hetzner.
 	// DNS label; the prefix of everything made for the cluster
 	ClusterName string `json:"clusterName" yaml:"clusterName"`
 	// Hetzner location of the servers and the load balancer
@@ -103,7 +103,7 @@ type Config struct {
 	ProvidersTimeout Duration `json:"providersTimeout" yaml:"providersTimeout"`
 	// apply: network and load balancer exist
 	LoadBalancerTimeout Duration `json:"loadBalancerTimeout" yaml:"loadBalancerTimeout"`
-	// wait-cp, and the kubeconfig and talosconfig on the way
+	// wait-cp, and the kubeconfig and talosconfig before it
 	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"`
 	// cilium, hcloud-ccm, talos-ccm, each
 	ReleaseTimeout Duration `json:"releaseTimeout" yaml:"releaseTimeout"`

@@ -45,7 +45,7 @@ const (
 	maxReplicas = 9
 	// clusterctlMinor: the clusterctl library linked in is v1.10's; it cannot move objects of another core (v1beta2).
 	ClusterctlMinor = 10
-	// maxTimeout is more than anybody waits for, and little enough that sums of time-outs are times.
+	// maxTimeout is more than an operator waits for, and little enough that sums of time-outs are times.
 	maxTimeout = 48 * time.Hour
 	// nodePodBits: every node gets a /24 of the Pod addresses (kube-controller-manager's --node-cidr-mask-size).
 	nodePodBits = 24
@@ -365,7 +365,7 @@ func (v *Findings) timeouts(c Config) {
 	}
 }
 
-// allowAuto stands in FIREWALL_ALLOW for the address that this machine has towards the internet.
+// allowAuto means, in FIREWALL_ALLOW, the address that this machine has towards the internet.
 const allowAuto = "auto"
 
 // Allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.

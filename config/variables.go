@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Variable is one entry of the configuration, for whoever reads it from an environment, arguments or a file.
+// Variable is one entry of the configuration, for code that reads it from an environment, arguments or a file.
 type Variable struct {
 	Name    string // in the environment and as KEY=VALUE: "CLUSTER_NAME"
 	Field   string // in bootstrap.yaml: "clusterName"

@@ -14,7 +14,7 @@ type Status struct {
 	Attempt int    // of the last try
 	Run     string // that began it
 	Started time.Time
-	Ended   time.Time // zero: it is running, or its run died
+	Ended   time.Time // zero: it is running, or its run was killed
 	Said    string
 	Error   string
 	// Changed lists what differs between what the step was made from when it was
@@ -27,7 +27,7 @@ type Status struct {
 	// would run, or that might because of their own After. If their output comes
 	// out differently, this step runs again, too.
 	After []string
-	// Sealed names the passed point of no return that the step lies before;
+	// Sealed names the passed point of no return that the step precedes;
 	// such a step is not verified.
 	Sealed string
 	// Asked tells whether Verify was called, so that Verdict is its answer: the

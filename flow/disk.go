@@ -9,7 +9,7 @@ import (
 )
 
 // Disk is all that a folder journal does to a file system, call by call, so
-// that a test, or a deliberate crash, can stand between any two of them. A save
+// that a test, or a deliberate crash, can intervene between any two of them. A save
 // is, in this order: MkdirAll, Create, Write (once), Sync, Close, Rename,
 // SyncDir.
 type Disk interface {

@@ -63,7 +63,7 @@
 // after it that need an output from before it get the recorded one. Where the
 // step can tell from more than its record that it went past that point
 // ([Step.ResumeWhen]), that counts too, so that the next run resumes a run that
-// died in it before it looks at anything else.
+// was killed in it before it looks at anything else.
 //
 // A step marked with ExemptFromSeal is not skipped. It depends on nothing
 // that the sealed step takes away, so it is verified and run again as before,

@@ -108,7 +108,7 @@ func (e *LockedError) Error() string {
 		e.Since.Local().Format(time.DateTime), e.PID, e.Host)
 }
 
-// SealedError refuses to run a step that lies before a point of no return that was passed.
+// SealedError refuses to run a step that precedes a point of no return that was passed.
 type SealedError struct {
 	Step   string
 	By     string // the sealed step

@@ -2,7 +2,7 @@ package flow
 
 import "time"
 
-// EventKind names what happened. The words are stable: programs read them.
+// EventKind names what happened. The values are stable: programs read them.
 type EventKind string
 
 // The kinds of events.

@@ -16,7 +16,7 @@ const (
 )
 
 // Folder is a journal in a folder: journal.json, and a lock that the kernel
-// takes back when its holder dies. The folder is made when it is first needed,
+// takes back when its holder ends. The folder is created when it is first needed,
 // closed to other users, as are the files in it.
 func Folder(dir string) Journal { return FolderOn(dir, LocalDisk{}) }
 

@@ -228,7 +228,7 @@ type Link struct {
 	Kind LinkKind `json:"kind"`
 }
 
-// LinkKind says why a step comes after another. The words are stable: programs
+// LinkKind says why a step comes after another. The values are stable: programs
 // read them, so they keep the names that the methods had at first.
 type LinkKind string
 

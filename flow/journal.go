@@ -44,7 +44,7 @@ type State string
 
 // The states of a record.
 const (
-	StateStarted     State = "started" // it is running, or its run died
+	StateStarted     State = "started" // it is running, or its run was killed
 	StateDone        State = "done"
 	StateFailed      State = "failed"
 	StateInterrupted State = "interrupted"

@@ -9,12 +9,12 @@ import (
 // Action is what a run would do with a step.
 type Action string
 
-// The actions. The words are stable: programs read them.
+// The actions. The values are stable: programs read them.
 const (
 	ActionRun        Action = "run"
 	ActionMayRun     Action = "may-run" // if what another step is about to make comes out differently
 	ActionReuse      Action = "reuse"
-	ActionSkip       Action = "pass"   // it lies before a point of no return that was passed
+	ActionSkip       Action = "pass"   // it precedes a point of no return that was passed
 	ActionRefuse     Action = "refuse" // a point of no return that was passed, and whose work is gone
 	ActionUnknown    Action = "unknown"
 	ActionNotReached Action = "not-reached" // the run would stop at a step before it

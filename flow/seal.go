@@ -6,7 +6,7 @@ import (
 )
 
 // ResumeWhen tells of a sealed step that it has passed the point of no return
-// although its record does not say so: its run died in it, or the journal was
+// although its record does not say so: its run ended in it, or the journal was
 // lost. Then the only correct thing is to resume it: the steps before it are
 // skipped, as if this step were done, and this step runs. The function is called
 // at the start of every run, must only read, and must not take long. An error
@@ -16,9 +16,8 @@ func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 	return s
 }
 
-// ExemptFromSeal keeps the step in use once a point of no return that it lies
-// before was passed: it is still verified, and run again when its spec changed.
-// It is for a step that depends on nothing that the sealed step takes away.
+// ExemptFromSeal keeps the step in use once a point of no return that it precedes was passed: it is still verified, and
+// run again when its spec changed. It is for a step that depends on nothing that the sealed step takes away.
 //
 // From then on the step comes after the sealed step in a run that wants both,
 // and of what it needs it needs only steps that are exempt, too. So the outputs
@@ -52,7 +51,7 @@ func (n *node) exemptFits() error {
 // order of a graph. The zero seals are none.
 type seals struct {
 	passed map[*node]bool
-	behind map[*node]*node   // each step that is skipped → a passed seal that it lies before
+	behind map[*node]*node   // each step that is skipped → a passed seal that it precedes
 	exempt map[*node][]*node // each exempt step that lies before passed seals → those
 }
 
@@ -114,7 +113,7 @@ func (s seals) before(n *node) []*node {
 	}
 }
 
-// skipSealed skips a step that lies before a passed seal. Its recorded output,
+// skipSealed skips a step that precedes a passed seal. Its recorded output,
 // whatever the step's state, stays available to the steps that need it.
 func (r *run) skipSealed(n, by *node) result {
 	r.finish(n, mustCanonical(r.record(n).Output))

@@ -263,7 +263,7 @@ func (e *changedOutputError) Error() string {
 
 // ofAnyRelease accepts what decode has restored from an output of another
 // release: where the step is not run again to make today's output, because it
-// is a point of no return or lies before one, the old one is all there is.
+// is a point of no return or precedes one, the old one is all there is.
 func ofAnyRelease[T any](v T, err error) (T, error) {
 	if changed := (*changedOutputError)(nil); errors.As(err, &changed) {
 		return v, nil

@@ -31,7 +31,7 @@ func (t Tools) connectRecorded() func(kubeconfig []byte) (*kube.Cluster, error) 
 	}
 }
 
-// recorded is the transport for the cluster of a kubeconfig; nil where nobody keeps its changes.
+// recorded is the transport for the cluster of a kubeconfig; nil where its changes are not recorded.
 func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
 	if t.Effects == nil {
 		return nil
@@ -42,8 +42,8 @@ func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
 	}
 }
 
-// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may stand in the
-// file of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that
+// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may be named in
+// the file of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that
 // file before anything is changed in it.
 func (t Tools) world(kubeconfig []byte) effect.World {
 	id := fingerprint(kubeconfig)
@@ -65,7 +65,7 @@ func fingerprint(kubeconfig []byte) [sha256.Size]byte {
 	}
 	authority := config.CAData
 	if len(authority) == 0 && config.CAFile != "" {
-		authority, _ = os.ReadFile(config.CAFile) // one that cannot be read will be complained of by whoever connects
+		authority, _ = os.ReadFile(config.CAFile) // one that cannot be read is reported by the code that connects
 	}
 	if len(authority) == 0 {
 		authority = []byte(config.Host)
@@ -106,7 +106,8 @@ func (c recordedClusterctl) CertManager(kubeconfig string) (cluster.CertManagerC
 	return at.CertManager(), nil
 }
 
-// recordedProxy is clusterctl's way to a cluster, with a transport around every client that it changes something with.
+// recordedProxy is clusterctl's access to a cluster, with a transport around every client that it changes something
+// with.
 type recordedProxy struct {
 	cluster.Proxy
 	wrap transport.WrapperFunc

@@ -35,7 +35,7 @@ func (f Files) Folder(name string) Files {
 // String is the folder's path.
 func (f Files) String() string { return f.dir }
 
-// Path is where a file lies.
+// Path is the path of a file.
 func (f Files) Path(name string) string { return filepath.Join(f.dir, name) }
 
 // Read reads a file. errors.Is(err, fs.ErrNotExist) holds when it is missing.
@@ -43,7 +43,7 @@ func (f Files) Read(name string) ([]byte, error) { return os.ReadFile(f.Path(nam
 
 // Write replaces a file in one piece: a crash leaves the old one or the new one, and once it has returned a power
 // failure leaves the new one. A file that is so already is left as it is, and made to last: the process that wrote it
-// may have died before it had seen to that.
+// may have ended before it had done that.
 func (f Files) Write(name string, data []byte) error {
 	if old, err := f.Read(name); err == nil && string(old) == string(data) {
 		return f.keep(name)
@@ -90,7 +90,7 @@ func (f Files) RemoveFolder() error {
 	})
 }
 
-// syncRemoval makes the removal of a path last. That may be an earlier process's, which died before it had seen to it.
+// syncRemoval makes the removal of a path last. That may be an earlier process's, which ended before it had done so.
 func (f Files) syncRemoval(path string) error {
 	if err := f.disk.SyncDir(filepath.Dir(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -120,7 +120,7 @@ func (f Files) Move(name, to string) error {
 }
 
 // change makes a change that a recorder may want to know of. It is no work of a context: it is done in a moment, and
-// cancelled by nobody.
+// never cancelled.
 func (f Files) change(verb, name string, do func() error) error {
 	return f.effects.Do(context.Background(), effect.File, verb, path.Join(f.within, name), do)
 }

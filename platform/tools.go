@@ -25,7 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// Tools are what the steps work with, made by whoever runs them.
+// Tools are what the steps work with, made by the caller that runs them.
 type Tools struct {
 	Hetzner     *hcloud.Client
 	Token       Secret             // of Hetzner Cloud; the controllers in the clusters need it too
@@ -34,7 +34,7 @@ type Tools struct {
 	Files       Files              // the state folder
 	// folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none
 	Overrides string
-	// address of the Image Factory that is told of schematics of the user's own; empty: none is
+	// address of the Image Factory that the operator's own schematics are posted to; empty: none is
 	Factory string
 	Consent bool // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
 	// summaries of the consequences that the operator agreed to; apply does these, and no others like them
@@ -90,14 +90,16 @@ type ManagementProvider interface {
 	Delete(ctx context.Context, name string) error
 }
 
-// Looker is a ManagementProvider that can leave a cluster half made, and does not have to make it anew to look at it.
+// Looker is a ManagementProvider that can leave a cluster partially created, and can look at it without creating it
+// anew.
 type Looker interface {
-	// Look gives the kubeconfig of a cluster that exists; nil where it is half made, and holds nothing. It changes
+	// Look gives the kubeconfig of a cluster that exists; nil where it is partially created, and holds nothing. It changes
 	// nothing.
 	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
 }
 
-// Existing opens a management cluster that its provider has told to exist; nil where it is half made. It makes none.
+// Existing opens a management cluster that exists as its provider says; nil where it is partially created. It makes
+// none.
 func (t Tools) Existing(ctx context.Context, name string) (kubeconfig []byte, err error) {
 	if l, ok := t.Management.(Looker); ok {
 		return l.Look(ctx, name)

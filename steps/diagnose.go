@@ -81,7 +81,7 @@ type facts struct {
 	whose    error // why it could not be asked whether the cluster, or the one beside it, manages it
 }
 
-// side is what a management cluster beside the cluster is to it.
+// side is the role that a management cluster beside the cluster has for it.
 type side string
 
 const (

@@ -22,7 +22,7 @@ func MendingSteps() []string {
 	return slices.Concat(restoreTakes, pivotTakes, quorumTakes, readoptTakes)
 }
 
-// judge concludes from what was seen. It asks nobody.
+// judge concludes from what was seen. It makes no request.
 func (f *facts) judge() Diagnosis {
 	d := Diagnosis{Cluster: f.cluster, Seen: f.seen()}
 	if f.source != nil {

@@ -30,8 +30,7 @@ func QuorumFiles(files platform.Files) platform.Files { return files.Folder(quor
 // ErrQuorum is wrapped by the refusal to recover an etcd that works.
 var ErrQuorum = errors.New("etcd has its quorum")
 
-// QuorumRecord is the file that says that somebody has agreed to a recovery: from then on it is gone on with, and not
-// begun anew.
+// QuorumRecord is the file that records the operator's consent to a recovery: later runs resume it, and begin no other.
 type QuorumRecord struct {
 	Cluster string    `json:"cluster"`
 	Began   time.Time `json:"began"`
@@ -47,8 +46,8 @@ func (r QuorumRecord) Begin(files platform.Files) error {
 	return writeRecord(QuorumFiles(files), quorumRecord, r)
 }
 
-// QuorumPlan is the graph of a recovery of an etcd that has lost its quorum, while servers of it live. What the most
-// advanced surviving member holds is what the cluster goes on with.
+// QuorumPlan is the graph of a recovery of an etcd that has lost its quorum, while some of its servers exist. The
+// cluster continues with the data of the most advanced surviving member.
 //
 // No old member but that one keeps data when the new etcd is made, so the old one cannot find a quorum again beside it;
 // and that one keeps them until the new etcd answers as the same cluster.

@@ -10,7 +10,7 @@ import (
 // claimQuorum makes sure that no other state folder recovers the cluster. Two machines that recover the quorum at once
 // would choose for themselves which server survives: one would reset the server on which the other has just made the
 // new etcd. What another state folder has begun is not taken over, as the snapshot, which may be the last data there
-// are, lies in that folder.
+// are, is in that folder.
 func (q *quorum) claimQuorum(ctx context.Context, say flow.Say, _ QuorumSurvey) (Reservation, error) {
 	return claimRecovery(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
 }

@@ -25,7 +25,7 @@ import (
 )
 
 const (
-	// heldAnnotation tells a pause of a recovery, also of one that died, from somebody else's.
+	// heldAnnotation tells a pause of a recovery, also of one that was killed, from another one.
 	pausedAnnotation = "slipway.dev/held-for-recovery"
 	// replicasAnnotation is on a Deployment that a recovery has stopped: how many replicas it had.
 	replicasAnnotation = "slipway.dev/replicas-before-recovery"
@@ -37,8 +37,8 @@ type Pause struct {
 }
 
 // pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that
-// is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as dead as its API:
-// see quiet.
+// is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as unavailable as
+// its API: see quiet.
 func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
@@ -76,7 +76,7 @@ func annotate(ctx context.Context, c *kube.Cluster, o client.Object, name, value
 	return nil
 }
 
-// unpause takes back what hold did, and nobody else's pause.
+// unpause takes back what hold did, and no other pause.
 func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil {

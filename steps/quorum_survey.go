@@ -80,7 +80,7 @@ func askServers(ctx context.Context, tools platform.Tools, config []byte, server
 	return t, nodes, nil
 }
 
-// askServer asks one server, by the first way that leads to it.
+// askServer asks one server, over the first route that reaches it.
 func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) etcdNode {
 	n := etcdNode{server: s.Name, err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {

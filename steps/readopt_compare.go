@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
-// Mismatch is a way in which a backup and the living cluster disagree, so that Cluster API would change the cluster
+// Mismatch is a difference between a backup and the existing cluster, so that Cluster API would change the cluster
 // after it.
 type Mismatch struct {
 	ID     string `json:"id"`               // "server-missing/k8s-control-plane-7xk2p"
@@ -34,13 +34,13 @@ type Comparison struct {
 	// Rolling tells that the backup is of the middle of a rollout, which goes on: servers come and go then.
 	Rolling bool `json:"rolling,omitempty"`
 
-	LeftOut  []string         `json:"leftOut,omitempty"` // Machines, with all that hangs on them
+	LeftOut  []string         `json:"leftOut,omitempty"` // Machines, with all that depends on them
 	Gone     []string         `json:"gone,omitempty"`    // servers, whose nodes are removed
 	Adopted  []Adopted        `json:"adopted,omitempty"`
 	Replaced map[string]int64 `json:"replaced,omitempty"` // HCloudMachine → ID of its server today
 	Version  string           `json:"version,omitempty"`  // of Kubernetes, in place of the backup's
 	Replicas int64            `json:"replicas,omitempty"` // of the control plane, in place of the backup's
-	Balancer string           `json:"balancer,omitempty"` // name of the load balancer that CAPH is told to adopt
+	Balancer string           `json:"balancer,omitempty"` // name of the load balancer that CAPH is to adopt
 	Left     []Leftover       `json:"left,omitempty"`     // objects that are taken away first
 }
 
@@ -61,7 +61,7 @@ type comparing struct {
 	explained map[string]bool // names of servers that a difference speaks of
 }
 
-// mismatches compares. It asks nobody.
+// mismatches compares. It makes no request.
 func mismatches(s source.Backup, l living) []Mismatch {
 	c := &comparing{source: s, living: l, machines: s.Machines(), explained: map[string]bool{}}
 	c.match()
@@ -100,7 +100,7 @@ func (c *comparing) match() {
 	}
 }
 
-// living Machines, and servers that no Machine has.
+// existing Machines, and servers that no Machine has.
 func (c *comparing) unknown() (servers []hetzner.Server) {
 	for _, s := range c.servers {
 		if !slices.ContainsFunc(c.machines, func(m source.Machine) bool { return m.Now != nil && m.Now.ID == s.ID }) {
@@ -358,7 +358,7 @@ func olderVersion(a, b string) bool {
 	return err == nil && va.LessThan(vb)
 }
 
-// compareSurroundings is about what the servers hang on.
+// compareSurroundings compares what the servers depend on.
 func (c *comparing) compareSurroundings() {
 	name := c.source.Contents.Header.Cluster
 	was, _ := c.source.Endpoint()

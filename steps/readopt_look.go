@@ -19,7 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// living is what there is of a cluster that nobody manages: at Hetzner, in etcd, in its own API, and where its objects
+// living is what exists of a cluster without management: at Hetzner, in etcd, in its own API, and where its objects
 // are to go.
 type living struct {
 	servers  []hetzner.Server
@@ -27,7 +27,7 @@ type living struct {
 	members  []talos.EtcdMember
 	balancer *hetzner.Survivor // nil: there is none
 	network  int64             // 0: there is none
-	// unlabelled are servers of the backup, by ID, that live and are not among servers, for they have lost the cluster's
+	// unlabelled are servers of the backup, by ID, that exist and are not among servers, for they have lost the cluster's
 	// label.
 	unlabelled map[int64]bool
 	groups     []string // placement groups, by name
@@ -96,7 +96,7 @@ func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (ma
 	return found, nil
 }
 
-// withoutLabel is about a Machine whose server lives, and is not found by the cluster's label. To leave it out would
+// withoutLabel is about a Machine whose server exists, and is not found by the cluster's label. To leave it out would
 // take its node, its Pods and its member of etcd away.
 func (c *comparing) withoutLabel(m source.Machine) {
 	role := "worker"
@@ -198,7 +198,7 @@ func (l living) isMember(name string) bool {
 	return slices.ContainsFunc(l.members, func(m talos.EtcdMember) bool { return m.Name == name })
 }
 
-// roles says in words what a server is besides a server.
+// roles describes what a server is besides a server.
 func (l living) roles(name string) string {
 	var roles []string
 	if l.isMember(name) {

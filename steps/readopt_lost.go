@@ -105,7 +105,7 @@ func EndReadopt(files platform.Files) error {
 	return r.Write(files)
 }
 
-// Orphan is a cluster that lives and that nobody manages.
+// Orphan is a cluster that exists and has no management cluster.
 type Orphan struct {
 	UID string `json:"uid"` // of its namespace kube-system
 	// Paused and Released tell how far an earlier run of this readoption came: its objects are there, and unpaused.
@@ -113,7 +113,7 @@ type Orphan struct {
 	Released bool `json:"released,omitempty"`
 }
 
-// ensureOrphaned makes certain that the cluster lives and that nobody manages it, and begins the readoption's record.
+// ensureOrphaned verifies that the cluster exists and has no management cluster, and begins the readoption's record.
 func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
 	o, _, kubeconfig, err := r.lookForManager(ctx, say)
 	if err != nil {
@@ -133,7 +133,7 @@ func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 	return o, r.tools.Files.Write(platform.Kubeconfig, kubeconfig)
 }
 
-// lookForManager asks the cluster, and who may manage it. An answer that cannot be had is never taken for "nobody".
+// lookForManager asks the cluster, and who may manage it. An answer that cannot be had never counts as "none".
 func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
 	kubeconfig []byte, err error) {
 	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
@@ -169,8 +169,8 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	return o, workload, kubeconfig, nil
 }
 
-// claimReadopt makes sure that nobody else readopts the cluster: two temporary management clusters with one cluster's
-// objects would manage the same servers.
+// claimReadopt ensures that no other state folder readopts the cluster: two temporary management clusters with one
+// cluster's objects would manage the same servers.
 func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
 	return claimRecovery(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
 		o, _, _, err := r.lookForManager(ctx, say)
@@ -219,7 +219,7 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 		ErrNotLiving, errors.Join(failed...))
 }
 
-// standingAt refuses where somebody holds the Cluster object. target tells that this is where the readoption puts it,
+// standingAt refuses where a cluster holds the Cluster object. target tells that this is where the readoption puts it,
 // so that one with its mark is its own.
 func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, c)

@@ -151,7 +151,7 @@ func ownersFirst(objects []*unstructured.Unstructured) (sorted []*unstructured.U
 				sorted = append(sorted, o)
 			}
 		}
-		if len(left) == len(objects) { // they own each other in a circle, which nobody makes
+		if len(left) == len(objects) { // they own each other in a circle, which no controller creates
 			return append(sorted, left...)
 		}
 		for _, o := range sorted {

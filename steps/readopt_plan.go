@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ReadoptPlan is the graph of a readoption: a cluster whose servers live gets the Cluster API objects back that managed
-// it.
+// ReadoptPlan is the graph of a readoption: a cluster whose servers exist gets the Cluster API objects back that
+// managed it.
 type ReadoptPlan struct {
 	Graph *flow.Graph
 	// All names the steps that a readoption wants; the others hang below them.
@@ -42,13 +42,13 @@ type ReadoptPlan struct {
 	r *readopter
 }
 
-// readopter is a restorer of a cluster that lives.
+// readopter is a restorer of a cluster that exists.
 type readopter struct {
 	*restorer
 	accept []string // IDs of differences
 }
 
-// mismatchKinds are the words that IDs of differences begin with.
+// mismatchKinds are the prefixes of the IDs of differences.
 var mismatchKinds = []string{
 	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing",
 	"member-unknown", "network-missing",
@@ -167,7 +167,7 @@ func (p *ReadoptPlan) last() []flow.Node {
 type Readoption struct {
 	Cluster     string     `json:"cluster"`
 	Taken       time.Time  `json:"taken"`
-	Manager     string     `json:"manager"`            // that will be, in words
+	Manager     string     `json:"manager"`            // that will be, as text
 	Underway    bool       `json:"underway,omitempty"` // an earlier run was agreed to, with the same differences
 	Released    bool       `json:"released,omitempty"` // and has let the controllers go
 	Differences []Mismatch `json:"differences"`
@@ -213,7 +213,7 @@ func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error
 	return out, err
 }
 
-// UnacceptedError are the differences that nobody has accepted.
+// UnacceptedError are the differences that the operator has not accepted.
 type UnacceptedError struct{ Open []Mismatch }
 
 // Error implements error.
@@ -242,7 +242,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// compareWith compares the backup with what lives.
+// compareWith compares the backup with what exists.
 func (r *readopter) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
 	l, err := r.lookAround(ctx, workload, o)
 	if err != nil {
@@ -297,7 +297,7 @@ func (r *readopter) judge(ctx context.Context, workload *kube.Cluster, o Orphan)
 // compareAll is the comparison before anything is made.
 func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
 	if o.Released {
-		return Comparison{}, nil // the world is the controllers' again, and may differ from the backup
+		return Comparison{}, nil // the controllers work again, and may differ from the backup
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {

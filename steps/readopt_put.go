@@ -252,8 +252,8 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 	return err
 }
 
-// unpause compares once more, every object with the backup and the backup with the world, and then lets the controllers
-// begin.
+// unpause compares once more, every object with the backup and the backup with the cluster, and then unpauses the
+// controllers.
 func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -295,8 +295,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 	return out, capi.SetPaused(ctx, r.cfg, target, false)
 }
 
-// reconcile waits until the controllers have looked at everything, and sees to it that they leave every server where it
-// is.
+// reconcile waits until the controllers have looked at everything, and verifies that they keep every server.
 func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {

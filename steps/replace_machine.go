@@ -88,10 +88,10 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 
 // Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine
-// health check only marks a Machine of this control plane provider, so somebody has to.
+// health check only marks a Machine of this control plane provider, so this step has to.
 //
-// It is also the way out when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
-// etcd still counts the dead member of that name, so the newcomer does not get in.
+// It also helps when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
+// etcd still counts the lost member of that name, so the new one cannot join.
 func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
 	manager, where, err := replacer.managingCluster(ctx, say)
 	if err != nil {
@@ -247,7 +247,7 @@ func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *k
 	return nil
 }
 
-// expendable asks etcd whether its quorum stands without a machine's member.
+// expendable asks etcd whether it keeps its quorum without a machine's member.
 func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
 	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
@@ -287,7 +287,7 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 }
 
 // awaitReplacement gives the Machines that are new and all that there are then. It waits until the control plane is
-// whole again: as many Machines as wanted, each a Ready node and a voting member of etcd, and nobody else in it.
+// whole again: as many Machines as wanted, each a Ready node and a voting member of etcd, and no other member is in it.
 func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, manager, workload *kube.Cluster,
 	r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
@@ -341,7 +341,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 
 // freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes
 // by itself leaves them there for five minutes, in case that the server comes back, and in a cluster that manages
-// itself the controllers of Cluster API may be among them: meanwhile nobody would take the Machine away or make
+// itself the controllers of Cluster API may be among them: meanwhile no controller would delete the Machine or create
 // another.
 func freePods(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, name string) error {
 	node := &corev1.Node{}

@@ -23,8 +23,8 @@ import (
 )
 
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
-// as soon as all servers have addresses; so its object is made paused, is told in its status that this was done
-// already, and only then let go: it makes the servers, and nothing more.
+// as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
+// and only then let go: it makes the servers, and nothing more.
 func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	return ip, err
 }
 
-// applyAll applies all objects, and sees to the hold between the control plane's creation and its release.
+// applyAll applies all objects, and keeps the pause between the control plane's creation and its release.
 func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
 	patience *time.Duration) error {
 	for _, o := range objects {
@@ -100,8 +100,8 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 	return nil
 }
 
-// hold makes the TalosControlPlane and tells it that its etcd was founded. What is there without the pause is told
-// already: the pause goes only after that.
+// hold creates the TalosControlPlane and sets in its status that its etcd is bootstrapped. One that exists without the
+// pause has that already: the pause goes only after that.
 func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured,
 	patience *time.Duration) error {
 	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
@@ -214,7 +214,7 @@ func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			switch {
 			case lost.Balancer != "":
 				_ = unstructured.SetNestedField(o.Object, lost.Balancer, "spec", "controlPlaneLoadBalancer", "name")
-			case lost.IP == "": // CAPH makes none where it is told a name: it waits for one of that name
+			case lost.IP == "": // CAPH creates none where a name is set: it waits for one of that name
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneLoadBalancer", "name")
 			}
 		case capi.TalosControlPlaneKind.Kind:

@@ -12,8 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// claimRestore makes sure that nobody else restores the cluster: two people with one backup each, at three in the
-// morning, would make two clusters of one name and one set of keys. That the reservation of the cluster is another
+// claimRestore ensures that no other state folder restores the cluster: two people with one backup each, at three in
+// the morning, would make two clusters of one name and one set of keys. That the reservation of the cluster is another
 // state folder's says nothing here: that one's cluster is lost.
 func (r *restorer) claimRestore(ctx context.Context, say flow.Say, _ Lost) (Reservation, error) {
 	return claimRecovery(ctx, r.cfg, r.tools, say, r.madeBefore)
@@ -55,7 +55,7 @@ func claimRecovery(ctx context.Context, cfg config.Config, tools platform.Tools,
 	})
 }
 
-// verifyClaim holds also where nobody has the claim: the recovery gives it up shortly before its end.
+// verifyClaim holds also where no state folder has the claim: the recovery gives it up shortly before its end.
 func (r *restorer) verifyClaim(ctx context.Context, was Reservation) flow.Verdict {
 	return verifyClaim(ctx, r.cfg, r.tools, was)
 }

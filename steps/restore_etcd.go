@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// bootstrapEvery lies between two requests to restore that a node has refused because it is still booting.
+	// bootstrapEvery is the pause between two requests to restore that a node has refused because it is still booting.
 	bootstrapEvery = time.Second
 	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
 	questionsWithin = time.Minute
-	// etcdFailed is Talos's word for an etcd that does not come up, etcdWaits for one that waits to be started or to have
+	// etcdFailed is Talos's state of an etcd that does not come up, etcdWaits for one that waits to be started or to have
 	// others to join, which becomes etcdFailed after half an hour. Both come after the disk is mounted.
 	etcdFailed = "Failed"
 	etcdWaits  = "Preparing"
@@ -179,7 +179,7 @@ func (r *restorer) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdN
 	return nil
 }
 
-// identify asks the cluster who it is. An etcd that somebody founded anew has another kube-system, and begins at
+// identify asks the cluster who it is. An etcd that was bootstrapped anew has another kube-system, and begins at
 // revision 1.
 func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")

@@ -18,8 +18,8 @@ func (p *RestorePlan) Explain(c flow.Change) []differences.Difference {
 }
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where
-// the cluster is not lost its error wraps ErrAlive, and where somebody else recovers it, it is a *RecoveringError, as
-// the restore's would be.
+// the cluster is not lost its error wraps ErrAlive, and where another state folder recovers it, it is a
+// *RecoveringError, as the restore's would be.
 func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, error) {
 	r := p.r
 	mine, err := r.underway()

@@ -29,7 +29,7 @@ const (
 	// restoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
 	restoreFolder     = "restore"
 	RestoreRecordFile = "restore.json"
-	// SnapshotFile is where the etcd snapshot lies in it while a restore is under way.
+	// SnapshotFile is the path of the etcd snapshot in it while a restore is under way.
 	SnapshotFile = "etcd.snapshot"
 	// lostFolder is where the lost cluster's own files go: they open nothing any more, and some would mislead.
 	lostFolder = "lost"
@@ -42,7 +42,7 @@ var ErrAlive = errors.New("the cluster is not lost")
 
 // Lost is what is left of the cluster.
 type Lost struct {
-	// Balancer is the name of the load balancer that CAPH is told to adopt; empty: it finds it by its label, or makes one.
+	// Balancer is the name of the load balancer that CAPH is to adopt; empty: it finds it by its label, or makes one.
 	Balancer string `json:"balancer,omitempty"`
 	// IP is the surviving load balancer's address; empty: there is none, and the cluster gets another address.
 	IP string `json:"ip,omitempty"`
@@ -125,8 +125,8 @@ func EndRestore(files platform.Files) error {
 	return r.Write(files)
 }
 
-// ensureLost makes certain that nothing lives that a restored cluster would meet: two clusters of one name and one set
-// of keys would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
+// ensureLost verifies that nothing exists that a restored cluster would conflict with: two clusters of one name and one
+// set of keys would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
 func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	mine, err := r.underway()
 	if err != nil {
@@ -148,8 +148,8 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	return r.findSurvivors(ctx, say)
 }
 
-// verifyLost asks again: between the look and the claim somebody else may have restored the cluster, also in the days
-// in which this restore lay there. What it has made itself does not count.
+// verifyLost asks again: between the look and the claim another state folder may have restored the cluster, also while
+// this restore was interrupted for days. What this restore created does not count.
 func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	if err := r.refuseOthers(ctx); err != nil {
 		return flow.Unknown(err)
@@ -158,7 +158,7 @@ func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 }
 
 // refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to
-// go on.
+// resume.
 func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) error {
 	if underway {
 		return r.refuseOthers(ctx)
@@ -166,13 +166,13 @@ func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) erro
 	return r.refuseAlive(ctx, say)
 }
 
-// refuseOthers says what lives that this restore, which is under way, has not made. Its Cluster object comes before
-// every server, and once the pivot has begun to move that, what lives is its own.
+// refuseOthers says what exists that this restore, which is under way, has not created. Its Cluster object comes before
+// every server, and once the pivot has begun to move that, what exists is its own.
 func (r *restorer) refuseOthers(ctx context.Context) error {
 	if moved, err := r.pivotUnderway(); err != nil || moved {
 		return err
 	}
-	// First of all: where nothing lives a management cluster that is half made is no matter.
+	// First of all: where nothing exists a partially created management cluster does not matter.
 	alive := r.refuseLiving(ctx)
 	if alive == nil {
 		return nil
@@ -258,7 +258,7 @@ func (r *restorer) refuseLiving(ctx context.Context) error {
 }
 
 // refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here:
-// that there is no server was told by Hetzner already.
+// that there is no server is known from Hetzner already.
 func (r *restorer) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
@@ -289,8 +289,8 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 	return nil
 }
 
-// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or one
-// that is half made.
+// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or a
+// partially created one.
 func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	p, name := r.tools.Management, r.cfg.ManagementName()
 	exists, err := p.Exists(ctx, name)
@@ -310,8 +310,8 @@ func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
 	return r.tools.Connect(kubeconfig)
 }
 
-// setLostAside moves what the state folder has of the lost cluster out of the way: its journal says of every step that
-// it is done, its pivot that there is no way back, another recovery that it is to be gone on with.
+// setLostAside moves what the state folder has of the lost cluster aside: its journal says of every step that
+// it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
 func (r *restorer) setLostAside() error {
 	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
 		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, quorumFolder, readoptFolder} {

@@ -8,7 +8,7 @@ import (
 )
 
 // RestorePlan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the
-// place of the founding of a new one. What the file holds comes back; nothing of it is made a second time.
+// place of the bootstrap of a new one. What the file holds comes back; nothing of it is made a second time.
 type RestorePlan struct {
 	Graph *flow.Graph
 	// All names the steps that a restore wants; the others hang below them.

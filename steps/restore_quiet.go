@@ -50,8 +50,8 @@ func SilenceSnapshot(s source.Backup) ([]string, error) {
 }
 
 // quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and
-// removes its webhooks, which nobody answers. Its Pods cannot run before a node takes them: those that the snapshot
-// knows are dead, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
+// removes its webhooks, which no Pod answers. Its Pods cannot run before a node takes them: those that the snapshot
+// knows are gone, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
 // cluster.
 func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
@@ -199,9 +199,9 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 	return err
 }
 
-// pauseOthers pauses the clusters that the restored one manages besides itself. They live on, and what is known of them
-// here is of the time of the snapshot: the providers that the pivot installs would make servers anew that were removed
-// since, and evict members of etcd that came since. Only a person can tell when that is over.
+// pauseOthers pauses the clusters that the restored one manages besides itself. They still exist, and what is known of
+// them here is of the time of the snapshot: the providers that the pivot installs would make servers anew that were
+// removed since, and evict members of etcd that came since. Only a person can tell when that is over.
 func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
 	all, err := clusterapi.Clusters(ctx, workload)
 	if err != nil {
@@ -238,7 +238,7 @@ func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	if err != nil {
 		return 0, err
 	}
-	// The Cluster last: while it is there, the next run knows that this one died here.
+	// The Cluster last: while it is there, the next run knows that this one was interrupted here.
 	objects := inv.Of(r.cfg.ClusterName)
 	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
 		return boolOrder(a.GetKind() == capi.ClusterKind.Kind) - boolOrder(b.GetKind() == capi.ClusterKind.Kind)
@@ -287,8 +287,8 @@ func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *k
 }
 
 // sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then:
-// Kubernetes by itself waits a minute, in case that a node comes back. A node that says that it is somebody else's than
-// Hetzner Cloud's (a dedicated server, say) may live, with Pods at work on it, and is left alone.
+// Kubernetes by itself waits a minute, in case a node returns. A node that says that it is somebody else's than
+// Hetzner Cloud's (a dedicated server, say) may exist, with Pods running on it, and is left alone.
 func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
@@ -335,7 +335,7 @@ func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, n *co
 	return nil
 }
 
-// sweepPods deletes the Pods of nodes that are not alive without waiting for anybody to end them.
+// sweepPods deletes the Pods of nodes that are not alive without waiting for a kubelet to end them.
 func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive map[string]bool) error {
 	pods := &corev1.PodList{}
 	if err := workload.List(ctx, pods); err != nil {
@@ -351,8 +351,8 @@ func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive 
 	return nil
 }
 
-// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as nobody is left who could end them
-// in good order.
+// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as no kubelet is left that could end
+// them in good order.
 func endPods(ctx context.Context, workload *kube.Cluster, pods []corev1.Pod) error {
 	for i := range pods {
 		p := &pods[i]

@@ -21,7 +21,7 @@ import (
 // bootstrappedCondition is CACPPT's: it has seen etcd's data on a server itself.
 const bootstrappedCondition = "MachinesBootstrapped"
 
-// releaseControlPlane takes back what the control plane provider was told, so that it looks itself: it lists etcd's
+// releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
 // folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
 // one, so this is done only while every one of them holds some.
 func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {

@@ -21,9 +21,9 @@ type Seed struct {
 	Secret TokenSecret `json:"secret"`
 }
 
-// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps nobody makes again. A bundle that
-// is there with other contents belongs to another cluster of the name: servers may have been made of it, and it is not
-// overwritten.
+// seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A
+// bundle that is there with other contents belongs to another cluster of the name: servers may have been made of it,
+// and it is not overwritten.
 func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -39,8 +39,8 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 		return Seed{}, err
 	}
 	say("writing Secret %s", name)
-	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, for nobody
-	// owns it.
+	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, as it has no
+	// owner.
 	secret := &corev1.Secret{Type: corev1.SecretType(capi.Text(was, "type")), Data: data}
 	secret.Namespace, secret.Name = config.Namespace, name
 	secret.Labels = map[string]string{capi.ClusterNameLabel: r.cfg.ClusterName, capi.MoveLabel: ""}

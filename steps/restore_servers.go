@@ -70,7 +70,7 @@ func lookForEtcd(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 	return t, nodes, nil
 }
 
-// askForEtcd asks one server, by the first of its ways that leads to it: its own addresses, and through the load
+// askForEtcd asks one server, over the first route that reaches it: its own addresses, and through the load
 // balancer, which is the only one where a firewall closes the public addresses.
 func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) etcdNode {
 	n := etcdNode{machine: machine.GetName(), server: capi.Text(machine, "spec", "infrastructureRef", "name"),
@@ -88,7 +88,7 @@ func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstr
 		failed = append(failed, err)
 	}
 	if len(failed) > 0 {
-		n.err = failed[0] // of its own address: the others are ways around
+		n.err = failed[0] // of its own address: the others are detours
 	}
 	return n
 }
@@ -110,7 +110,7 @@ func etcdData(ctx context.Context, t talos.Client, route talos.Route) (bool, err
 	return false, nil
 }
 
-// routesTo are the ways to a server's Talos API, the direct ones first.
+// routesTo are the routes to a server's Talos API, the direct ones first.
 func routesTo(public, private []string, balancer string) (routes []talos.Route) {
 	for _, address := range slices.Concat(public, private) {
 		routes = append(routes, talos.Route{Endpoint: address})

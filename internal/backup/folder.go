@@ -54,7 +54,7 @@ func (f Folder) Remove(_ context.Context, name string) error {
 	return nil
 }
 
-// Begin implements Store. It removes drafts that dead runs left.
+// Begin implements Store. It removes drafts that killed runs left.
 func (f Folder) Begin(_ context.Context, name string) (Draft, error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder for backups: %w", err)

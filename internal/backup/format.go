@@ -3,8 +3,8 @@
 //
 // The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can
 // refuse early; its last, manifest.json, has the size and SHA-256 of all others, which are known only then. The
-// snapshot, whose size nobody knows beforehand either, lies between them in parts: cat etcd/snapshot.db.* is the file
-// that etcdutl restores.
+// snapshot, whose size is not known beforehand either, is stored between them in parts: cat etcd/snapshot.db.* is the
+// file that etcdutl restores.
 package backup
 
 import (

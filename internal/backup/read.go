@@ -43,7 +43,7 @@ func (e *DamagedError) Error() string {
 // Unwrap gives the reason.
 func (e *DamagedError) Unwrap() error { return e.Err }
 
-// UnreadError tells that nothing is known of a file: the place where it lies did not give it, or not all of it.
+// UnreadError tells that nothing is known of a file: its store did not give it, or not all of it.
 type UnreadError struct{ Err error }
 
 // Error implements error.

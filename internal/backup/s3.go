@@ -102,7 +102,7 @@ func (s *S3) String() string { return strings.TrimSuffix(s3Scheme+s.bucket+"/"+s
 
 func (s *S3) place(name string) string { return s3Scheme + s.bucket + "/" + s.prefix + name }
 
-// explain adds what S3's own words leave out.
+// explain adds what S3's own message leaves out.
 func explain(err error) error {
 	switch minio.ToErrorResponse(err).Code {
 	case minio.NoSuchBucket:
@@ -135,7 +135,7 @@ func (s *S3) each(ctx context.Context, do func(name string, size int64) error) e
 		if o.Err != nil {
 			return fmt.Errorf("list the backups in %s: %w", s, explain(o.Err))
 		}
-		if strings.HasSuffix(o.Key, "/") { // what lies further below
+		if strings.HasSuffix(o.Key, "/") { // what is further below
 			continue
 		}
 		if err := do(path.Base(o.Key), o.Size); err != nil {
@@ -163,7 +163,7 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return &s3Body{ReadCloser: body, ctx: ctx, cancel: cancel, stall: s.stall, still: still}, nil
 }
 
-// s3Body is a stream that must not stand still while somebody waits for it.
+// s3Body is a stream that must not stall while a caller waits for it.
 type s3Body struct {
 	io.ReadCloser
 	ctx    context.Context
@@ -195,7 +195,7 @@ func (s *S3) Remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// Begin implements Store. It removes drafts that dead runs left, whole ones and uploads.
+// Begin implements Store. It removes drafts that killed runs left, whole ones and uploads.
 func (s *S3) Begin(ctx context.Context, name string) (Draft, error) {
 	if err := s.sweep(ctx, name); err != nil {
 		return nil, err

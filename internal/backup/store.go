@@ -17,17 +17,17 @@ import (
 type Store interface {
 	// String is the place as people write it.
 	String() string
-	// List lists the backups of all clusters there, oldest first, and nothing else that lies beside them.
+	// List lists the backups of all clusters there, oldest first, and nothing else that is stored beside them.
 	List(ctx context.Context) ([]Stored, error)
 	// Open reads one of them.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// Remove removes one.
 	Remove(ctx context.Context, name string) error
-	// Begin begins one under a temporary name, as long as ctx lives.
+	// Begin begins one under a temporary name, until ctx is done.
 	Begin(ctx context.Context, name string) (Draft, error)
 }
 
-// Draft is a backup that is not one yet: nobody finds it in List. Finish, Open and Publish follow what is written, in
+// Draft is a backup that is not one yet: List does not have it. Finish, Open and Publish follow what is written, in
 // this order.
 type Draft interface {
 	io.Writer
@@ -56,7 +56,7 @@ func newStored(name string, size int64) (Stored, bool) {
 
 func byAge(a, b Stored) int { return cmp.Or(a.Taken.Compare(b.Taken), cmp.Compare(a.Name, b.Name)) }
 
-// Temporary names. What a run left that was killed is removed by a later one of the same cluster, when nobody can be at
+// Temporary names. What a run left that was killed is removed by a later one of the same cluster, when no run can be at
 // work on it any more.
 const (
 	draftPrefix  = "."

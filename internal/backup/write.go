@@ -24,7 +24,7 @@ const partSize = 8 << 20
 
 // Seal is who can open a backup.
 type Seal struct {
-	Recipients  []age.Recipient // anyone of these; a passphrase's stands alone
+	Recipients  []age.Recipient // anyone of these; a passphrase's has to be alone
 	Unencrypted bool            // everybody
 }
 

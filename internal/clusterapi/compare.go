@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Differences says where two versions of an object disagree, one from each side of a move: fields, and never a value,
-// since some are secret. What each API server gives out itself, the status and whether a Cluster is paused do not
-// count.
+// Differences says where two versions of an object disagree, one from the source and one from the target of a move:
+// fields, and never a value, since some are secret. What each API server gives out itself, the status and whether a
+// Cluster is paused do not count.
 func Differences(was, is *unstructured.Unstructured) []string {
 	found := differMaps("metadata.labels", was.GetLabels(), is.GetLabels())
 	found = append(found, differMaps("metadata.annotations", without(was.GetAnnotations(), DeleteForMove),
@@ -68,7 +68,7 @@ func differMaps(field string, was, is map[string]string) (found []string) {
 	return found
 }
 
-// owners are an object's owners without their UIDs, which are new on the other side.
+// owners are an object's owners without their UIDs, which are new in the target.
 func owners(o *unstructured.Unstructured) []string {
 	var names []string
 	for _, r := range o.GetOwnerReferences() {
@@ -83,7 +83,7 @@ func owners(o *unstructured.Unstructured) []string {
 	return names
 }
 
-// content is everything of an object that somebody wrote into it.
+// content is everything of an object that was written by its author.
 func content(o *unstructured.Unstructured) map[string]any {
 	c := o.DeepCopy().Object
 	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {

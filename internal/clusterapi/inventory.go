@@ -39,7 +39,7 @@ var (
 	coreKinds  = []schema.GroupVersionKind{secretKind, {Version: "v1", Kind: "ConfigMap"}}
 )
 
-// Key names an object within a namespace, the same on both sides of a move.
+// Key names an object within a namespace, the same in the source and the target of a move.
 type Key struct {
 	Kind schema.GroupKind
 	Name string

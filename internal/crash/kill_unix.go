@@ -4,7 +4,7 @@ package crash
 
 import "syscall"
 
-// killProcess does not return. What the process started in groups of their own, as the lab, lives on.
+// killProcess does not return. What the process started in groups of their own, as the lab, continues.
 func killProcess() {
 	pid := syscall.Getpid()
 	if syscall.Getpgrp() == pid {

@@ -9,7 +9,7 @@ import (
 // Graph is what is drawn. Each edge's ends are names of nodes, and there is no cycle.
 type Graph struct {
 	Name  string
-	Nodes []Node // each after those that it hangs on
+	Nodes []Node // each after those that it depends on
 	Edges []Edge
 }
 
@@ -49,8 +49,8 @@ const (
 	Yields             // order where a run wants both: dotted
 )
 
-// colours are those of a state on a light ground; they are told apart without colour by the border's strength and the
-// state's name in the legend and the tooltip.
+// colours are those of a state on a light ground; they can be distinguished without colour by the border's strength and
+// the state's name in the legend and the tooltip.
 type colours struct{ fill, border, text string }
 
 func (s State) colours() colours {
@@ -91,7 +91,7 @@ func (g Graph) Mermaid() string {
 		if n.Seal {
 			left, right = "{{", "}}"
 		}
-		// An id of its own: "end" and the like are words of Mermaid's.
+		// An id of its own: "end" and the like are keywords of Mermaid.
 		fmt.Fprintf(&b, "  %s%s%q%s\n", mermaidID(n.Name), left, n.Name, right)
 	}
 	for _, e := range g.Edges {

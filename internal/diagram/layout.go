@@ -217,7 +217,7 @@ func mean(spots []*spot) float64 {
 }
 
 // spread puts a row's spots as near to the wanted places as their order and the gaps between them allow, by the least
-// squares: spots that want into each other form a block, which stands at their weighted mean.
+// squares: spots that want into each other form a block, which is placed at their weighted mean.
 func spread(row []*spot, wanted, weights []float64) {
 	type block struct {
 		sum, weight float64

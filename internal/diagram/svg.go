@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// SVG is the graph as a picture that stands by itself.
+// SVG is the graph as a self-contained picture.
 func (g Graph) SVG() string {
 	l := g.arrange()
 	width := 0.0

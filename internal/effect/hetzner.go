@@ -46,7 +46,7 @@ func methodVerb(method string) string {
 	return strings.ToLower(method)
 }
 
-// cutPrefix is what stands behind the first prefix in a path, without slashes at its ends.
+// cutPrefix is what follows the first prefix in a path, without slashes at its ends.
 func cutPrefix(path, prefix string) string {
 	if _, rest, found := strings.Cut(path, prefix); found {
 		path = rest

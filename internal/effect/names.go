@@ -18,7 +18,7 @@ var (
 	digest = regexp.MustCompile(`^([0-9]{8,}|[0-9a-f]*([0-9][a-f]|[a-f][0-9])[0-9a-f]*)$`)
 )
 
-// shortestDigest keeps words like "cafe2" from being taken for hashes.
+// shortestDigest keeps texts like "cafe2" from being taken for hashes.
 const shortestDigest = 8
 
 // Plain puts * in the place of what is different in every run: ids, random suffixes, hashes, addresses and ports.

@@ -15,8 +15,8 @@ import (
 // World is what a call changes.
 type World string
 
-// The worlds. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is made:
-// it stays Workload when it manages itself.
+// The environments. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is
+// made: it stays Workload when it manages itself.
 const (
 	Hetzner    World = "hetzner"
 	Management World = "management"
@@ -37,7 +37,7 @@ func Worlds() []World {
 // Phase is what a line says of a call.
 type Phase string
 
-// The phases. A call without Applied or Failed is one that the process did not live to see answered.
+// The phases. A call without Applied or Failed is one that the process did not see answered before it ended.
 const (
 	Leaves  Phase = "before"  // it is about to leave
 	Applied Phase = "applied" // it was answered, and not refused
@@ -66,15 +66,15 @@ func (l Line) Key() string { return fmt.Sprintf("%s#%d", l.Name(), l.Nth) }
 
 // Options are what a Recorder works with.
 type Options struct {
-	// Lines takes each line in one write; nil: nobody does. It never gets a request's body.
+	// Lines takes each line in one write; nil: they are not written. It never gets a request's body.
 	Lines io.Writer
-	// Warn hears, once, that Lines takes no more. The run goes on: what it resumes by is the journal and the world, and
+	// Warn hears, once, that Lines takes no more. The run goes on: what it resumes by is the journal and the cluster, and
 	// to stop between two changes because a third cannot be noted would leave more behind, not less.
 	Warn func(error)
-	// Step names the step that a context belongs to; nil or empty: it cannot be told.
+	// Step names the step that a context belongs to; nil or empty: it is unknown.
 	Step func(context.Context) string
 	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how
-	// the call ended, with the status of HTTP where there is one. nil: nobody does.
+	// the call ended, with the status of HTTP where there is one. nil: none.
 	Watch func(context.Context, Seen) (ended func(status int, err error))
 	// Faults ends the process where a test wants that; nil: nothing does.
 	Faults Faults
@@ -107,14 +107,14 @@ func (r *Recorder) Begin(ctx context.Context, world World, verb, object string) 
 	}
 	line := Line{World: world, Verb: verb, Object: Plain(object), Phase: Leaves}
 	switch {
-	case world == Journal: // a record is of the step that it names, whoever is at work meanwhile
+	case world == Journal: // a record is of the step that it names, whichever step is running meanwhile
 		line.Step, _, _ = strings.Cut(object, "/")
 	case r.options.Step != nil:
 		line.Step = r.options.Step(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.reached(PointReplied, Line{}) // whoever made the call before has its reply
+	r.reached(PointReplied, Line{}) // the caller has its reply
 	r.seq++
 	r.nth[line.Name()]++
 	line.Seq, line.Nth = r.seq, r.nth[line.Name()]
@@ -153,7 +153,7 @@ func (r *Recorder) Do(ctx context.Context, world World, verb, object string, cal
 }
 
 // write writes a line at once: the process may end at the next instruction. It is not flushed to the disk, so a power
-// failure may take the last lines; nothing hangs on them.
+// failure may take the last lines; nothing depends on them.
 func (r *Recorder) write(line Line) {
 	if r.options.Lines == nil || r.silent {
 		return

@@ -92,7 +92,7 @@ func rereadable(request *http.Request) (*http.Request, error) {
 	return request, err
 }
 
-// body is what a request will send; nil where that cannot be told.
+// body is what a request will send; nil where that is unknown.
 func body(request *http.Request) []byte {
 	if request.GetBody == nil {
 		return nil

@@ -40,7 +40,7 @@ func Inspect(file, scratch string) (c Content, err error) {
 			err = fmt.Errorf("restore the etcd snapshot: %v", p)
 		}
 	}()
-	const name, peer = "verify", "http://127.0.0.1:2380" // nobody listens there: no member is started
+	const name, peer = "verify", "http://127.0.0.1:2380" // no process listens there: no member is started
 	manager := snapshot.NewV3(zap.NewNop())
 	err = manager.Restore(snapshot.RestoreConfig{
 		SnapshotPath: file, OutputDataDir: scratch, Name: name, PeerURLs: []string{peer}, InitialCluster: name + "=" + peer,

@@ -34,8 +34,8 @@ const (
 const pageOf = 200
 
 // Silence takes the Deployments that carry a label out of a snapshot, with their ReplicaSets and Pods: an API server on
-// it never knew them, so that nobody starts them. The snapshot is changed in its place, and its checksum with it; where
-// it fails, the file is worth nothing. The names of the Deployments are returned, as namespace/name.
+// it never knew them, so that no kubelet starts them. The snapshot is changed in its place, and its checksum with it;
+// where it fails, the file is worth nothing. The names of the Deployments are returned, as namespace/name.
 func Silence(file, label string) (silenced []string, err error) {
 	defer func() {
 		if p := recover(); p != nil { // how etcd's library says that a database is damaged

@@ -5,7 +5,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
-// RoutesTo are the ways to a server's Talos: through the load balancer, and straight to its own addresses, which a
+// RoutesTo are the routes to a server's Talos: through the load balancer, and straight to its own addresses, which a
 // firewall or the lack of a route may close.
 func RoutesTo(s hetzner.Server, balancers []string) (routes []talos.Route) {
 	for _, private := range s.Private {

@@ -54,7 +54,7 @@ func Parse(data []byte) (Schematic, error) {
 }
 
 // ID is the Image Factory's name for the schematic: the SHA-256 of its canonical YAML. The factory knows an id only
-// once somebody has posted the schematic to it.
+// once the schematic was posted to it.
 func (s Schematic) ID() (string, error) {
 	canonical, err := yaml.Marshal(s)
 	if err != nil {

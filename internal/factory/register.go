@@ -15,7 +15,7 @@ import (
 const longestReply = 64 << 10
 
 // Register tells the factory at an address of a schematic, without which it has no image for the schematic's id.
-// Telling it again changes nothing. That it comes to another id than ours is an error.
+// Posting it again changes nothing. Another id than ours is an error.
 func Register(ctx context.Context, address string, s Schematic) error {
 	id, err := s.ID()
 	if err != nil {

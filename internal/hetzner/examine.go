@@ -39,7 +39,7 @@ type Budget struct {
 	Limit, Remaining int // 0, 0: the answer does not tell
 }
 
-// AskBudget asks by way of the smallest list.
+// AskBudget asks with the smallest list.
 func AskBudget(ctx context.Context, c *hcloud.Client) (Budget, error) {
 	_, response, err := c.Location.List(ctx, hcloud.LocationListOpts{})
 	if err != nil {

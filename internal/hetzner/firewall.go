@@ -31,7 +31,7 @@ type Firewall struct {
 }
 
 // FindFirewall finds the cluster's own firewall by its label; nil where there is none. A firewall of the wanted name
-// without the label is somebody else's, and an error: names are unique in a project.
+// without the label has another owner, and is an error: names are unique in a project.
 func FindFirewall(ctx context.Context, c *hcloud.Client, cluster string) (*Firewall, error) {
 	found, err := c.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: OwnerLabel +
 		"==" + cluster}})
@@ -111,7 +111,7 @@ func (f *Firewall) Differs(rules []FirewallRule) string {
 	return strings.Join(differences, "; ")
 }
 
-// sentences writes each rule in one way.
+// sentences writes each rule in its canonical form.
 func sentences(rules []hcloud.FirewallRule) []string {
 	all := make([]string, len(rules))
 	for i, r := range rules {

@@ -161,7 +161,7 @@ func DeleteImage(ctx context.Context, c *hcloud.Client, id int64) error {
 	return fmt.Errorf("delete snapshot %d: %w", id, explain(err))
 }
 
-// ErrNoneAvailable means that there is no image which the others could give way to.
+// ErrNoneAvailable means that there is no image which could replace the others.
 var ErrNoneAvailable = errors.New("none of them is available: nothing is deleted")
 
 // Surplus tells which of several images stays, the newest available one, and which snapshots are in its way. An image

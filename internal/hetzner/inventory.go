@@ -47,7 +47,7 @@ type Resource struct {
 	Kind     Kind   `json:"kind"`
 	ID       int64  `json:"id"`
 	Name     string `json:"name"`
-	Cluster  string `json:"cluster"` // empty: it cannot be told
+	Cluster  string `json:"cluster"` // empty: it is unknown
 	Because  string `json:"because"` // what says so: "caph-cluster-k8s=owned"
 	Type     string `json:"type,omitempty"`
 	Location string `json:"location,omitempty"`
@@ -111,7 +111,7 @@ func (i Inventory) UsedElsewhere(snapshot Resource) string {
 }
 
 // owner reads whose a resource is out of its labels: CAPH's, or Slipway's own. Names mean nothing. What two clusters
-// have labelled is nobody's, and never deleted.
+// have labelled belongs to no cluster, and is never deleted.
 func owner(labels map[string]string) (cluster, because string) {
 	found := map[string]string{}
 	if name := labels[OwnerLabel]; name != "" {
@@ -163,7 +163,7 @@ func ListResources(ctx context.Context, c *hcloud.Client, kinds ...Kind) (Invent
 
 func inventoryOf(ctx context.Context, c *hcloud.Client, list prices, kinds []Kind) (Inventory, error) {
 	t := &stocktaking{prices: list, servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
-	// Servers and networks first: load balancers and volumes are told by them.
+	// Servers and networks first: load balancers and volumes are attributed by them.
 	for _, take := range []struct {
 		kind Kind
 		list func(context.Context, *hcloud.Client) error

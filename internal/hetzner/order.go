@@ -12,7 +12,7 @@ import (
 type Order struct {
 	Kind     Kind   `json:"kind"`
 	Count    int    `json:"count"`
-	Name     string `json:"name"` // "…" stands for what is made up when it is made
+	Name     string `json:"name"` // "…" replaces what is generated when it is made
 	Type     string `json:"type,omitempty"`
 	Location string `json:"location,omitempty"`
 	Price    Price  `json:"price"`          // a month, of all of them
@@ -20,7 +20,7 @@ type Order struct {
 }
 
 // Missing is what is left of orders once what is there has been taken off. Of servers and addresses the number counts,
-// whatever their type; load balancers of Services and reservations are nobody's order.
+// whatever their type; load balancers of Services and reservations belong to no order.
 func Missing(orders []Order, have []Resource) []Order {
 	there := map[Kind]int{}
 	for _, r := range have {

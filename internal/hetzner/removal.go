@@ -74,8 +74,8 @@ func (m *Removal) Refresh(ctx context.Context) error {
 }
 
 // Remove asks for a resource's deletion. pending says why it cannot be deleted yet, or that Hetzner is at it; with
-// neither that nor an error it is gone or on its way, as the next inventory tells. An error is one that waiting does
-// not mend.
+// neither that nor an error it is deleted or being deleted, as the next inventory tells. An error is one that waiting
+// does not mend.
 func (m *Removal) Remove(ctx context.Context, r Resource) (pending string, err error) {
 	switch {
 	case !r.Claimed:
@@ -115,8 +115,8 @@ func transient(doing string, err error) (pending string, _ error) {
 	return "", fmt.Errorf("%s: %w", doing, explain(err))
 }
 
-// passes tells errors that go away by themselves: somebody else is at it, a dependency is on its way out, the line
-// broke.
+// passes tells errors that go away by themselves: another client is working on it, a dependency is being deleted, the
+// line broke.
 func passes(err error) bool {
 	if hcloud.IsError(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict, hcloud.ErrorCodeResourceLocked,
 		hcloud.ErrorCodeRateLimitExceeded,

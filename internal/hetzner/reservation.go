@@ -43,20 +43,20 @@ type Reservation struct {
 	Claim
 	ID    int64
 	By    string // identity of the state folder
-	Host  string // that it was made on; empty: not told
+	Host  string // that it was made on; empty: unknown
 	Since time.Time
 }
 
-// ErrReserved is wrapped where somebody else made the reservation first.
+// ErrReserved is wrapped where another state folder made the reservation first.
 var ErrReserved = errors.New("the name is reserved already")
 
-// ForeignError says that something of somebody else's is in the way.
+// ForeignError says that a resource of another owner has the name.
 type ForeignError struct{ text string }
 
 func (e *ForeignError) Error() string { return e.text }
 
-// Find looks for who holds the claim; nil where nobody does. A placement group of its name that is no reservation is a
-// *ForeignError: it is not ours to change.
+// Find looks for who holds the claim; nil where there is none. A placement group of its name that is no reservation is
+// a *ForeignError: it is not ours to change.
 func (c Claim) Find(ctx context.Context, api *hcloud.Client) (*Reservation, error) {
 	g, _, err := api.PlacementGroup.GetByName(ctx, c.name)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c Claim) Find(ctx context.Context, api *hcloud.Client) (*Reservation, erro
 	return &Reservation{Claim: c, ID: g.ID, By: g.Labels[reserverLabel], Host: g.Labels[hostLabel], Since: g.Created}, nil
 }
 
-// Reserve takes the claim. Its error wraps ErrReserved where somebody has it.
+// Reserve takes the claim. Its error wraps ErrReserved where another holder has it.
 func (c Claim) Reserve(ctx context.Context, api *hcloud.Client, by, host string) (*Reservation, error) {
 	made, _, err := api.PlacementGroup.Create(ctx, hcloud.PlacementGroupCreateOpts{
 		Name: c.name, Type: hcloud.PlacementGroupTypeSpread, Labels: reservationLabels(c.cluster, by, host),

@@ -14,10 +14,10 @@ type Target struct {
 	LoadBalancer string `json:"loadBalancer"`
 	Server       int64  `json:"server"` // its ID
 	Port         int    `json:"port"`   // that the load balancer listens on
-	Health       string `json:"health"` // Hetzner's word: healthy, unhealthy or unknown
+	Health       string `json:"health"` // Hetzner's status: healthy, unhealthy or unknown
 }
 
-// Targets lists what stands behind the load balancers that CAPH made for a cluster, by load balancer, port and server.
+// Targets lists the targets of the load balancers that CAPH made for a cluster, by load balancer, port and server.
 func Targets(ctx context.Context, c *hcloud.Client, cluster string) ([]Target, error) {
 	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
 	list, err := c.LoadBalancer.AllWithOpts(ctx, opts)
@@ -27,7 +27,7 @@ func Targets(ctx context.Context, c *hcloud.Client, cluster string) ([]Target, e
 	found := []Target{}
 	for _, lb := range list {
 		for _, t := range lb.Targets {
-			for _, one := range append(slices.Clone(t.Targets), t) { // those that a selector covers stand below it
+			for _, one := range append(slices.Clone(t.Targets), t) { // those that a selector covers are nested in it
 				if one.Server == nil || one.Server.Server == nil {
 					continue
 				}

@@ -53,15 +53,15 @@ func (o ImageOrder) labels() map[string]string {
 // Uploader makes a snapshot of a disk image with a temporary server and SSH key. ByRescueSystem is the real one.
 type Uploader func(context.Context, *hcloud.Client, hcloudimages.UploadOptions) (*hcloud.Image, error)
 
-// ByRescueSystem is hcloudimages's way: it boots a temporary server into Hetzner's rescue system and has it write the
-// image over its disk, told by SSH. It accepts any host key, as that of a rescue system cannot be known before.
+// ByRescueSystem is the method of hcloudimages: it boots a temporary server into Hetzner's rescue system and has it
+// write the image over its disk, over SSH. It accepts any host key, as that of a rescue system cannot be known before.
 func ByRescueSystem(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
 	return hcloudimages.NewClient(c).Upload(ctx, o)
 }
 
 // MakeImage makes the image with an uploader, and returns the snapshot's id. progress hears of every step, log takes
-// the library's own words. It returns as soon as ctx is done; the temporary server and key are then left for Uploads to
-// find, as after any error.
+// the library's own messages. It returns as soon as ctx is done; the temporary server and key are then left for Uploads
+// to find, as after any error.
 func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOrder, progress func(string),
 	log io.Writer) (int64, error) {
 	heard := newUploadLog(progress, log)
@@ -156,7 +156,7 @@ func retiring(t *hcloud.ServerType, location string) bool {
 	})
 }
 
-// price is what a type costs an hour in a location; 0 where that is not told.
+// price is what a type costs an hour in a location; 0 where that is unknown.
 func price(t *hcloud.ServerType, location string) float64 {
 	for _, p := range t.Pricings {
 		if p.Location != nil && p.Location.Name == location {

@@ -44,7 +44,7 @@ func (s ChartSource) String() string {
 	return s.Name + " " + s.Version + " of " + WithoutCredentials(s.Repository)
 }
 
-// hiddenCredentials stand for a user name and a password.
+// hiddenCredentials replace a user name and a password.
 const hiddenCredentials = "xxxxx"
 
 // WithoutCredentials is an address that can be shown: without the password in it and without the user name, which may
@@ -79,7 +79,7 @@ func HideCredentials(err error) error {
 }
 
 // LoadChart downloads a chart into memory. It uses no cache, configuration or credentials of a helm command on the same
-// machine; dir is a folder for the little that the registry client insists on, log takes its words.
+// machine; dir is a folder for the little that the registry client insists on, log takes its messages.
 func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*chart.Chart, error) {
 	var archive []byte
 	var err error
@@ -111,7 +111,7 @@ func pullChart(ctx context.Context, s ChartSource, dir string, log io.Writer) ([
 	return result.Chart.Data, nil
 }
 
-// registry is the client of the registry that a chart lies in, and what the chart is called there.
+// registry is the client of the registry that has a chart, and what the chart is called there.
 func (s ChartSource) registry(ctx context.Context, dir string, log io.Writer) (*registry.Client, string, error) {
 	client, err := registry.NewClient(
 		registry.ClientOptWriter(log),

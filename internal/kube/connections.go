@@ -82,7 +82,7 @@ func ownTransport(config *rest.Config) error {
 }
 
 // renewed is a transport that opens another connection after a request that was not answered in time, or with an error
-// of the API server's own. A load balancer ties a connection to one API server for as long as the connection lives.
+// of the API server's own. A load balancer ties a connection to one API server for as long as the connection is open.
 // Where the etcd behind that one has no leader, it answers pings and no request, while another API server of the
 // cluster would answer all of them.
 type renewed struct {

@@ -28,7 +28,7 @@ type Helm struct {
 }
 
 // Helm makes a Helm for a namespace. owner is the name of who works with it, for the records: whoever has the same is
-// never at work at the same time. log takes the words of the library.
+// never at work at the same time. log takes the library's messages.
 func (c *Cluster) Helm(namespace, owner string, log func(format string, args ...any)) (*Helm, error) {
 	g, err := newGetter(c.config, namespace)
 	if err != nil {
@@ -72,7 +72,7 @@ type WorkloadState struct {
 // already. It does not wait for the workloads.
 //
 // A release that an operation left unfinished, or whose workloads never became ready, is recovered first, once, and
-// said to be. While somebody else may be at work on it the error is a *BusyError. The release is applied anew in any
+// said to be. While another process may be working on it the error is a *BusyError. The release is applied anew in any
 // case when a workload of it has gone.
 func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (*Release, error) {
 	h.records.recovered = *w.Recovered

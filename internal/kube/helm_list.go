@@ -17,7 +17,7 @@ type ReleaseState struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
 	Revision  int    `json:"revision"`
-	Status    string `json:"status"` // Helm's word: deployed, failed, pending-install, …
+	Status    string `json:"status"` // Helm's status: deployed, failed, pending-install, …
 }
 
 // Releases lists the Helm releases of all namespaces, by name. It reads labels alone, as there are charts in the

@@ -164,10 +164,10 @@ type followedPod struct {
 	mu      sync.Mutex
 	runs    []containerRun
 	gone    bool
-	changed chan struct{} // closed at the next change; nil: nobody waits
+	changed chan struct{} // closed at the next change; nil: nothing waits
 }
 
-// containerRun is where a container stands.
+// containerRun is the state of a container.
 type containerRun struct {
 	container string
 	id        string // of its present or last run; empty: it has not been started

@@ -12,16 +12,16 @@ import (
 	"helm.sh/helm/v3/pkg/storage/driver"
 )
 
-// strangerIsDead is how long a record of somebody else's operation must have been still before its owner counts as
-// dead. Between the record "pending" and the one that ends it, Helm writes nothing; by default it gives up after five
-// minutes (--timeout) and says so in the record. One more is for the way there.
+// strangerIsDead is how long a record of another process's operation must be unchanged before that process counts as
+// ended. Between the record "pending" and the one that ends it, Helm writes nothing; by default it gives up after five
+// minutes (--timeout) and says so in the record. One more is for the request itself.
 const strangerIsDead = hookTimeout + time.Minute
 
-// BusyError says that somebody else may be at work on a release. Nothing was done to it.
+// BusyError says that another process may be working on a release. Nothing was done to it.
 type BusyError struct {
 	Release, Namespace, Status string
 	Revision                   int
-	// by the API server's clock; from Until on, a record that is still the same is a dead one's
+	// by the API server's clock; from Until on, a record that is still the same is that of an ended process
 	Since, Until time.Time
 }
 
@@ -35,7 +35,7 @@ func (e *BusyError) Error() string {
 // unfinished tells whether a status is one that an operation is to change again.
 func unfinished(s release.Status) bool { return s.IsPending() || s == release.StatusUninstalling }
 
-// clear makes way for an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
+// clear prepares an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
 // refuses to touch a release whose last operation never ended ("another operation is in progress"). With a good
 // revision behind it the release goes back to that, otherwise it is removed.
 func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*release.Release, error) {
@@ -105,8 +105,8 @@ func (h *Helm) remove(name string, keepRecords bool) error {
 }
 
 // abandoned says who left a release unfinished, or removed it and left its records. As long as that may not be so the
-// error is a *BusyError. A record of ours is a dead run's: there is no other run of ours at the same time. Anybody
-// else's may be a living one's until it has been still for longer than Helm works.
+// error is a *BusyError. A record of ours is of an ended run: there is no other run of ours at the same time. One of
+// another process may be in progress until it is unchanged for longer than Helm works.
 func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (whose string, err error) {
 	switch {
 	case r.owner == h.records.owner:
@@ -145,7 +145,7 @@ func (h *Helm) still(ctx context.Context, name string, revision int) (record, ti
 }
 
 // stands tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone,
-// or never became ready: applying it again puts back what somebody changed in its objects. One that was deployed just
+// or never became ready: applying it again puts back what was changed in its objects. One that was deployed just
 // now is given time.
 func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
 	state, err := w.State(r)
@@ -172,7 +172,7 @@ func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r
 }
 
 // recovering says that a release is recovered and writes it into every record from here on. Once is enough in a run:
-// what is unfinished again is somebody else's doing, or a reason to look.
+// what is unfinished again was left by another process, or is a reason to look.
 func (h *Helm) recovering(ctx context.Context, say func(string, ...any), w Wanted, why string) error {
 	if was := *w.Recovered; was != "" {
 		return fmt.Errorf("%s is needed again, and was done once in this run (%s): see who else works on it (helm history "+

@@ -104,8 +104,7 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 	}
 }
 
-// Somebody else's operation is left alone until its record has been still for longer than Helm works; then it is a dead
-// one's.
+// Another process's operation is left alone until its record is unchanged for longer than Helm works; then that process has ended.
 func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 	for _, owner := range []string{"", "another state folder"} {
 		for _, tt := range unfinished {

@@ -90,10 +90,10 @@ func logSides(cfg config.Config) []logSide {
 	return []logSide{{logsManagement, platform.ManagementKubeconfig}, {cfg.ClusterName, platform.Kubeconfig}}
 }
 
-// errNoSuchCluster is a side that there is not, or not yet, or that is the other one.
+// errNoSuchCluster means that the cluster does not exist, or not yet, or is the other one.
 var errNoSuchCluster = errors.New("there is no such cluster")
 
-// openLogSide connects to a side that answers. The management cluster that is the cluster itself is none of its own.
+// openLogSide connects to a cluster that answers. The management cluster that is the cluster itself is none of its own.
 func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster,
 	error) {
 	cluster, err := connect.Cluster(tools, s.file)
@@ -141,7 +141,7 @@ func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) 
 	}
 }
 
-// wish is that of one side.
+// wish is that of one cluster.
 func (w Wish) of(s logSide) kube.LogWish {
 	out := kube.LogWish{
 		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,

@@ -89,7 +89,7 @@ func Unsettled(inv clusterapi.Inventory) []string {
 	return reasons
 }
 
-// Open connects to the management cluster; nil where its provider says that there is none, or one that is half made.
+// Open connects to the management cluster; nil where its provider says that there is none, or a partially created one.
 func Open(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (*kube.Cluster, string, error) {
 	p, name := tools.Management, cfg.ManagementName()
 	source, err := connect.Cluster(tools, platform.ManagementKubeconfig)

@@ -18,7 +18,7 @@ const IdentityFile = "identity"
 var IdentityForm = regexp.MustCompile(`^[0-9a-f]{16}$`)
 
 // Identity is what all runs with this state folder have in common, and no others. They never run at once, as the
-// journal's lock sees to. So whatever carries it at Hetzner is this run's, or a dead one's.
+// journal's lock ensures. So whatever carries it at Hetzner is this run's, or that of an ended one.
 func Identity(tools platform.Tools) (string, error) {
 	if id, err := KnownIdentity(tools); err != nil || id != "" {
 		return id, err

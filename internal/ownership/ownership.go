@@ -146,7 +146,7 @@ func FromJournal(s flow.Snapshot) (*Record, error) {
 var adminContext = regexp.MustCompile(`^(.+)-admin@(.+)$`)
 
 // FromKubeconfig derives the record of a folder from the kubeconfig of the cluster that an earlier release left in it;
-// nil where there is none, or where it names no cluster in Cluster API's way.
+// nil where there is none, or where it names no cluster as Cluster API names it.
 func FromKubeconfig(files Files) (*Record, error) {
 	data, err := files.Read("kubeconfig")
 	if errors.Is(err, fs.ErrNotExist) {

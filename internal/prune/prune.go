@@ -18,7 +18,7 @@ type Image struct {
 	Delete       []hetzner.Image // empty: there is one image already
 }
 
-// Plan finds out which snapshots of the configured image are in the way of the newest available one, for the servers'
+// Plan finds out which snapshots of the configured image conflict with the newest available one, for the servers'
 // architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
 func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image, error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)

@@ -27,7 +27,7 @@ const (
 	cacppt        = "controlplane.cluster.x-k8s.io/v1alpha3"
 	networkID     = 77
 	firstServer   = 100
-	// loadBalancer is the address that the world gives the cluster; nothing listens there.
+	// loadBalancer is the address that the environment gives the cluster; nothing listens there.
 	loadBalancer = "127.0.0.9"
 )
 

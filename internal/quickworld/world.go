@@ -1,5 +1,6 @@
-// Package quickworld is a world for whole bootstraps that take a second: the Hetzner API, a management and a workload
-// cluster in memory, and stand-ins for all that works in them. It outlives the command that is killed in it. For tests.
+// Package quickworld is an environment for whole bootstraps that take a second: the Hetzner API, a management and a
+// workload cluster in memory, and stand-ins for all that works in them. It continues when the command is killed. For
+// tests.
 package quickworld
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
-// Plan is what is to be bootstrapped, as far as the world has to know.
+// Plan is what is to be bootstrapped, as far as the environment has to know.
 type Plan struct {
 	Cluster, Namespace, ControlPlane string
 	Image                            string // value of the label caph-image-name
@@ -49,7 +50,7 @@ type World struct {
 	made    map[string]int // by the stand-ins: "server k8s-control-plane-0" → how often
 }
 
-// New starts a world on loopback in which nothing is bootstrapped yet.
+// New starts an environment on loopback in which nothing is bootstrapped yet.
 func New(p Plan) (*World, error) {
 	w := &World{
 		Management: kubetest.New("management", managementKinds()...),
@@ -67,7 +68,7 @@ func New(p Plan) (*World, error) {
 	return w, nil
 }
 
-// Close ends the world's servers.
+// Close ends the servers of the environment.
 func (w *World) Close() {
 	for _, s := range []*httptest.Server{w.Management.Server, w.Workload.Server, w.Hetzner.Server} {
 		s.CloseClientConnections()

@@ -135,7 +135,7 @@ func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstruc
 		sources.OidcPatch.Name)
 }
 
-// nameByContent gives a template, whose spec nobody may change, a name that changes with its spec, and every reference
+// nameByContent gives a template, whose spec is immutable, a name that changes with its spec, and every reference
 // to it with it.
 func nameByContent(template *unstructured.Unstructured, all []*unstructured.Unstructured) error {
 	spec, err := json.Marshal(template.Object["spec"]) // keys in order

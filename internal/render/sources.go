@@ -28,7 +28,7 @@ type Sources struct {
 
 	Added []Source // further files of the operator's folder manifests, by name
 
-	Vars Variables // what ${NAME} stands for in them
+	Vars Variables // the values of ${NAME} in them
 }
 
 // Read reads every file once, so that what is planned is what is run. overrides is the folder that has the operator's
@@ -66,7 +66,7 @@ func (s Sources) All() []Source {
 // Objects are the files whose documents are applied to the management cluster.
 func (s Sources) Objects() []Source { return append([]Source{s.Cluster, s.HealthCheck}, s.Added...) }
 
-// Variables are what ${NAME} stands for in the sources.
+// Variables are the values of ${NAME} in the sources.
 type Variables map[string]string
 
 // operatorReplicasVariable is how many Cilium operators there are. No two of them share a node: a cluster of one node

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// Page is what stands on the page. Texts are as people read them; times and durations are written already.
+// Page is the content of the page. Texts are as people read them; times and durations are written already.
 type Page struct {
 	Title   string
 	Lead    []string // sentences
@@ -30,7 +30,7 @@ type Page struct {
 	Foot    string // by whom, and when: the last line
 }
 
-// State is how something came out. Its word says so, its colour only repeats it.
+// State is how something came out. Its text says so, its colour only repeats it.
 type State string
 
 // The states.
@@ -82,7 +82,7 @@ type Bar struct {
 	State       State
 	Text        string // the whole of it, for those who cannot see it
 	Label       string // beside it; may be empty
-	Turned      bool   // the label stands left of the bar
+	Turned      bool   // the label is left of the bar
 }
 
 // Said is what a step said while it was at work.

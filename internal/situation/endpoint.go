@@ -92,7 +92,7 @@ func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return lost
 }
 
-// VerifyEndpoint is checkEndpoint as the last word of a Verify: the step that runs again says what cannot be mended.
+// VerifyEndpoint is checkEndpoint as the verdict of a Verify: the step that runs again says what cannot be mended.
 func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	host string) flow.Verdict {
 	switch err := CheckEndpoint(ctx, cfg, tools, sources, host); {
@@ -104,7 +104,7 @@ func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools
 	return flow.Holds()
 }
 
-// endpointOfTheirOwn tells whether the manifests leave the API's address to somebody else than CAPH's load balancer.
+// endpointOfTheirOwn tells whether the manifests set a control plane endpoint other than CAPH's load balancer.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
 	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", ""))
 	if err != nil {

@@ -16,8 +16,8 @@ const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
 const ExcludeFromBalancer = "node.kubernetes.io/exclude-from-external-load-balancers"
 
-// NodeProblems says what is wrong with one node. servers are the cluster's, by provider ID; nil: Hetzner has not told
-// them. version is the Kubernetes that it should run; empty: the control plane has not told it.
+// NodeProblems says what is wrong with one node. servers are the cluster's, by provider ID; nil: Hetzner has not listed
+// them. version is the Kubernetes that it should run; empty: the control plane does not have it.
 func NodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network netip.Prefix, version string) []string {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/management"
 )
 
-// PausedAnnotation holds the controllers of one object off. CACPPT heeds it on a TalosControlPlane.
+// PausedAnnotation pauses the controllers of one object. CACPPT respects it on a TalosControlPlane.
 const PausedAnnotation = "cluster.x-k8s.io/paused"
 
 // OrEmpty is an object without fields in place of nil.

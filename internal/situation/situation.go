@@ -35,13 +35,13 @@ const (
 	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the
 	// project.
 	cloudFresh = 5 * time.Second
-	// FailuresSince is how old a failed action of Hetzner's may be to be told.
+	// FailuresSince is how old a failed action of Hetzner's may be to be reported.
 	FailuresSince = time.Hour
-	// eventsSince is how old a warning may be to be told.
+	// eventsSince is how old a warning may be to be reported.
 	eventsSince = time.Hour
 )
 
-// Watched is the workload cluster as those who look at its situation know it.
+// Watched is the workload cluster as far as its situation is explained from it.
 type Watched struct {
 	Name, ControlPlane string
 	LoadBalancerIP     string // as the journal has it; empty: not known
@@ -197,7 +197,7 @@ func together(questions ...func() error) error {
 		})
 	}
 	asking.Wait()
-	for _, err := range errs { // all say the same where nobody answers
+	for _, err := range errs { // all say the same where there is no answer
 		if err != nil {
 			return err
 		}
@@ -404,7 +404,7 @@ func (o *Observer) Progress(mgmt *kube.Cluster, c Watched) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Beside)
 }
 
-// Obstacles tells what is in the cluster's way, for a wait that says itself how far it is.
+// Obstacles lists what blocks the cluster, for a wait that says itself how far it is.
 func (o *Observer) Obstacles(mgmt *kube.Cluster, c Watched) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Troubles)
 }

@@ -158,7 +158,7 @@ func (c *Credentials) files(ctx context.Context, r Route, root string) ([]*machi
 	}
 }
 
-// noSuchFile tells the kernel's word for it, which Talos passes on as a text.
+// noSuchFile recognizes the kernel's message for it, which Talos passes on as a text.
 func noSuchFile(message string) bool {
 	return strings.Contains(message, "no such file or directory")
 }

@@ -35,8 +35,8 @@ const (
 	sendEvery = 2 * time.Second
 	// sendWithin bounds one attempt at sending, with its repetitions.
 	sendWithin = 5 * time.Second
-	// flushWithin bounds the wait for what is left at the run's end: nobody is to wait longer for a collector that is
-	// away.
+	// flushWithin bounds the wait for what is left at the run's end: the command must not wait longer for a collector that
+	// is away.
 	flushWithin = 3 * time.Second
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answerWithin bounds the questions to Hetzner of somebody who only looks, all of one look together: no deadline of a
+// answerWithin bounds the questions to Hetzner of a command that only reads, all of one look together: no deadline of a
 // step ends them where connections are accepted and nothing is said.
 const answerWithin = 10 * time.Second
 

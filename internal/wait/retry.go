@@ -13,7 +13,7 @@ import (
 const (
 	// RetryFor is how long a download that fails is tried again: a line that breaks is back within a minute, or not soon.
 	RetryFor = time.Minute
-	// retryGap lies between two tries.
+	// retryGap is the pause between two tries.
 	retryGap = 2 * time.Second
 )
 

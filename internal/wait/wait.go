@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// LookWithin bounds one look at the world, so that a server that swallows packets costs one look and not the wait.
+	// LookWithin bounds one look, so that a server that swallows packets costs one look and not the wait.
 	LookWithin = 15 * time.Second
 	// LookEvery is the longest time between two looks where nothing announces changes, and the safety net where
 	// something does.
@@ -32,11 +32,11 @@ type Wait struct {
 	Each    time.Duration   // longest time of one look, which ends with the wait in any case; 0: lookWithin
 	Pace    *Pace           // in place of every: how long the time between two looks becomes; nil: it stays
 	Changes <-chan struct{} // a signal leads to a look at once; nil: none come
-	Explain Reason          // tells why what is missing is; nil: nobody does
-	Whole   bool            // a look's words say what is waited for, too
+	Explain Reason          // tells why what is missing is; nil: there is no explanation
+	Whole   bool            // a look's text says what is waited for, too
 }
 
-// look looks at the world once. missing says what is not there yet, empty when nothing is. An error means that it could
+// look looks once. missing says what is not there yet, empty when nothing is. An error means that it could
 // not see; the wait goes on, unless the error is final.
 type look func(ctx context.Context) (missing string, err error)
 
@@ -171,5 +171,5 @@ func (p *Pace) Next() time.Duration {
 // Reset begins again with the shortest time.
 func (p *Pace) Reset() { p.current = 0 }
 
-// Reason says what keeps what a wait hangs on. Its error is what no waiting mends.
+// Reason says what blocks what a wait depends on. Its error is what no waiting mends.
 type Reason func(ctx context.Context) (string, error)

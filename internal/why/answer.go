@@ -31,8 +31,8 @@ type Finding struct {
 
 // Weights of findings.
 const (
-	weightNormal  = iota // belongs to the way that every cluster goes
-	weightTrouble        // something is in the way, and may go by itself
+	weightNormal  = iota // belongs to every bootstrap
+	weightTrouble        // something blocks, and may resolve by itself
 	weightHopeless
 )
 
@@ -62,7 +62,7 @@ func (a Answer) Because() string {
 	return strings.Join(parts, "; ")
 }
 
-// Beside is what it adds for somebody who waits for something else that hangs on the same: "etcd: 2 of 3 servers run;
+// Beside is what it adds for a wait for something else that depends on the same: "etcd: 2 of 3 servers run;
 // …".
 func (a Answer) Beside() string {
 	if a.For == "" {
@@ -71,7 +71,7 @@ func (a Answer) Beside() string {
 	return a.For + ": " + a.Because()
 }
 
-// Troubles are the findings that do not belong to every cluster's way.
+// Troubles are the findings that do not belong to every bootstrap.
 func (a Answer) Troubles() string {
 	var parts []string
 	for _, f := range a.Findings {
@@ -137,7 +137,7 @@ func Explain(s Situation) Answer {
 
 var silentNames = map[string]string{Workload: "the cluster", Hetzner: "Hetzner"}
 
-// stage is the first thing on the way of every cluster that is not there yet, and how far it is.
+// stage is the first stage of every bootstrap that is not reached yet, and how far it is.
 func (s Situation) stage(members []member) (what, missing string) {
 	want, run, answer, etcd := s.wanted(), 0, 0, 0
 	for _, m := range members {
@@ -227,7 +227,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// sorted has the heaviest first. Of what belongs to every cluster's way nothing stays beside real troubles.
+// sorted has the heaviest first. Of what belongs to every bootstrap nothing stays beside real troubles.
 func (all findings) sorted() []Finding {
 	slices.SortStableFunc(all, func(a, b Finding) int { return b.weight - a.weight })
 	if len(all) > 0 && all[0].weight > weightNormal && len(all[0].Who) > 0 {

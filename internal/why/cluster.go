@@ -66,7 +66,7 @@ func (s Situation) blameSurplus(found *findings) {
 	found.add(one)
 }
 
-// blamePause tells of controllers that were told to rest: nothing comes of waiting for them.
+// blamePause reports controllers that are paused: waiting for them is useless.
 func (s Situation) blamePause(found *findings) {
 	var paused []string
 	if truth(s.Cluster, "spec", "paused") {
@@ -97,7 +97,7 @@ func (n Node) troubles() string {
 		case strings.Contains(t, "NetworkPluginNotReady"):
 			t = "not Ready (its network plugin, Cilium, does not run yet)"
 		case !initialized && (strings.Contains(t, "provider ID") || strings.HasPrefix(t, "its address")):
-			continue // whoever takes the taint gives these
+			continue // the controller that removes the taint sets these
 		}
 		all = append(all, t)
 	}
@@ -120,7 +120,7 @@ func (s Situation) blamePods(found *findings) {
 	}
 }
 
-// verbatim is a condition that has no words of its own here.
+// verbatim is a condition that has no sentence of its own here.
 func verbatim(c condition) string {
 	if c.message == "" {
 		return c.kind + " is false: " + c.reason

@@ -77,12 +77,13 @@ func (s Situation) unmakeable(m member, c condition) Finding {
 	f.Target = []string{"replace-machine", m.machine.GetName()}
 	f.Seen = s.At // waiting never helps, however old it is
 	if !truth(s.ControlPlane, "status", "bootstrapped") && !truth(s.ControlPlane, "status", "initialized") {
-		f.Hopeless, f.weight = false, weightTrouble // before etcd is started its provider makes another one beside it, which makes this one surplus
+		// before etcd is started its provider makes another one beside it, which makes this one surplus
+		f.Hopeless, f.weight = false, weightTrouble
 	}
 	return f
 }
 
-// booting is how far a server is that nobody complains about.
+// booting is how far a server without a problem is.
 func (s Situation) booting(m member) (Finding, bool) {
 	normal := func(format string, args ...any) (Finding, bool) {
 		return Finding{What: fmt.Sprintf(format, args...), weight: weightNormal}, true
@@ -151,7 +152,7 @@ func worst(all []condition) (condition, bool) {
 	return condition{}, false
 }
 
-// translate says a condition of CAPH's in a person's words.
+// translate says a condition of CAPH's in plain language.
 func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding {
 	seen := s.lastSeen(o.GetName(), c)
 	hopeless := func(do, format string, args ...any) Finding {
@@ -255,7 +256,7 @@ func cannot(c condition) string {
 	return what + ": " + briefly(doing.ReplaceAllString(c.message, ""))
 }
 
-// doing is what CAPH says it was doing, which repeats names that stand before.
+// doing is what CAPH says it was doing, which repeats names that were written before.
 var doing = regexp.MustCompile(`^(?:creating server "[^"]*" \([^)]*\)|creating network "[^"]*"|creating|adding server \d+ to load balancer \d+): `)
 
 func codeOf(message string) string {

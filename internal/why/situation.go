@@ -1,5 +1,5 @@
 // Package why makes one sentence of what is known about a cluster that is not as far as it should be: what is missing,
-// who keeps it, and what a person can do. It asks nobody; whoever asks gives it a Situation.
+// who keeps it, and what a person can do. It makes no request; the caller gives it a Situation.
 package why
 
 import (
@@ -34,8 +34,9 @@ type Situation struct {
 	Failures []Failure        `json:"failures,omitempty"` // actions that Hetzner began and that failed
 	Images   *Images          `json:"images,omitempty"`   // asked for where a server could not be made for want of one
 	Talos    map[string]Talos `json:"talos,omitempty"`    // by the server's name; those that run
-	API      string           `json:"api,omitempty"`      // why the cluster's API does not answer through its load balancer
-	Lost     string           `json:"lost,omitempty"`     // why the API's address will never answer again
+	// why the cluster's API does not answer through its load balancer
+	API  string `json:"api,omitempty"`
+	Lost string `json:"lost,omitempty"` // why the API's address will never answer again
 
 	Silent map[string]string `json:"silent,omitempty"` // who could not be asked, and why
 }
@@ -76,7 +77,7 @@ type Images struct {
 type Talos struct {
 	Trouble string `json:"trouble,omitempty"` // why it does not
 	Etcd    bool   `json:"etcd,omitempty"`    // runs and is healthy
-	State   string `json:"state,omitempty"`   // of its service etcd, in Talos's own word
+	State   string `json:"state,omitempty"`   // of its service etcd, as Talos names it
 }
 
 // Node is a node, with what is wrong with it.
@@ -101,7 +102,7 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// Labels and annotations that the sentences hang on.
+// Labels and annotations that the sentences depend on.
 const (
 	controlPlaneLabel = "cluster.x-k8s.io/control-plane"
 	pausedAnnotation  = "cluster.x-k8s.io/paused"
@@ -113,7 +114,7 @@ type member struct {
 	machine *unstructured.Unstructured
 	server  *unstructured.Unstructured // nil: not there yet
 	config  *unstructured.Unstructured // nil: not there yet
-	state   string                     // Hetzner's word for the server; empty: there is none
+	state   string                     // Hetzner's status of the server; empty: there is none
 	talos   Talos
 }
 
@@ -161,7 +162,8 @@ func (s Situation) Runs(server string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.name == server && m.state == running })
 }
 
-// stateOf is Hetzner's word, and CAPH's where Hetzner was not asked: CAPH looks at a server that starts once a minute.
+// stateOf is Hetzner's status, and CAPH's where Hetzner was not asked: CAPH looks at a server that starts once a
+// minute.
 func (s Situation) stateOf(m member) string {
 	if s.Silent[Hetzner] != "" || s.Cloud == nil {
 		return text(m.server, "status", "instanceState")

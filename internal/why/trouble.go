@@ -2,7 +2,7 @@ package why
 
 import "strings"
 
-// troubles are words of sentences that tell what does not belong to every cluster's way: first of those that are made
+// troubles are words of sentences that tell what does not belong to every bootstrap: first of those that are made
 // here, then of what Kubernetes and Hetzner say themselves. The test of the recorded situations holds them to what is
 // made here.
 var troubles = []string{
@@ -14,8 +14,8 @@ var troubles = []string{
 	"crashloopbackoff", "imagepullbackoff",
 }
 
-// TroubleIn is the word of a sentence that names a trouble which does not pass by itself as a cluster comes up, as
-// refused connections do; empty: none.
+// TroubleIn is the word of a sentence that names a trouble which does not pass by itself while a cluster is
+// bootstrapped, as refused connections do; empty: none.
 func TroubleIn(sentence string) string {
 	sentence = strings.ReplaceAll(strings.ToLower(sentence), "does not answer yet", "")
 	for _, word := range troubles {

@@ -7,7 +7,7 @@ import (
 
 var webhook = regexp.MustCompile(`fail(?:ed|ure) (?:to call|calling) webhook "([^"]+)"`)
 
-// Unseen says why somebody did not answer, in a person's words where the error is a known one.
+// Unseen says why there was no answer, in plain language where the error is a known one.
 func Unseen(err string) string {
 	line := strings.Join(strings.Fields(err), " ")
 	switch found := webhook.FindStringSubmatch(line); {

@@ -13,7 +13,7 @@ import (
 // SetFirewalls replaces the firewalls.
 func (s *Server) SetFirewalls(walls ...schema.Firewall) { s.set(func() { s.walls = walls }) }
 
-// Firewalls are the firewalls as they stand.
+// Firewalls are the firewalls at present.
 func (s *Server) Firewalls() (walls []schema.Firewall) {
 	s.set(func() { walls = slices.Clone(s.walls) })
 	return walls

@@ -16,7 +16,7 @@ func (s *Server) SetPlacementGroups(groups ...schema.PlacementGroup) {
 	s.set(func() { s.groups = groups })
 }
 
-// PlacementGroups are the placement groups as they stand.
+// PlacementGroups are the placement groups at present.
 func (s *Server) PlacementGroups() (groups []schema.PlacementGroup) {
 	s.set(func() { groups = slices.Clone(s.groups) })
 	return groups

@@ -18,7 +18,7 @@ import (
 // Token is the one that the server takes.
 const Token = "planted-token-of-the-tests"
 
-// Server is the API. It sells cx33 and cax21 in nbg1, and knows nothing else until told.
+// Server is the API. It sells cx33 and cax21 in nbg1, and nothing else unless a test adds it.
 type Server struct {
 	*httptest.Server
 	mu       sync.Mutex

@@ -17,7 +17,7 @@ import (
 )
 
 // Store is a project with resources of every kind that a cluster has, to be listed, labelled and deleted as the real
-// API does it: what is in use is not deleted, servers take their time, and with a server goes what hangs on it.
+// API does it: what is in use is not deleted, servers take their time, and with a server what depends on it is deleted.
 type Store struct {
 	*httptest.Server
 
@@ -29,7 +29,7 @@ type Store struct {
 	requests int
 	takes    int // requests that a server outlives its deletion by
 	readOnly bool
-	budget   [2]int // requests an hour, and how many are left; 0: nothing is told
+	budget   [2]int // requests an hour, and how many are left; 0: none is reported
 }
 
 type resource = map[string]any
@@ -72,7 +72,7 @@ func (s *Store) Put(collection string, id int64, value any) {
 	s.all[collection][id] = r
 }
 
-// Lock refuses the next attempts at a resource's deletion: somebody else is at it.
+// Lock refuses the next attempts at a resource's deletion: another client is working on it.
 func (s *Store) Lock(id int64, attempts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Store) ReadOnly() {
 	s.readOnly = true
 }
 
-// Budget is told with every answer: how many requests an hour there are, and how many are left.
+// Budget is in every answer: how many requests an hour there are, and how many are left.
 func (s *Store) Budget(limit, remaining int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) Left() []string {
 	return left
 }
 
-// Snapshot is a resource as it stands, as JSON.
+// Snapshot is a resource as JSON.
 func (s *Store) Snapshot(collection string, id int64) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +260,7 @@ func (s *Store) remove(w http.ResponseWriter, collection string, id int64) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// inUse says what hangs on a resource.
+// inUse says what depends on a resource.
 func (s *Store) inUse(collection string, id int64) string {
 	r := s.all[collection][id]
 	switch collection {

@@ -74,7 +74,7 @@ func (s Backup) Secret(name string) *unstructured.Unstructured {
 }
 
 // Configure takes over what the backup knows better than a configuration, and refuses a backup that cannot be restored
-// with it. It speaks to nobody.
+// with it. It makes no request.
 func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 	h := s.Contents.Header
 	if h.Cluster != cfg.ClusterName {
@@ -133,8 +133,8 @@ func (s Backup) Endpoint() (ip, host string) {
 	return capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
 }
 
-// Elsewhere is the backup as it is restored in a world with other address ranges than its cluster had, which a lab is:
-// those of the configuration stand in the place of its own in every object. What etcd holds keeps the old ones.
+// Elsewhere is the backup as it is restored in an environment with other address ranges than its cluster had, as in a
+// lab: those of the configuration replace its own in every object. What etcd holds keeps the old ones.
 func (s Backup) Elsewhere(cfg config.Config) Backup {
 	name := s.Contents.Header.Cluster
 	infrastructure, cluster := s.Object(capi.HetznerClusterKind.Kind, name), s.Object(capi.ClusterKind.Kind, name)

@@ -53,7 +53,7 @@ func (s Backup) Machines() (all []Machine) {
 	return all
 }
 
-// outdated says, as far as it can be told from outside, why a control plane Machine would be replaced.
+// outdated says, as far as it can be seen from outside, why a control plane Machine would be replaced.
 func outdated(tcp, machine, infrastructure *unstructured.Unstructured) string {
 	if is, want := capi.Text(machine, "spec", "version"), capi.Text(tcp, "spec", "version"); is != want {
 		return fmt.Sprintf("it is of Kubernetes %s, and %s is wanted", is, want)

@@ -44,7 +44,7 @@ func (s Backup) Wanted() []*unstructured.Unstructured {
 	return objects
 }
 
-// KeptSecrets are the Secrets and ConfigMaps of the backup that nobody makes again: the manifests that a
+// KeptSecrets are the Secrets and ConfigMaps of the backup that no controller creates again: the manifests that a
 // ClusterResourceSet names, say, and what a person has marked to go along with the cluster. The bundle of keys and
 // today's token have their own ways in, the rest comes of these.
 func (s Backup) KeptSecrets() []*unstructured.Unstructured {
@@ -103,7 +103,7 @@ func Annotate(o *unstructured.Unstructured, name, value string) {
 	o.SetAnnotations(annotations)
 }
 
-// Mentions tells whether an address stands anywhere in a tree of values.
+// Mentions tells whether an address occurs anywhere in a tree of values.
 func Mentions(v any, address string) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -120,7 +120,7 @@ func Mentions(v any, address string) bool {
 	return false
 }
 
-// ReplaceText replaces an address wherever it stands in a tree of values.
+// ReplaceText replaces an address wherever it occurs in a tree of values.
 func ReplaceText(v any, old, new string) any {
 	switch v := v.(type) {
 	case map[string]any:

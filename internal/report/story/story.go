@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/why"
 )
 
-// story is several runs on one clock, which stands still between them.
+// story is several runs on one clock, which stops between them.
 type story struct {
 	runs  []runs.Run
 	graph []flow.Info
