@@ -74,7 +74,10 @@ func TestAStepWithoutADeadlineFitsIntoNone(t *testing.T) {
 // A step's deadline comes before the run's, and knows better.
 func TestAStepsDeadlinePassesBeforeTheRuns(t *testing.T) {
 	g := flow.New("test")
-	flow.Add(g, "a", func(ctx context.Context, _ flow.Say) (int, error) { <-ctx.Done(); return 0, context.Cause(ctx) }).Deadline(20 * time.Millisecond)
+	flow.Add(g, "a", func(ctx context.Context, _ flow.Say) (int, error) {
+		<-ctx.Done()
+		return 0, context.Cause(ctx)
+	}).Deadline(20 * time.Millisecond)
 	_, err := g.Run(t.Context(), flow.Options{Deadline: enough})
 	errorAs[*flow.DeadlineError](t, err)
 	var late *flow.RunDeadlineError

@@ -44,10 +44,12 @@ func TestCheckComparesAndWritesNothing(t *testing.T) {
 	c.spec["a"] = 2
 	c.verdict = map[string]flow.Verdict{"b": flow.Gone("no b"), "c": flow.Unknown(errors.New("no way"))}
 	got := statuses(t, c.graph(), j)
-	if s := got["a"]; s.State != flow.StateDone || !slices.Equal(s.Changed, []string{"spec"}) || s.Verdict.Answer() != flow.AnswerHolds {
+	if s := got["a"]; s.State != flow.StateDone || !slices.Equal(s.Changed, []string{"spec"}) ||
+		s.Verdict.Answer() != flow.AnswerHolds {
 		t.Errorf("a: %+v", s)
 	}
-	if got["a"].After != nil || !slices.Equal(got["b"].After, []string{"a"}) || !slices.Equal(got["c"].After, []string{"b"}) {
+	if got["a"].After != nil || !slices.Equal(got["b"].After, []string{"a"}) ||
+		!slices.Equal(got["c"].After, []string{"b"}) {
 		t.Errorf("a hangs on %q, b on %q, c on %q", got["a"].After, got["b"].After, got["c"].After)
 	}
 	if s := got["b"]; s.Changed != nil || s.Verdict.String() != "gone: no b" {

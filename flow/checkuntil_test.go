@@ -9,17 +9,22 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// A Verify that does not answer is Unknown when the time to ask the world is over, for the reason of that, and does not hold up the others.
+// A Verify that does not answer is Unknown when the time to verify is over, for the reason of that, and does not
+// hold up the others.
 func TestCheckUntil(t *testing.T) {
 	block := false
 	g := flow.New("slow")
-	flow.Add(g, "slow", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context, int) flow.Verdict {
+	flow.Add(g, "slow", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context,
+		int) flow.Verdict {
 		if block {
-			select {} // it does not even heed its context
+			select {} // it ignores even its context
 		}
 		return flow.Holds()
 	})
-	flow.Add(g, "quick", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context, int) flow.Verdict { return flow.Holds() })
+	flow.Add(g, "quick", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context,
+		int) flow.Verdict {
+		return flow.Holds()
+	})
 	j := flow.Memory()
 	mustRun(t, g, flow.Options{Journal: j})
 	block = true

@@ -154,7 +154,7 @@ func TestUnknownStopsTheRun(t *testing.T) {
 			report, err := c.graph().Run(t.Context(), flow.Options{Journal: j})
 			if e := errorAs[*flow.UnverifiableError](t, err); e.Step != "b" {
 				t.Errorf("step is %s", e.Step)
-			} else if !strings.Contains(e.Error(), "this step created nothing") { // of the others in the run it knows nothing
+			} else if !strings.Contains(e.Error(), "this step created nothing") { // it has nothing of the others in the run
 				t.Errorf("it says %q", e)
 			}
 			if name == "unknown" && !errors.Is(err, refused) {
@@ -167,7 +167,7 @@ func TestUnknownStopsTheRun(t *testing.T) {
 			if j.saves != writes {
 				t.Error("not knowing is nothing to write down")
 			}
-			// When the world answers again, all is as it was.
+			// When Verify answers again, all is as it was.
 			c.verdict = nil
 			mustRun(t, c.graph(), flow.Options{Journal: j})
 			wantLines(t, c.take())
@@ -227,7 +227,8 @@ func TestOutputOfAnotherShapeRunsAgain(t *testing.T) {
 		t.Errorf("what the older output has: %+v, %v, %v", v, ok, err)
 	}
 	report := mustRun(t, g, flow.Options{Journal: j})
-	if r, _ := report.Step("a"); !ran || !strings.Contains(r.Reason, "does not restore: it changes on its way through JSON in UID") {
+	if r, _ := report.Step("a"); !ran || !strings.Contains(r.Reason, "does not restore: it changes on its way through "+
+		"JSON in UID") {
 		t.Errorf("report is %+v", r)
 	}
 }

@@ -37,7 +37,8 @@ func Example() {
 		flow.Add1(g, "walls", func(_ context.Context, say flow.Say, s site) (walls, error) {
 			say("raising %d storeys at %s", storeys, s.Address)
 			return walls{On: s.Address, Storey: storeys}, nil
-		}, land).Spec(storeys).Deadline(time.Minute).Waits(flow.Wait{For: "scaffolding", Within: 20 * time.Second}, flow.Wait{For: "mortar", Within: 30 * time.Second})
+		}, land).Spec(storeys).Deadline(time.Minute).Waits(flow.Wait{For: "scaffolding", Within: 20 * time.Second},
+			flow.Wait{For: "mortar", Within: 30 * time.Second})
 
 		report, err := g.Run(context.Background(), flow.Options{
 			Journal: flow.Folder(dir),

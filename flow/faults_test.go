@@ -97,7 +97,8 @@ func TestAReadOnlyFolder(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	wantLines(t, made.take())
-	if all, err := g.Check(t.Context(), flow.FolderOn(simDir, lockedOut{d})); err != nil || all[0].Verdict.Answer() != flow.AnswerGone {
+	if all, err := g.Check(t.Context(), flow.FolderOn(simDir, lockedOut{d})); err != nil ||
+		all[0].Verdict.Answer() != flow.AnswerGone {
 		t.Errorf("it cannot be looked at: %+v, %v", all, err)
 	}
 }
@@ -170,7 +171,7 @@ func TestAClockThatJumps(t *testing.T) {
 	}
 }
 
-// A journal that an earlier program wrote, without a sum, is gone on with.
+// A journal that an earlier program wrote, without a sum, is resumed.
 func TestAJournalOfBeforeTheSums(t *testing.T) {
 	var l ledger
 	d := newSimDisk()

@@ -29,14 +29,16 @@ func TestValidateRefuses(t *testing.T) {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), (*flow.Step[thing])(nil)) },
 			"step b: argument 1 is a nil handle",
 		},
-		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).RerunAfter(nil) }, "step b: RerunAfter is a nil handle"},
-		"nil after":   {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
+		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).RerunAfter(nil) }, "step b: RerunAfter is a " +
+			"nil handle"},
+		"nil after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
 		"foreign argument": {
 			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), other) },
 			"step b: argument 1 is step foreign of another graph (elsewhere)",
 		},
-		"foreign after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(other) }, "step foreign of another graph"},
-		"no function":   {func(g *flow.Graph) { flow.Add[thing](g, "b", nil) }, "step b has no function"},
+		"foreign after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(other) },
+			"step foreign of another graph"},
+		"no function": {func(g *flow.Graph) { flow.Add[thing](g, "b", nil) }, "step b has no function"},
 		"output": {
 			func(g *flow.Graph) {
 				flow.Add(g, "b", func(context.Context, flow.Say) (chan int, error) { return nil, nil })
@@ -97,8 +99,10 @@ func TestValidateReportsEverything(t *testing.T) {
 func TestWaitsThatFillTheDeadline(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(flow.Wait{For: "one", Within: time.Minute}, flow.Wait{For: "two", Within: 2 * time.Minute})
-	flow.Add(g, "b", l.make("b")).Waits(flow.Wait{For: "rain", Within: time.Hour}) // without a deadline there is nothing to exceed
+	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(flow.Wait{For: "one", Within: time.Minute},
+		flow.Wait{For: "two", Within: 2 * time.Minute})
+	// without a deadline there is nothing to exceed
+	flow.Add(g, "b", l.make("b")).Waits(flow.Wait{For: "rain", Within: time.Hour})
 	if err := g.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -108,7 +112,8 @@ func TestStepsDescribesInOrder(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
 	late := flow.Add(g, "late", l.make("late"))
-	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(flow.Wait{For: "birds", Within: time.Second})
+	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(flow.Wait{For: "birds",
+		Within: time.Second})
 	mid := flow.Add1(g, "mid", l.grow("mid"), early).Seal()
 	late.After(mid, early, mid)
 
@@ -118,7 +123,8 @@ func TestStepsDescribesInOrder(t *testing.T) {
 		names = append(names, s.Name)
 	}
 	wantLines(t, names, "early", "mid", "late")
-	if s := steps[0]; s.Doc != "First of all." || s.Deadline != time.Minute || !slices.Equal(s.Waits, []flow.Wait{{For: "birds", Within: time.Second}}) {
+	if s := steps[0]; s.Doc != "First of all." || s.Deadline != time.Minute ||
+		!slices.Equal(s.Waits, []flow.Wait{{For: "birds", Within: time.Second}}) {
 		t.Errorf("early is described as %+v", s)
 	}
 	if !steps[1].Sealed || steps[0].Sealed {
@@ -158,7 +164,8 @@ func TestUnknownTargetSuggestsTheNearest(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"cilium", "hcloud-ccm", "talos-ccm", "pivot"}
 	for name, want := range map[string]string{
-		"cillium": "cilium", "talos-cmc": "talos-ccm", "hcloudccm": "hcloud-ccm", "pivto": "pivot", "hcl": "hcloud-ccm", "x": "", "": "",
+		"cillium": "cilium", "talos-cmc": "talos-ccm", "hcloudccm": "hcloud-ccm", "pivto": "pivot", "hcl": "hcloud-ccm",
+		"x": "", "": "",
 	} {
 		if got := flow.Nearest(name, words); got != want {
 			t.Errorf("nearest to %q is %q, want %q", name, got, want)

@@ -52,7 +52,7 @@ type simRun struct {
 	id      string
 	cancel  func()
 	moments int
-	over    atomic.Bool // the process is dead
+	over    atomic.Bool // the process has ended
 	struck  bool        // its trouble came to be
 
 	sealing      // by the seals that were passed when it began
@@ -68,7 +68,8 @@ type counts struct {
 }
 
 func newModel(print blueprint, c *counts) *model {
-	m := &model{print: print, disk: newSimDisk(), spec: make([]int, len(print)), world: newWorld(), steps: make([]belief, len(print)), counted: c}
+	m := &model{print: print, disk: newSimDisk(), spec: make([]int, len(print)), world: newWorld(),
+		steps: make([]belief, len(print)), counted: c}
 	m.disk.moment = m.moment
 	return m
 }
@@ -304,7 +305,7 @@ func (m *model) settle(i int) {
 	}
 }
 
-// recorded is a step's record in a journal as it lies on the disk.
+// recorded is a step's record in a journal as it is on the disk.
 func (m *model) recorded(data []byte, i int) (flow.Record, error) {
 	var s struct{ Steps map[string]flow.Record } // without the sum, which Load checks
 	if data == nil {

@@ -13,7 +13,8 @@ import (
 // cameTrue tells whether an outcome is what an action promised.
 func cameTrue(p flow.Action, o flow.Outcome) bool {
 	return slices.Contains(map[flow.Action][]flow.Outcome{
-		flow.ActionRun: {flow.Ran}, flow.ActionMayRun: {flow.Ran, flow.Reused}, flow.ActionReuse: {flow.Reused}, flow.ActionSkip: {flow.Skipped},
+		flow.ActionRun: {flow.Ran}, flow.ActionMayRun: {flow.Ran, flow.Reused}, flow.ActionReuse: {flow.Reused},
+		flow.ActionSkip:   {flow.Skipped},
 		flow.ActionRefuse: {flow.Failed}, flow.ActionUnknown: {flow.Failed}, flow.ActionNotReached: {flow.Skipped},
 	}[p], o)
 }
@@ -59,7 +60,8 @@ func wantProspects(t *testing.T, got map[string]flow.Prediction, want map[string
 }
 
 func TestForesight(t *testing.T) {
-	const run, may, reuse, cannot, not = flow.ActionRun, flow.ActionMayRun, flow.ActionReuse, flow.ActionUnknown, flow.ActionNotReached
+	const run, may, reuse, cannot, not = flow.ActionRun, flow.ActionMayRun, flow.ActionReuse, flow.ActionUnknown,
+		flow.ActionNotReached
 	spec := func(v any) func(*chain) { return func(c *chain) { c.spec = map[string]any{"b": v} } }
 	says := func(name string, v flow.Verdict) func(*chain) {
 		return func(c *chain) { c.verdict = map[string]flow.Verdict{name: v} }
@@ -72,9 +74,12 @@ func TestForesight(t *testing.T) {
 		"nothing changed": {func(*chain) {}, map[string]flow.Action{"a": reuse, "b": reuse, "c": reuse, "d": reuse}, nil},
 		"a spec changed, the output does not": {spec(2), map[string]flow.Action{"a": reuse, "b": run, "c": may, "d": reuse},
 			map[string]string{"b": "changed: spec", "c": "if b comes out differently"}},
-		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 }, map[string]flow.Action{"a": run, "b": may, "c": may, "d": reuse}, nil},
-		"gone":                            {says("b", flow.Gone("no b")), map[string]flow.Action{"a": reuse, "b": run, "c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
-		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Action{"a": reuse, "b": cannot, "c": not, "d": not},
+		"an output comes out differently": {func(c *chain) { c.spec, c.size = map[string]any{"a": 1}, 9 },
+			map[string]flow.Action{"a": run, "b": may, "c": may, "d": reuse}, nil},
+		"gone": {says("b", flow.Gone("no b")), map[string]flow.Action{"a": reuse, "b": run,
+			"c": may, "d": reuse}, map[string]string{"b": "gone: no b"}},
+		"could not ask": {says("b", flow.Unknown(errors.New("no way"))), map[string]flow.Action{"a": reuse, "b": cannot,
+			"c": not, "d": not},
 			map[string]string{"b": "could not verify: no way", "d": "the run would stop at c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +104,7 @@ func TestForesightOfTargets(t *testing.T) {
 	if _, err := c.graph().Predict(t.Context(), j, []string{"a"}, true); err != nil {
 		t.Fatal(err)
 	}
-	wantLines(t, c.asked.take(), "a") // nobody else is asked
+	wantLines(t, c.asked.take(), "a") // no other step is asked
 	if _, err := c.graph().Predict(t.Context(), j, []string{"a"}, false); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +119,8 @@ func TestForesightAtASeal(t *testing.T) {
 	v.speed = 7
 	got := foreseen(t, v.graph(), j)
 	wantProspects(t, got, map[string]flow.Action{
-		"crew": flow.ActionSkip, "harbour": flow.ActionSkip, "launch": flow.ActionReuse, "sail": flow.ActionRun, "gull": flow.ActionRun,
+		"crew": flow.ActionSkip, "harbour": flow.ActionSkip, "launch": flow.ActionReuse, "sail": flow.ActionRun,
+		"gull": flow.ActionRun,
 	})
 	_, err := v.graph().Predict(t.Context(), j, []string{"harbour"}, true)
 	errorAs[*flow.SealedError](t, err)
@@ -144,10 +150,11 @@ func TestForesightAfterAFailure(t *testing.T) {
 	}
 }
 
-// What a step is made from is told field by field, with both values.
+// What a step is made from is reported field by field, with both values.
 func TestChangesHaveValues(t *testing.T) {
 	type m = map[string]any
-	c, j := &chain{spec: m{"b": m{"same": 1, "x": m{"y": "old", "gone": true, "null": nil}, "list": []int{1}}}}, flow.Memory()
+	c, j := &chain{spec: m{"b": m{"same": 1, "x": m{"y": "old", "gone": true, "null": nil}, "list": []int{1}}}},
+		flow.Memory()
 	mustRun(t, c.graph(), flow.Options{Journal: j})
 	c.spec["b"] = m{"same": 1, "x": m{"y": "new", "null": 0}, "list": []int{1, 2}, "born": nil}
 	got, err := c.graph().Predict(t.Context(), j, nil, true)
@@ -161,7 +168,7 @@ func TestChangesHaveValues(t *testing.T) {
 	wantLines(t, lines, "spec born:  → null", "spec list: [1] → [1,2]", "spec x.gone: true → ", "spec x.null: null → 0", `spec x.y: "old" → "new"`)
 }
 
-// A step that takes something else than before is told to have changed.
+// A step that takes something else than before is reported as changed.
 func TestAnArgumentThatIsNoneAnyMore(t *testing.T) {
 	var l ledger
 	graph := func(takes bool) *flow.Graph {

@@ -64,8 +64,8 @@ type kind string
 
 const (
 	calm   kind = ""
-	kill   kind = "kill"   // the process dies
-	power  kind = "power"  // the machine dies, and with it what is not on the disk
+	kill   kind = "kill"   // the process is killed
+	power  kind = "power"  // the machine loses power, and with it what is not on the disk
 	fault  kind = "fault"  // one call fails
 	cancel kind = "cancel" // the run's context is cancelled
 )
@@ -80,7 +80,8 @@ func drawBlueprint(t *rapid.T) blueprint {
 	for i := range print {
 		p := &print[i]
 		for j := range i {
-			switch rapid.SampledFrom([]string{"", "input", "follows", "after", "yields", ""}).Draw(t, fmt.Sprintf("s%d on s%d", i, j)) {
+			switch rapid.SampledFrom([]string{"", "input", "follows", "after", "yields", ""}).Draw(t,
+				fmt.Sprintf("s%d on s%d", i, j)) {
 			case "input":
 				if len(p.Inputs) < 4 {
 					p.Inputs = append(p.Inputs, j)
@@ -155,7 +156,8 @@ func (m *model) next(s story, parallel int) error {
 		sealing: m.print.seal(m.passed), wanted: map[int]bool{}, begun: map[int]bool{}, ended: map[int]bool{},
 		answers: map[int]flow.Answer{}, inside: map[int]bool{},
 	}
-	opt := flow.Options{Journal: flow.FolderOn(simDir, m.disk), Run: m.run.id, Parallel: parallel, Observe: m.observe, Grace: patience}
+	opt := flow.Options{Journal: flow.FolderOn(simDir, m.disk), Run: m.run.id, Parallel: parallel, Observe: m.observe,
+		Grace: patience}
 	for i := range m.print {
 		m.run.wanted[i] = len(s.Targets) == 0
 	}
@@ -255,7 +257,8 @@ func (m *model) finish(parallel int) {
 		}
 		asToday := o.From == origin(m.spec[i], inputs) && maps.Equal(o.Saw, saw)
 		if b.is != done || o.ID == 0 || o.ID != b.out.ID || !asToday && !(p.Sealed && was[i].is == done) {
-			m.notRight("at the end s%d is %q with %+v, the world has %+v, the spec is %d and the inputs %+v", i, b.is, b.out, o, m.spec[i], inputs)
+			m.notRight("at the end s%d is %q with %+v, the world has %+v, the spec is %d and the inputs %+v", i, b.is, b.out, o,
+				m.spec[i], inputs)
 		}
 	}
 	for i, n := range m.world.creates {
@@ -321,12 +324,15 @@ func (c *counts) enough(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	t.Logf("%d runs on %d processors: %d effects, %d steps reused, %d times gone, %d could not ask, %d refused by a seal, %d behind one, %d steps exempt from one, %d journals lost after one; "+
-		"%d killed, %d power failures, %d faults, %d cancelled", c.runs.Load(), runtime.NumCPU(), c.effects.Load(), c.reused.Load(), c.gone.Load(),
-		c.unknowns.Load(), c.refused.Load(), c.seals.Load(), c.exempt.Load(), c.forgotten.Load(), c.killed.Load(), c.power.Load(), c.faults.Load(), c.cancels.Load())
+	t.Logf("%d runs on %d processors: %d effects, %d steps reused, %d times gone, %d could not ask, %d refused by a "+
+		"seal, %d behind one, %d steps exempt from one, %d journals lost after one; %d killed, %d power failures, %d "+
+		"faults, %d cancelled", c.runs.Load(), runtime.NumCPU(), c.effects.Load(), c.reused.Load(), c.gone.Load(),
+		c.unknowns.Load(), c.refused.Load(), c.seals.Load(), c.exempt.Load(), c.forgotten.Load(), c.killed.Load(),
+		c.power.Load(), c.faults.Load(), c.cancels.Load())
 	each := c.runs.Load() / 500
 	for what, n := range map[string]int64{
-		"reused": c.reused.Load(), "gone": c.gone.Load(), "unknown": c.unknowns.Load(), "refused": c.refused.Load(), "sealed": c.seals.Load(), "exempt": c.exempt.Load(), "journal lost after a seal": c.forgotten.Load(),
+		"reused": c.reused.Load(), "gone": c.gone.Load(), "unknown": c.unknowns.Load(), "refused": c.refused.Load(),
+		"sealed": c.seals.Load(), "exempt": c.exempt.Load(), "journal lost after a seal": c.forgotten.Load(),
 		"killed": c.killed.Load(), "power": c.power.Load(), "faults": c.faults.Load(), "cancelled": c.cancels.Load(),
 	} {
 		if n < each {

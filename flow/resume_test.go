@@ -13,7 +13,7 @@ import (
 
 var errDied = errors.New("the power is gone")
 
-// dyingJournal dies at its nth save, as the process might: nothing after it is
+// dyingJournal ends at its nth save, as the process might: nothing after it is
 // written. With late, the nth save itself still reaches the disk.
 type dyingJournal struct {
 	flow.Journal
@@ -134,7 +134,8 @@ func TestTheStartedRecordPrecedesTheWorkAndKeepsTheOutput(t *testing.T) {
 	spec = 2
 	mustRun(t, build(), flow.Options{Journal: j})
 	var earlier thing
-	if err := json.Unmarshal(during.Output, &earlier); err != nil || earlier.Size != 1 || during.State != flow.StateStarted {
+	if err := json.Unmarshal(during.Output, &earlier); err != nil || earlier.Size != 1 ||
+		during.State != flow.StateStarted {
 		t.Errorf("during the second work the record is %+v, with output %+v", during, earlier)
 	}
 	if string(during.Spec) != "2" {

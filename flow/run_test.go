@@ -238,7 +238,8 @@ func TestDeadlineSaysWhatWasLastSeen(t *testing.T) {
 	}).Deadline(5 * time.Millisecond)
 	_, err := g.Run(t.Context(), flow.Options{})
 	e := errorAs[*flow.DeadlineError](t, err)
-	want := "wait-cp is not done within its deadline of 5ms; last seen: 2 of 3 servers exist; server type cx33 is out of stock"
+	want := "wait-cp is not done within its deadline of 5ms; last seen: 2 of 3 servers exist; server type cx33 is " +
+		"out of stock"
 	if e.Error() != want {
 		t.Errorf("error is %q, want %q", e, want)
 	}
@@ -320,7 +321,8 @@ func TestCancellationInterrupts(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() { <-begun; cancel(errors.New("got SIGINT")) }()
 	report, err := g.Run(ctx, flow.Options{Journal: j})
-	if !errors.Is(err, flow.ErrInterrupted) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "got SIGINT") {
+	if !errors.Is(err, flow.ErrInterrupted) || !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "got SIGINT") {
 		t.Errorf("error is %v", err)
 	}
 	var failed *flow.StepError
@@ -377,7 +379,10 @@ func TestDeadlineLeavesDeafStepsBehind(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	g := flow.New("test")
-	flow.Add(g, "deaf", func(context.Context, flow.Say) (int, error) { <-release; return 1, nil }).Deadline(time.Millisecond)
+	flow.Add(g, "deaf", func(context.Context, flow.Say) (int, error) {
+		<-release
+		return 1, nil
+	}).Deadline(time.Millisecond)
 	_, err := g.Run(t.Context(), flow.Options{Grace: time.Millisecond})
 	errorAs[*flow.DeadlineError](t, err)
 }

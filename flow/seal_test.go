@@ -78,7 +78,8 @@ func TestAPassedSealIsNotRunASecondTime(t *testing.T) {
 	v.take()
 	v.verdict = map[string]flow.Verdict{"launch": flow.Gone("the ship is not afloat")}
 	report, err := v.graph().Run(t.Context(), flow.Options{Journal: j, Targets: []string{"sail"}})
-	if e := errorAs[*flow.SealedError](t, err); e.Step != "launch" || e.By != "launch" || e.Reason != "gone: the ship is not afloat" {
+	if e := errorAs[*flow.SealedError](t, err); e.Step != "launch" || e.By != "launch" ||
+		e.Reason != "gone: the ship is not afloat" {
 		t.Errorf("error is %+v", e)
 	}
 	wantLines(t, v.take())
@@ -91,11 +92,12 @@ func TestAPassedSealIsNotRunASecondTime(t *testing.T) {
 	wantLines(t, v.take())
 }
 
-// A seal that failed, or whose run died, is not passed: what is before it counts.
+// A seal that failed, or whose run was killed, is not passed: what is before it counts.
 func TestASealThatIsNotDoneSealsNothing(t *testing.T) {
 	v, j := &voyage{}, flow.Memory()
 	dying := &dyingJournal{Journal: j, at: 6} // the "done" of launch
-	if _, err := v.graph().Run(t.Context(), flow.Options{Journal: dying, Targets: []string{"launch"}}); !errors.Is(err, errDied) {
+	if _, err := v.graph().Run(t.Context(), flow.Options{Journal: dying, Targets: []string{"launch"}}); !errors.Is(err,
+		errDied) {
 		t.Fatalf("error is %v", err)
 	}
 	if s := mustLoad(t, j); s.Steps["launch"].State != flow.StateStarted {
@@ -130,7 +132,10 @@ func TestASealThatWasPassedWithoutARecord(t *testing.T) {
 	graph := func() *flow.Graph {
 		g := flow.New("voyage")
 		crew := flow.Add(g, "crew", v.make("crew"))
-		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().ResumeWhen(func() (bool, error) { return underway() })
+		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().ResumeWhen(func() (bool,
+			error) {
+			return underway()
+		})
 		flow.Add(g, "sail", v.make("sail")).After(launch)
 		return g
 	}
@@ -190,7 +195,7 @@ func TestAnExemptStepRunsAgainAfterTheSeal(t *testing.T) {
 	if f := got["cargo"]; f.Action != flow.ActionRun || f.Why != "changed: spec" || f.Sealed != "" {
 		t.Errorf("a changed spec: %+v", f)
 	}
-	wantLines(t, v.take(), "cargo") // and not what follows it, which lies before the seal
+	wantLines(t, v.take(), "cargo") // and not what follows it, which precedes the seal
 
 	v.verdict = map[string]flow.Verdict{"order": flow.Gone("lost")}
 	foreseen(t, v.cargo(2), j, "cargo")
@@ -263,7 +268,10 @@ func TestAnExemptStepWithoutAJournal(t *testing.T) {
 	g := flow.New("voyage")
 	crew := flow.Add(g, "crew", v.make("crew"))
 	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
-	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().ResumeWhen(func() (bool, error) { return true, nil })
+	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().ResumeWhen(func() (bool, error) {
+		return true,
+			nil
+	})
 	flow.Add(g, "sail", v.make("sail")).After(launch)
 	mustRun(t, g, flow.Options{Targets: []string{"sail", "cargo"}, Parallel: 1})
 	lines := v.take()
@@ -302,8 +310,8 @@ func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
 	}
 }
 
-// The output of a point of no return that an older release recorded lacks what today's type has besides. The step cannot be run again,
-// so the old output counts, for the steps after it too.
+// The output of a point of no return that an older release recorded lacks what today's type has besides. The step
+// cannot be run again, so the old output counts, for the steps after it too.
 func TestOutputOfAnOlderReleaseAtASeal(t *testing.T) {
 	type before struct{ Name string }
 	type after struct {
@@ -322,7 +330,8 @@ func TestOutputOfAnOlderReleaseAtASeal(t *testing.T) {
 			t.Error("the point of no return was run a second time")
 			return after{}, nil
 		}).Seal().Verify(func(_ context.Context, v after) flow.Verdict { asked = v; return flow.Holds() })
-		flow.Add1(g, "sail", func(_ context.Context, _ flow.Say, v after) (thing, error) { taken = v; return thing{}, nil }, launch)
+		flow.Add1(g, "sail", func(_ context.Context, _ flow.Say, v after) (thing, error) { taken = v; return thing{}, nil },
+			launch)
 		return g
 	}
 	foreseen, err := newer().Predict(t.Context(), j, nil, true)

@@ -104,7 +104,7 @@ func (d *simDisk) SyncDir(string) error {
 	return d.doing("sync the folder", func() { d.durable = maps.Clone(d.names) })
 }
 
-// Lock is not held against anybody: the runs on a simDisk follow each other.
+// Lock excludes no run: the runs on a simDisk follow each other.
 func (d *simDisk) Lock(context.Context, string) (func() error, error) {
 	return func() error { return nil }, nil
 }

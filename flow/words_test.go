@@ -8,11 +8,12 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// Programs read these words in plans, graphs and journals: they stay when a name in Go changes.
+// Programs read these values in plans, graphs and journals: they stay when a name in Go changes.
 func TestWordsForProgramsStay(t *testing.T) {
 	for name, words := range map[string][2]string{
-		"run": {string(flow.ActionRun), "run"}, "may run": {string(flow.ActionMayRun), "may-run"}, "reuse": {string(flow.ActionReuse), "reuse"},
-		"skip": {string(flow.ActionSkip), "pass"}, "refuse": {string(flow.ActionRefuse), "refuse"},
+		"run": {string(flow.ActionRun), "run"}, "may run": {string(flow.ActionMayRun), "may-run"},
+		"reuse": {string(flow.ActionReuse), "reuse"},
+		"skip":  {string(flow.ActionSkip), "pass"}, "refuse": {string(flow.ActionRefuse), "refuse"},
 		"unknown": {string(flow.ActionUnknown), "unknown"}, "not reached": {string(flow.ActionNotReached), "not-reached"},
 	} {
 		if words[0] != words[1] {

@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// A blueprint is a random graph as data: its steps, each of which may hang on
+// A blueprint is a random graph as data: its steps, each of which may depend on
 // those before it.
 type blueprint []stepPrint
 
@@ -30,7 +30,7 @@ func (b blueprint) needs(i int) []int {
 	return slices.Concat(b[i].Inputs, b[i].RerunAfter, b[i].After)
 }
 
-// before are the steps that the i'th hangs on, directly or not.
+// before are the steps that the i'th depends on, directly or not.
 func (b blueprint) before(i int) map[int]bool {
 	all := map[int]bool{}
 	for _, j := range b.needs(i) {
@@ -197,7 +197,8 @@ func (m *model) add(g *flow.Graph, i int, all []*flow.Step[made]) *flow.Step[mad
 	case 0:
 		return flow.Add(g, name, func(ctx context.Context, _ flow.Say) (made, error) { return do(ctx) })
 	case 1:
-		return flow.Add1(g, name, func(ctx context.Context, _ flow.Say, a made) (made, error) { return do(ctx, a) }, all[in[0]])
+		return flow.Add1(g, name, func(ctx context.Context, _ flow.Say, a made) (made, error) { return do(ctx, a) },
+			all[in[0]])
 	case 2:
 		return flow.Add2(g, name, func(ctx context.Context, _ flow.Say, a, b made) (made, error) {
 			return do(ctx, a, b)

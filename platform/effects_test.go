@@ -54,7 +54,8 @@ func newNotes(t *testing.T) (*notes, Tools) {
 	return n, tools.WithDefaults()
 }
 
-// The cluster is told by what it is, not by the file or the step that a client is made for: also when it manages itself.
+// The cluster is recognized by what it is, not by the file or the step that a client is made for: also when it manages
+// itself.
 func TestWhichClusterAClientChanges(t *testing.T) {
 	kubeconfig := func(authority string) []byte {
 		return []byte(`{"apiVersion":"v1","kind":"Config","current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}],
@@ -103,7 +104,8 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "moved-x7f2k"}, StringData: map[string]string{"a": "planted"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "moved-x7f2k"},
+		StringData: map[string]string{"a": "planted"}}
 	_ = client.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
 	if keys := n.keys(t); !slices.Contains(keys, "management create secrets/default/moved-*#1") {
 		t.Errorf("recorded %q", keys)
@@ -131,7 +133,8 @@ func TestFilesAreRecorded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"file write kubeconfig#1", "file write kubeconfig#2", "file write pivot/machine_*.json#1", "file remove pivot/machine_*.json#1", "file remove pivot#1"}
+	want := []string{"file write kubeconfig#1", "file write kubeconfig#2", "file write pivot/machine_*.json#1",
+		"file remove pivot/machine_*.json#1", "file remove pivot#1"}
 	if keys := n.keys(t); !slices.Equal(keys, want) {
 		t.Errorf("recorded %q", keys)
 	}

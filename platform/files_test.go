@@ -78,9 +78,11 @@ func TestFilesLast(t *testing.T) {
 		{"move what is not there", func() error { return f.Move("z", "b/z") }, nil},
 		{"remove", func() error { return f.Folder("a").Remove("y") }, []string{"sync the folder a"}},
 		{"remove what is not there", func() error { return f.Folder("a").Remove("y") }, []string{"sync the folder a"}},
-		{"remove in a folder that is not there", func() error { return f.Folder("c").Remove("y") }, []string{"sync the folder c"}},
+		{"remove in a folder that is not there", func() error { return f.Folder("c").Remove("y") },
+			[]string{"sync the folder c"}},
 		{"remove a folder", func() error { return f.Folder("a").RemoveFolder() }, []string{"sync the folder state"}},
-		{"remove a folder that is not there", func() error { return f.Folder("a").RemoveFolder() }, []string{"sync the folder state"}},
+		{"remove a folder that is not there", func() error { return f.Folder("a").RemoveFolder() },
+			[]string{"sync the folder state"}},
 	} {
 		calls = nil
 		if err := tc.do(); err != nil || !slices.Equal(calls, tc.want) {

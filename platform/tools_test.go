@@ -17,7 +17,8 @@ func TestSecretIsHidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := fmt.Sprintf("%v %+v %#v %s %q %d %x", s, s, s, s, s, s, s) + fmt.Sprintf("%v %+v", struct{ S Secret }{s}, &struct{ S Secret }{s}) + string(data)
+	shown := fmt.Sprintf("%v %+v %#v %s %q %d %x", s, s, s, s, s, s, s) + fmt.Sprintf("%v %+v", struct{ S Secret }{s},
+		&struct{ S Secret }{s}) + string(data)
 	if strings.Contains(shown, "planted") || strings.Contains(shown, fmt.Sprintf("%x", "planted")) {
 		t.Errorf("shown: %s", shown)
 	}

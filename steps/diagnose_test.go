@@ -22,12 +22,13 @@ import (
 
 func backupOf(uid string, taken time.Time) *source.Backup {
 	return &source.Backup{Contents: &backup.Contents{
-		Header:  backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
-		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", nil)},
+		Header: backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
+		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+			nil)},
 	}}
 }
 
-// TestWhichDisasterItIs asks a world in each state, and wants nothing to be changed by that.
+// TestWhichDisasterItIs asks an environment in each state, and wants nothing to be changed by that.
 func TestWhichDisasterItIs(t *testing.T) {
 	all := []string{cp0, cp1, cp2}
 	for what, c := range map[string]struct {
@@ -37,7 +38,8 @@ func TestWhichDisasterItIs(t *testing.T) {
 		target   string
 		says     []string
 	}{
-		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster, says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
+		"healthy": {etcd: &brokenEtcd{members: all}, disaster: NoDisaster,
+			says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
 		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
 			says: []string{"replace-machine " + cp1}},
 		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, _ *Set) {
@@ -55,10 +57,13 @@ func TestWhichDisasterItIs(t *testing.T) {
 			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: Unclear, says: []string{"no Docker"}},
 		"quorum lost": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
-			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)", "holds no data of etcd"}},
-		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped", "delete the servers"}},
-		"servers lost": {broken: func(w *clustertest.Environment, _ *Set) { w.Hetzner.SetServers() }, disaster: ServersLost, target: "restore b.slipway",
-			says: []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
+			says: []string{cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)",
+				"holds no data of etcd"}},
+		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped",
+			"delete the servers"}},
+		"servers lost": {broken: func(w *clustertest.Environment, _ *Set) { w.Hetzner.SetServers() }, disaster: ServersLost,
+			target: "restore b.slipway",
+			says:   []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
 		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
 		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) {
@@ -75,7 +80,8 @@ func TestWhichDisasterItIs(t *testing.T) {
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
 			_ = ReadoptRecord{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
-		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *clustertest.Environment, o *Set) {
+		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *clustertest.Environment,
+			o *Set) {
 			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
 		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
 	} {
@@ -117,13 +123,15 @@ func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
 	return false, errors.New("connection refused")
 }
 
-// TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without a world.
+// TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without an environment.
 func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{
-		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcdNode{{server: cp0, data: true}}, leader: []string{cp0},
-		api: "https://127.0.0.1", uid: "living", beside: sideNone, self: true, source: backupOf("other", time.Now()),
+		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcdNode{{server: cp0, data: true}},
+		leader: []string{cp0},
+		api:    "https://127.0.0.1", uid: "living", beside: sideNone, self: true, source: backupOf("other", time.Now()),
 	}
-	if d := f.judge(); d.Disaster != NoDisaster || !strings.Contains(strings.Join(d.Seen, "\n"), "another cluster of this name") {
+	if d := f.judge(); d.Disaster != NoDisaster || !strings.Contains(strings.Join(d.Seen, "\n"),
+		"another cluster of this name") {
 		t.Errorf("%+v", d)
 	}
 	f.api, f.self, f.apiErr = "", false, errors.New("no route")
@@ -132,16 +140,19 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	}
 	f.leader, f.nodes[0].data, f.servers, f.nodes = nil, false, nil, nil
 	f.balancer = &hetzner.Survivor{Name: "lb", IPv4: "192.0.2.1"}
-	if d := f.judge(); d.Disaster != ServersLost || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") || slices.Contains(d.Steps, "pivot") {
+	if d := f.judge(); d.Disaster != ServersLost || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") ||
+		slices.Contains(d.Steps, "pivot") {
 		t.Errorf("with a load balancer: %+v", d)
 	}
 	// Who makes the lost servers anew is to go, and the load balancer, whose address the restore keeps, is not.
 	f.beside, f.besideOf = sideHolds, "k8s-mgmt"
-	for what, restoring := range map[string]*RestoreRecord{"never restored": nil, "restored before": {Began: time.Now(), Ended: time.Now()}} {
+	for what, restoring := range map[string]*RestoreRecord{"never restored": nil, "restored before": {Began: time.Now(),
+		Ended: time.Now()}} {
 		f.restoring = restoring
 		d := f.judge()
 		does, first := strings.Join(d.Does, "\n"), strings.Join(d.First, "\n")
-		if strings.Contains(does, "192.0.2.1 stays") || !strings.Contains(first, "kind delete cluster --name k8s-mgmt") || !strings.Contains(first, "protect the load balancer") {
+		if strings.Contains(does, "192.0.2.1 stays") || !strings.Contains(first, "kind delete cluster --name k8s-mgmt") ||
+			!strings.Contains(first, "protect the load balancer") {
 			t.Errorf("%s, with a management cluster that holds it: %+v", what, d)
 		}
 	}
@@ -151,7 +162,8 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	}
 	f.beside, f.restoring = sideNone, nil
 	f.source, f.balancer = nil, nil
-	if d := f.judge(); !slices.Equal(d.Target, []string{"restore", "FILE"}) || !strings.Contains(strings.Join(d.Lost, "\n"), "name the FILE") || !slices.Contains(d.Steps, "pivot") {
+	if d := f.judge(); !slices.Equal(d.Target, []string{"restore", "FILE"}) ||
+		!strings.Contains(strings.Join(d.Lost, "\n"), "name the FILE") || !slices.Contains(d.Steps, "pivot") {
 		t.Errorf("without a file: %+v", d)
 	}
 }
@@ -159,10 +171,15 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 // A diagnosis names commands as they are typed for this very cluster.
 func TestADiagnosisComposesItsCommands(t *testing.T) {
 	f := facts{
-		cluster: "k8s", tools: platform.Tools{CommandLine: func(target ...string) string { return "type " + strings.Join(target, " ") + " --here" }},
-		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcdNode{{server: cp0, data: true}, {server: cp1}}, leader: []string{cp0}, apiErr: errors.New("no route"),
+		cluster: "k8s", tools: platform.Tools{CommandLine: func(target ...string) string {
+			return "type " +
+				strings.Join(target, " ") + " --here"
+		}},
+		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcdNode{{server: cp0, data: true}, {server: cp1}},
+		leader: []string{cp0}, apiErr: errors.New("no route"),
 	}
-	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+cp1+" --here") || !strings.Contains(first, "type access --here") {
+	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+cp1+" --here") ||
+		!strings.Contains(first, "type access --here") {
 		t.Error(first)
 	}
 }

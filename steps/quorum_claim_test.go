@@ -35,7 +35,8 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	writes := len(w.Management.Writes())
 	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
 	var recovering *RecoveringError
-	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err, &recovering) ||
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err,
+		&recovering) ||
 		!strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
@@ -44,12 +45,13 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	}
 	w.Hetzner.SetPlacementGroups()
 	held := false
-	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All, Observe: func(ev flow.Event) {
-		if ev.Step == "clear" && ev.Kind == flow.StepStarted {
-			groups := w.Hetzner.PlacementGroups()
-			held = len(groups) == 1 && groups[0].Name == "slipway-k8s.restore"
-		}
-	}}); err != nil {
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All,
+		Observe: func(ev flow.Event) {
+			if ev.Step == "clear" && ev.Kind == flow.StepStarted {
+				groups := w.Hetzner.PlacementGroups()
+				held = len(groups) == 1 && groups[0].Name == "slipway-k8s.restore"
+			}
+		}}); err != nil {
 		t.Fatal(err)
 	}
 	if !held {
@@ -61,7 +63,8 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	e.recovered(t, w)
 }
 
-// A recovery whose claim another has taken over ends; one whose claim was given up, by a run that was killed right after, does not.
+// A recovery whose claim another has taken over ends; one whose claim was given up, by a run that was killed right
+// after, does not.
 func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 	e := &brokenEtcd{old: map[string]uint64{cp0: 4, cp1: 6, cp2: 5}}
 	w, q := quorumWorld(t, e)
@@ -70,12 +73,14 @@ func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	journal := flow.Memory()
-	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: []string{plan.Claim.Name()}}); err != nil {
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal,
+		Targets: []string{plan.Claim.Name()}}); err != nil {
 		t.Fatal(err)
 	}
 	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
 	var recovering *RecoveringError
-	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err, &recovering) || len(e.calls) != 1 {
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err,
+		&recovering) || len(e.calls) != 1 {
 		t.Errorf("%v, after %v", err, e.calls)
 	}
 	if err := q.unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {

@@ -28,7 +28,8 @@ import (
 
 const cp0, cp1, cp2 = "k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-2"
 
-// brokenEtcd are control plane servers by their private addresses. A server without data joins the etcd that was restored.
+// brokenEtcd are control plane servers by their private addresses. A server without data joins the etcd that was
+// restored.
 type brokenEtcd struct {
 	clustertest.HealthyTalos
 	mu       sync.Mutex
@@ -39,7 +40,7 @@ type brokenEtcd struct {
 	state    map[string]string  // server without data → state of its service etcd, where it does not wait to be started
 	deaf     map[string]bool    // server whose etcd does not say how far it is
 	quorum   bool               // the old one has it
-	uploaded map[string]string  // server → the snapshot that lies on it
+	uploaded map[string]string  // server → the snapshot that is on it
 	wrong    []string           // what may never happen, and did
 	calls    []string
 	patient  time.Duration // that the last upload was given
@@ -174,7 +175,8 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 		case len(e.members) > 0:
 			e.wrong = append(e.wrong, "a second etcd is made on "+nameAt(r))
 		case len(e.old) > 1:
-			e.wrong = append(e.wrong, fmt.Sprintf("an etcd is made while %v hold data of the old one, and may find a quorum", e.old))
+			e.wrong = append(e.wrong, fmt.Sprintf("an etcd is made while %v hold data of the old one, and may find a quorum",
+				e.old))
 		}
 		e.members = []string{nameAt(r)}
 		e.join()
@@ -182,7 +184,8 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 	})
 }
 
-// quorumWorld is a cluster that manages itself, of as many servers as the etcd has, with a management cluster beside it.
+// quorumWorld is a cluster that manages itself, of as many servers as the etcd has, with a management cluster beside
+// it.
 func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum) {
 	t.Helper()
 	w := clustertest.New(t)
@@ -190,19 +193,22 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum
 	if e.servers == nil {
 		e.servers = []string{cp0, cp1, cp2}
 	}
-	servers := []schema.Server{{ID: 9, Name: "worker", Labels: map[string]string{"caph-cluster-k8s": "owned", "machine_type": "worker"}}}
+	servers := []schema.Server{{ID: 9, Name: "worker", Labels: map[string]string{"caph-cluster-k8s": "owned",
+		"machine_type": "worker"}}}
 	for i, name := range e.servers {
 		servers = append(servers, schema.Server{
 			ID: int64(i + 1), Name: name, Status: "running",
 			Labels:     map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"},
 			PrivateNet: []schema.ServerPrivateNet{{IP: "127.0.1." + name[len(name)-1:]}},
 		})
-		w.Workload.Put(kubetest.Object("v1", "Node", "", name, clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "True"}}}}))
+		w.Workload.Put(kubetest.Object("v1", "Node", "", name,
+			clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "True"}}}}))
 	}
 	w.Hetzner.SetServers(servers...)
 	w.Workload.React = nil
 	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "cacppt-system", "manager", clustertest.Map{
-		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ProviderLabel: "control-plane-talos"}}, "spec": clustertest.Map{"replicas": 2}, "status": clustertest.Map{"availableReplicas": 2},
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ProviderLabel: "control-plane-talos"}},
+		"spec":     clustertest.Map{"replicas": 2}, "status": clustertest.Map{"availableReplicas": 2},
 	}))
 	tools := w.Tools()
 	tools.Talos = func([]byte) (talos.Client, error) { return e, nil }
@@ -214,7 +220,8 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum
 		}
 		return kube.Connect(kubeconfig)
 	}
-	for name, data := range map[string][]byte{platform.Talosconfig: w.Talosconfig, platform.Kubeconfig: w.Workload.Kubeconfig(), platform.ManagementKubeconfig: w.Management.Kubeconfig()} {
+	for name, data := range map[string][]byte{platform.Talosconfig: w.Talosconfig,
+		platform.Kubeconfig: w.Workload.Kubeconfig(), platform.ManagementKubeconfig: w.Management.Kubeconfig()} {
 		if err := tools.Files.Write(name, data); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +231,8 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum
 	cfg := config.Defaults()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(10*time.Second), config.Duration(10*time.Second)
 	return w, &quorum{
-		Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), patience: 5 * time.Millisecond, every: time.Millisecond,
+		Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), patience: 5 * time.Millisecond,
+		every: time.Millisecond,
 		inspect: func(string, string) (etcd.Content, error) {
 			return etcd.Content{UID: "workload", Revision: 1, Keys: 12}, nil
 		},
@@ -237,13 +245,16 @@ func replicasIn(w *clustertest.Environment) string {
 	return fmt.Sprint(spec["replicas"])
 }
 
-// brokenShapes are etcds in which nobody has a leader.
+// brokenShapes are etcds in which no member has a leader.
 func brokenShapes() map[string]func() *brokenEtcd {
 	return map[string]func() *brokenEtcd{
 		"one member left":       func() *brokenEtcd { return &brokenEtcd{old: map[string]uint64{cp1: 5}} },
 		"all have data":         func() *brokenEtcd { return &brokenEtcd{old: map[string]uint64{cp0: 4, cp1: 6, cp2: 5}} },
 		"the first of two lags": func() *brokenEtcd { return &brokenEtcd{old: map[string]uint64{cp0: 4, cp2: 5}} },
-		"one server left":       func() *brokenEtcd { return &brokenEtcd{servers: []string{cp1}, old: map[string]uint64{cp1: 5}} },
+		"one server left": func() *brokenEtcd {
+			return &brokenEtcd{servers: []string{cp1},
+				old: map[string]uint64{cp1: 5}}
+		},
 	}
 }
 

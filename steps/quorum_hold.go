@@ -228,7 +228,8 @@ func start(ctx context.Context, say flow.Say, workload *kube.Cluster, d *appsv1.
 			d.Namespace, d.Name, replicas, replicasAnnotation))
 	}
 	say("starting Deployment %s/%s", d.Namespace, d.Name)
-	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%s}}`, replicasAnnotation, replicas))
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil,
+		`{"metadata":{"annotations":{%q:null}},"spec":{"replicas":%s}}`, replicasAnnotation, replicas))
 	if err := workload.Patch(ctx, d, patch); err != nil {
 		return fmt.Errorf("start Deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}

@@ -33,7 +33,8 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 	}
 }
 
-// A look chooses the survivor that the recovery would, and writes nothing: no snapshot, no identity, nothing on a server.
+// A look chooses the survivor that the recovery would, and writes nothing: no snapshot, no identity, nothing on a
+// server.
 func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	e := &brokenEtcd{old: map[string]uint64{cp0: 5, cp1: 7, cp2: 6}}
 	w, q := quorumWorld(t, e)
@@ -79,10 +80,12 @@ func filesIn(t *testing.T, files platform.Files) (names []string) {
 
 func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{old: map[string]uint64{cp1: 5}})
-	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread",
+		Labels: map[string]string{
+			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	var recovering *RecoveringError
-	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) || !strings.Contains(err.Error(), "laptop") {
+	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) ||
+		!strings.Contains(err.Error(), "laptop") {
 		t.Errorf("%v", err)
 	}
 }
@@ -98,7 +101,8 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		{all, map[string]uint64{cp1: 5}, nil, QuorumSurvey{all, cp1, 5, nil, cp0, nil}},
 		{all, map[string]uint64{cp0: 5, cp1: 7, cp2: 6}, nil, QuorumSurvey{all, cp1, 7, []string{cp0, cp2}, cp0, nil}},
 		{all, map[string]uint64{cp0: 9, cp2: 6}, nil, QuorumSurvey{all, cp0, 9, []string{cp2}, cp1, nil}},
-		{all, map[string]uint64{cp0: 5, cp2: 6}, map[string]bool{cp2: true}, QuorumSurvey{all, cp0, 5, []string{cp2}, cp1, []string{cp2}}},
+		{all, map[string]uint64{cp0: 5, cp2: 6}, map[string]bool{cp2: true}, QuorumSurvey{all, cp0, 5, []string{cp2}, cp1,
+			[]string{cp2}}},
 		{[]string{cp2}, map[string]uint64{cp2: 6}, nil, QuorumSurvey{[]string{cp2}, cp2, 6, []string{cp2}, cp2, nil}},
 	} {
 		_, q := quorumWorld(t, &brokenEtcd{servers: c.servers, old: c.old, deaf: c.deaf})
@@ -109,7 +113,8 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 	}
 	_, q := quorumWorld(t, &brokenEtcd{})
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := q.survey(t.Context(), clustertest.Silent); err == nil || !strings.Contains(err.Error(), "restore a backup") {
+	if _, err := q.survey(t.Context(), clustertest.Silent); err == nil ||
+		!strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without any survivor: %v", err)
 	}
 }
@@ -126,30 +131,33 @@ func TestQuorumIsRecoveredWithoutLosingTheLastData(t *testing.T) {
 			var stopped bool
 			journal := flow.Memory()
 			for range 2 { // and again, when everything is done
-				_, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All, Observe: func(ev flow.Event) {
-					if ev.Step == "etcd-members" && ev.Kind == flow.StepStarted {
-						stopped = replicasIn(w) == "0"
-					}
-				}})
+				_, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All,
+					Observe: func(ev flow.Event) {
+						if ev.Step == "etcd-members" && ev.Kind == flow.StepStarted {
+							stopped = replicasIn(w) == "0"
+						}
+					}})
 				if err != nil {
 					t.Fatalf("%v\n%v", err, e.calls)
 				}
 			}
 			e.recovered(t, w)
 			for _, call := range []string{"snapshot", "upload", "bootstrap"} {
-				if n := len(slices.DeleteFunc(slices.Clone(e.calls), func(c string) bool { return !strings.HasPrefix(c, call) })); n != 1 {
+				if n := len(slices.DeleteFunc(slices.Clone(e.calls),
+					func(c string) bool { return !strings.HasPrefix(c, call) })); n != 1 {
 					t.Errorf("%d calls of %s in %v", n, call, e.calls)
 				}
 			}
 			if writes := len(w.Management.Writes()); writes < 4 || !stopped {
-				t.Errorf("Cluster API was not held off: %d writes to the management cluster, stopped in its own: %v", writes, stopped)
+				t.Errorf("Cluster API was not held off: %d writes to the management cluster, stopped in its own: %v", writes,
+					stopped)
 			}
 		})
 	}
 }
 
-// TestQuorumRecoveryKilledAtEveryCall ends a run before and after each call that changes a server, and goes on with the journal
-// that it left.
+// TestQuorumRecoveryKilledAtEveryCall ends a run before and after each call that changes a server, and resumes with the
+// journal that it left.
 func TestQuorumRecoveryKilledAtEveryCall(t *testing.T) {
 	for what, shape := range brokenShapes() {
 		for nth, more := 1, true; more; nth++ {
@@ -201,7 +209,8 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.quorum = true
-	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.Is(err, ErrQuorum) {
+	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.Is(err,
+		ErrQuorum) {
 		t.Fatalf("%v\n%v", err, e.calls)
 	}
 	if len(e.old) != 3 || len(e.members) > 0 {
@@ -219,7 +228,8 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("the claim is left: %+v", groups)
 	}
-	if cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
+	if cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec",
+		"paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
 }
@@ -231,7 +241,8 @@ func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
 	q.patience = time.Minute // far from over
 	var said bool
 	s, err := q.survey(t.Context(), func(format string, args ...any) {
-		if line := fmt.Sprintf(format, args...); strings.Contains(line, cp1+" holds data of etcd and does not say how far it is") && !said {
+		if line := fmt.Sprintf(format, args...); strings.Contains(line, cp1+" holds data of etcd and does not say how "+
+			"far it is") && !said {
 			said, q.patience = true, time.Nanosecond
 			e.mu.Lock()
 			defer e.mu.Unlock()
@@ -243,16 +254,18 @@ func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
 	}
 }
 
-// A snapshot that is older than what etcd has taken in since is none to go on with, nor where that cannot be told any more.
+// A snapshot that is older than what etcd has taken in since is not used, nor where that cannot be known any
+// more.
 func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 	for what, c := range map[string]struct {
 		now  map[string]uint64
 		deaf map[string]bool
 		want string
 	}{
-		"two have worked":                    {map[string]uint64{cp0: 400, cp1: 600, cp2: 500}, nil, "is at index"},
-		"one alone tells":                    {map[string]uint64{cp0: 4, cp1: 6, cp2: 7}, nil, cp2 + " is at index 7"},
-		"one is restarted, one says no more": {map[string]uint64{cp0: 3, cp1: 6, cp2: 5}, map[string]bool{cp2: true}, cp2 + " holds data of etcd and does not say any more"},
+		"two have worked": {map[string]uint64{cp0: 400, cp1: 600, cp2: 500}, nil, "is at index"},
+		"one alone tells": {map[string]uint64{cp0: 4, cp1: 6, cp2: 7}, nil, cp2 + " is at index 7"},
+		"one is restarted, one says no more": {map[string]uint64{cp0: 3, cp1: 6, cp2: 5}, map[string]bool{cp2: true}, cp2 +
+			" holds data of etcd and does not say any more"},
 	} {
 		e := &brokenEtcd{old: map[string]uint64{cp0: 4, cp1: 6, cp2: 5}}
 		_, q := quorumWorld(t, e)
@@ -267,7 +280,8 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 		e.old, e.deaf = c.now, c.deaf
 		q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All})
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), QuorumFiles(q.tools.Files).String()) {
+		if err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), QuorumFiles(q.tools.Files).String()) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if slices.ContainsFunc(e.calls, func(c string) bool { return strings.HasPrefix(c, "wipe") }) {
@@ -278,7 +292,8 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
-	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"spec": map[string]any{"paused": true}})
+	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		map[string]any{"spec": map[string]any{"paused": true}})
 	h, err := q.pause(t.Context(), clustertest.Silent, QuorumSurvey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
@@ -303,7 +318,8 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: plan.All}); err == nil || len(e.calls) != 1 {
+		if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: plan.All}); err == nil ||
+			len(e.calls) != 1 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)
 		}
 		if _, err := os.Lstat(QuorumFiles(q.tools.Files).Path(SnapshotFile)); err == nil {
@@ -320,7 +336,8 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 	if err := os.WriteFile(QuorumFiles(q.tools.Files).Path(SnapshotFile), []byte("snapshot 0f "+cp0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.clearOthers(t.Context(), clustertest.Silent, QuorumSurvey{Servers: e.servers, Survivor: cp1, Wipe: []string{cp2}, Target: cp0}, s); err == nil || len(e.calls) != 1 {
+	if _, err := q.clearOthers(t.Context(), clustertest.Silent, QuorumSurvey{Servers: e.servers, Survivor: cp1,
+		Wipe: []string{cp2}, Target: cp0}, s); err == nil || len(e.calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.calls)
 	}
 }
@@ -329,23 +346,28 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5, cp2: 4}}
 	_, q := quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{}); err == nil || !strings.Contains(err.Error(), cp2) || len(e.calls) > 0 {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{}); err == nil ||
+		!strings.Contains(err.Error(), cp2) || len(e.calls) > 0 {
 		t.Errorf("beside data of the old one: %v, after %v", err, e.calls)
 	}
 	e = &brokenEtcd{members: []string{cp0}, old: map[string]uint64{cp1: 5}}
 	_, q = quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "another", Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "another",
+		Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd of another cluster: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload", Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
+		Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd that knows less than the snapshot: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload", Revision: 1}); err != nil || len(e.calls) > 0 {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
+		Revision: 1}); err != nil || len(e.calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.calls)
 	}
 }
 
-// TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it again.
+// TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it
+// again.
 func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
 	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
@@ -355,7 +377,8 @@ func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil || !slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil ||
+		!slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
 		t.Errorf("%v: the upload was given %s: %v", err, e.patient, e.calls)
 	}
 }
@@ -369,7 +392,8 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 		_, q := quorumWorld(t, e)
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
 		survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
-		if _, err := q.rejoinSurvivor(t.Context(), clustertest.Silent, survey, EtcdMembership{}); err == nil || len(e.calls) > 0 {
+		if _, err := q.rejoinSurvivor(t.Context(), clustertest.Silent, survey, EtcdMembership{}); err == nil ||
+			len(e.calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)
 		}
 	}

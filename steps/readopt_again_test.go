@@ -32,7 +32,9 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	}
 	// The first one's folder is lost, and what it has put back is found.
 	w.Provider.There = true
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}, "spec": clustertest.Map{"paused": true}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}},
+			"spec": clustertest.Map{"paused": true}}))
 	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
@@ -41,15 +43,18 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	}
 }
 
-// TestLeftObjectsAreReplacedWhereThatIsAccepted: an object without its Cluster object is in the way, and stays until a person agrees.
+// TestLeftObjectsAreReplacedWhereThatIsAccepted: an object without its Cluster object blocks the readoption, and stays
+// until a person agrees.
 func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.Provider.There = true
 	left := func() *unstructured.Unstructured {
 		return w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1")
 	}
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1", clustertest.Map{
-		"metadata": clustertest.Map{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}}, "spec": clustertest.Map{"type": "another"}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1",
+		clustertest.Map{
+			"metadata": clustertest.Map{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}},
+			"spec":     clustertest.Map{"type": "another"}}))
 	const id = "object-left/HCloudMachine.k8s-control-plane-1"
 	found, err := w.plan(t).Look(t.Context(), w.say)
 	if err != nil || !slices.Equal(found.Open, []string{id}) {
@@ -75,16 +80,19 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 		if _, err := p.r.putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
-		if is := left(); is == nil || is.GetUID() == "left" || capi.Text(is, "spec", "type") != "cx33" || capi.Text(is, "spec", "providerID") != "hcloud://101" {
+		if is := left(); is == nil || is.GetUID() == "left" || capi.Text(is, "spec", "type") != "cx33" ||
+			capi.Text(is, "spec", "providerID") != "hcloud://101" {
 			t.Fatalf("in its place is %v", is)
 		}
 	}
-	if is := w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil || capi.Text(is, "spec", "type") != "cx33" {
+	if is := w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil ||
+		capi.Text(is, "spec", "type") != "cx33" {
 		t.Errorf("beside it is %v", is)
 	}
 }
 
-// TestProvidersWithoutKindsAreInstalledAnew: their list says that they are there, as after somebody deleted the definitions.
+// TestProvidersWithoutKindsAreInstalledAnew: their list says that they are there, as after the operator deleted the
+// definitions.
 func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	w := newReadoptWorld(t)
 	p := w.plan(t)
@@ -107,7 +115,8 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
 		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.Inits), strings.Join(w.said, "\n"))
 	}
-	if is := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil || is.GetUID() == stale {
+	if is := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil ||
+		is.GetUID() == stale {
 		t.Error("the list of the providers was not made anew: clusterctl leaves alone what stands in it")
 	}
 	if !strings.Contains(strings.Join(w.said, "\n"), "HCloudMachines are not known any more") {

@@ -27,8 +27,8 @@ import (
 
 const cabpt = "bootstrap.cluster.x-k8s.io/v1alpha3"
 
-// managedBackup is a backup of a cluster with three control plane Machines. Machine k8s-control-plane-m0 has the HCloudMachine, server,
-// node and etcd member k8s-control-plane-0, and so on.
+// managedBackup is a backup of a cluster with three control plane Machines. Machine k8s-control-plane-m0 has the
+// HCloudMachine, server, node and etcd member k8s-control-plane-0, and so on.
 func managedBackup() source.Backup {
 	c := &backup.Contents{
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
@@ -40,8 +40,11 @@ func managedBackup() source.Backup {
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})
 		if kind, name, ok := strings.Cut(owner, "/"); ok {
-			versions := map[string]string{"Cluster": clustertest.CAPI, "Machine": clustertest.CAPI, "TalosControlPlane": clustertest.CACPPT, "TalosConfig": cabpt, "HCloudMachine": clustertest.CAPH, "HetznerCluster": clustertest.CAPH}
-			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: versions[kind], Kind: kind, Name: name, UID: types.UID("old-" + kind + "-" + name)}})
+			versions := map[string]string{"Cluster": clustertest.CAPI, "Machine": clustertest.CAPI,
+				"TalosControlPlane": clustertest.CACPPT, "TalosConfig": cabpt, "HCloudMachine": clustertest.CAPH,
+				"HetznerCluster": clustertest.CAPH}
+			o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: versions[kind], Kind: kind, Name: name,
+				UID: types.UID("old-" + kind + "-" + name)}})
 		}
 		*to = append(*to, *o)
 	}
@@ -52,26 +55,40 @@ func managedBackup() source.Backup {
 		server, machine := fmt.Sprintf("k8s-control-plane-%d", i), fmt.Sprintf("k8s-control-plane-m%d", i)
 		provider := fmt.Sprintf("hcloud://%d", 100+i)
 		add(objects, clustertest.CAPH, "HCloudMachine", server, "Machine/"+machine, clustertest.Map{
-			"metadata": clustertest.Map{"labels": of, "annotations": clustertest.Map{capi.ClonedFromAnnotation: "template"}}, "spec": clustertest.Map{"providerID": provider, "type": "cx33"}, "status": clustertest.Map{"ready": true}})
-		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine, clustertest.Map{"metadata": clustertest.Map{"labels": of}})
+			"metadata": clustertest.Map{"labels": of, "annotations": clustertest.Map{capi.ClonedFromAnnotation: "template"}},
+			"spec":     clustertest.Map{"providerID": provider, "type": "cx33"}, "status": clustertest.Map{"ready": true}})
+		add(objects, cabpt, "TalosConfig", machine, "Machine/"+machine,
+			clustertest.Map{"metadata": clustertest.Map{"labels": of}})
 		add(objects, clustertest.CAPI, "Machine", machine, "TalosControlPlane/k8s-control-plane", clustertest.Map{
 			"metadata": clustertest.Map{"labels": of},
-			"spec": clustertest.Map{"version": "v1.32.2", "providerID": provider, "failureDomain": "nbg1", "infrastructureRef": clustertest.Map{"kind": "HCloudMachine", "name": server},
-				"bootstrap": clustertest.Map{"configRef": clustertest.Map{"kind": "TalosConfig", "name": machine}, "dataSecretName": machine + "-bootstrap-data"}},
+			"spec": clustertest.Map{"version": "v1.32.2", "providerID": provider, "failureDomain": "nbg1",
+				"infrastructureRef": clustertest.Map{"kind": "HCloudMachine", "name": server},
+				"bootstrap": clustertest.Map{"configRef": clustertest.Map{"kind": "TalosConfig", "name": machine},
+					"dataSecretName": machine + "-bootstrap-data"}},
 			"status": clustertest.Map{"phase": "Running", "observedGeneration": 1}})
-		add(secrets, "v1", "Secret", machine+"-bootstrap-data", "TalosConfig/"+machine, clustertest.Map{"data": clustertest.Map{"value": "Z2VoZWlt"}})
+		add(secrets, "v1", "Secret", machine+"-bootstrap-data", "TalosConfig/"+machine,
+			clustertest.Map{"data": clustertest.Map{"value": "Z2VoZWlt"}})
 	}
 	add(objects, clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", "Cluster/k8s", clustertest.Map{
-		"spec": clustertest.Map{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"}},
+		"spec": clustertest.Map{"replicas": 3, "version": "v1.32.2",
+			"infrastructureTemplate": clustertest.Map{"name": "template"}},
 		"status": clustertest.Map{"bootstrapped": true, "observedGeneration": 1, "conditions": []any{
-			clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": bootstrappedCondition, "status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}}}})
+			clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": bootstrappedCondition, "status": "True",
+				"lastTransitionTime": "2026-01-02T03:04:05Z"}}}})
 	add(objects, clustertest.CAPH, "HetznerCluster", "k8s", "Cluster/k8s", clustertest.Map{
-		"spec":   clustertest.Map{"controlPlaneEndpoint": clustertest.Map{"host": "127.0.0.7", "port": 6443}, "controlPlaneRegions": []any{"nbg1"}, "hcloudPlacementGroups": []any{clustertest.Map{"name": "control-plane", "type": "spread"}}},
+		"spec": clustertest.Map{"controlPlaneEndpoint": clustertest.Map{"host": "127.0.0.7", "port": 6443},
+			"controlPlaneRegions": []any{"nbg1"}, "hcloudPlacementGroups": []any{clustertest.Map{"name": "control-plane",
+				"type": "spread"}}},
 		"status": clustertest.Map{"ready": true, "controlPlaneLoadBalancer": clustertest.Map{"ipv4": "127.0.0.7"}}})
-	add(objects, clustertest.CAPH, "HCloudMachineTemplate", "template", "Cluster/k8s", clustertest.Map{"spec": clustertest.Map{"template": clustertest.Map{"spec": clustertest.Map{"type": "cx33"}}}})
-	add(objects, clustertest.CAPI, "Cluster", "k8s", "", clustertest.Map{"spec": clustertest.Map{"controlPlaneRef": clustertest.Map{"name": "k8s-control-plane"}}, "status": clustertest.Map{"phase": "Provisioned"}})
+	add(objects, clustertest.CAPH, "HCloudMachineTemplate", "template", "Cluster/k8s",
+		clustertest.Map{"spec": clustertest.Map{"template": clustertest.Map{"spec": clustertest.Map{"type": "cx33"}}}})
+	add(objects, clustertest.CAPI, "Cluster", "k8s", "",
+		clustertest.Map{"spec": clustertest.Map{"controlPlaneRef": clustertest.Map{"name": "k8s-control-plane"}},
+			"status": clustertest.Map{"phase": "Provisioned"}})
 	secret := func(name, key, value, owner string) {
-		add(secrets, "v1", "Secret", name, owner, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "data": clustertest.Map{key: base64.StdEncoding.EncodeToString([]byte(value))}})
+		add(secrets, "v1", "Secret", name, owner,
+			clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+				"data": clustertest.Map{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 	}
 	secret("k8s-talos", "bundle", "every key", "")
 	secret("k8s-talosconfig", "talosconfig", "credentials", "Cluster/k8s")
@@ -80,7 +97,7 @@ func managedBackup() source.Backup {
 	return source.Backup{Contents: c}
 }
 
-// lively is the world of managedBackup.
+// lively is the environment of managedBackup.
 func lively() living {
 	l := living{
 		nodes: map[string]*corev1.Node{}, balancer: &hetzner.Survivor{ID: 9, Name: "lb", IPv4: "127.0.0.7", Labelled: true},
@@ -94,7 +111,8 @@ func lively() living {
 
 // serve adds a server that is a node and a member of etcd.
 func (l *living) serve(id int64, name string) {
-	l.servers = append(l.servers, hetzner.Server{ID: id, Name: name, Machine: name, ControlPlane: true, Location: "nbg1", Public: netip.MustParseAddr("127.0.1.1")})
+	l.servers = append(l.servers, hetzner.Server{ID: id, Name: name, Machine: name, ControlPlane: true, Location: "nbg1",
+		Public: netip.MustParseAddr("127.0.1.1")})
 	l.members = append(l.members, talos.EtcdMember{ID: uint64(id), Name: name})
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	n.Status.NodeInfo.KubeletVersion = "v1.32.2"
@@ -110,7 +128,8 @@ func (l *living) forget(name string) {
 	l.members = slices.DeleteFunc(l.members, func(m talos.EtcdMember) bool { return m.Name == name })
 }
 
-// TestEveryDifferenceIsFound has a case for each: what of the world or the backup is changed, what is found, what follows when it is accepted.
+// TestEveryDifferenceIsFound has a case for each: what of the environment or the backup is changed, what is found, what
+// follows when it is accepted.
 func TestEveryDifferenceIsFound(t *testing.T) {
 	change := func(kind, name string, value any, fields ...string) func(*source.Backup) {
 		return func(b *source.Backup) { _ = unstructured.SetNestedField(b.Object(kind, name).Object, value, fields...) }
@@ -126,7 +145,8 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		final       bool // cannot be accepted
 	}{
 		{what: "nothing"},
-		{what: "a server is gone", Environment: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last}, says: "2 of its 3 servers, makes 1 new",
+		{what: "a server is gone", Environment: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last},
+			says: "2 of its 3 servers, makes 1 new",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}}},
 		{what: "a server was replaced", Environment: func(l *living) {
 			l.lose(102)
@@ -134,17 +154,21 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			delete(l.nodes, last)
 			l.serve(200, "k8s-control-plane-new")
 		},
-			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "no server is made, as 3 are there",
+			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "no server is made, as 3 " +
+				"are there",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
-				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
+				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new",
+					Location: "nbg1"}}}},
 		{what: "an upgrade replaced a server", Environment: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
 			l.nodes["k8s-control-plane-new"].Status.NodeInfo.KubeletVersion = "v1.33.1"
 		},
-			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new", "version/k8s-control-plane"}, says: "k8s-control-plane-new runs v1.33.1",
+			want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new", "version/k8s-control-plane"},
+			says: "k8s-control-plane-new runs v1.33.1",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}, Version: "v1.32.2",
-				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
+				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new",
+					Location: "nbg1"}}}},
 		{what: "an upgrade replaced every server", Environment: func(l *living) {
 			for i := range 3 {
 				name := fmt.Sprintf("k8s-control-plane-%d", i)
@@ -156,11 +180,15 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			}
 		},
 			want: []string{"server-missing/k8s-control-plane-0", "server-missing/k8s-control-plane-1", "server-missing/" + last,
-				"server-unknown/new-k8s-control-plane-0", "server-unknown/new-k8s-control-plane-1", "server-unknown/new-" + last, "version/k8s-control-plane"},
+				"server-unknown/new-k8s-control-plane-0", "server-unknown/new-k8s-control-plane-1", "server-unknown/new-" + last,
+				"version/k8s-control-plane"},
 			says: "the objects say v1.33.1",
-			then: Comparison{LeftOut: []string{"k8s-control-plane-m0", "k8s-control-plane-m1", "k8s-control-plane-m2"}, Gone: []string{"k8s-control-plane-0", "k8s-control-plane-1", last}, Version: "v1.33.1",
-				Adopted: []Adopted{{Server: "new-k8s-control-plane-0", ID: 200, Machine: "new-k8s-control-plane-0", Location: "nbg1"},
-					{Server: "new-k8s-control-plane-1", ID: 201, Machine: "new-k8s-control-plane-1", Location: "nbg1"}, {Server: "new-" + last, ID: 202, Machine: "new-" + last, Location: "nbg1"}}}},
+			then: Comparison{LeftOut: []string{"k8s-control-plane-m0", "k8s-control-plane-m1", "k8s-control-plane-m2"},
+				Gone: []string{"k8s-control-plane-0", "k8s-control-plane-1", last}, Version: "v1.33.1",
+				Adopted: []Adopted{{Server: "new-k8s-control-plane-0", ID: 200, Machine: "new-k8s-control-plane-0",
+					Location: "nbg1"},
+					{Server: "new-k8s-control-plane-1", ID: 201, Machine: "new-k8s-control-plane-1", Location: "nbg1"},
+					{Server: "new-" + last, ID: 202, Machine: "new-" + last, Location: "nbg1"}}}},
 		{what: "its node names its Machine", Environment: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
@@ -168,44 +196,66 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		}, want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "would evict its member",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-m9", Location: "nbg1"}}}},
-		{what: "the control plane was scaled up", Environment: func(l *living) { l.serve(200, "k8s-control-plane-new") }, says: "would delete servers",
+		{what: "the control plane was scaled up", Environment: func(l *living) { l.serve(200, "k8s-control-plane-new") },
+			says: "would delete servers",
 			want: []string{"server-unknown/k8s-control-plane-new", "replicas/k8s-control-plane"},
-			then: Comparison{Replicas: 4, Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
-		{what: "a worker that nobody knows", Environment: func(l *living) { l.servers = append(l.servers, hetzner.Server{ID: 300, Name: "w", Machine: "w"}) },
+			then: Comparison{Replicas: 4, Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200,
+				Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
+		{what: "a worker that nobody knows", Environment: func(l *living) {
+			l.servers = append(l.servers,
+				hetzner.Server{ID: 300, Name: "w", Machine: "w"})
+		},
 			want: []string{"server-unknown/w"}, says: "left as it is", then: Comparison{Others: []int64{300}}},
-		{what: "a server was made anew under its name", Environment: func(l *living) { l.servers[2].ID = 202 }, want: []string{"server-replaced/" + last}, says: "202",
+		{what: "a server was made anew under its name", Environment: func(l *living) { l.servers[2].ID = 202 },
+			want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
 		{what: "a server was renamed", Environment: func(l *living) { l.servers[2].Machine = "" }},
 		{what: "a server had no ID yet", backup: func(b *source.Backup) {
 			unstructured.RemoveNestedField(b.Object("HCloudMachine", last).Object, "spec", "providerID")
 			unstructured.RemoveNestedField(b.Object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
 		}},
-		{what: "a Machine was being deleted", backup: change("Machine", "k8s-control-plane-m2", "2026-01-02T03:04:05Z", "metadata", "deletionTimestamp"),
+		{what: "a Machine was being deleted", backup: change("Machine", "k8s-control-plane-m2", "2026-01-02T03:04:05Z",
+			"metadata", "deletionTimestamp"),
 			want: []string{"machine-deleting/" + last}, says: "a deletion is not put back"},
-		{what: "a rollout of a version", backup: change("TalosControlPlane", "k8s-control-plane", "v1.33.1", "spec", "version"), says: "deletes this one", then: Comparison{Rolling: true},
+		{what: "a rollout of a version", backup: change("TalosControlPlane", "k8s-control-plane", "v1.33.1", "spec",
+			"version"), says: "deletes this one", then: Comparison{Rolling: true},
 			want: []string{"rollout/k8s-control-plane-0", "rollout/k8s-control-plane-1", "rollout/" + last}},
 		{what: "a rollout of a template", backup: func(b *source.Backup) {
 			b.Object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
-		{what: "a member of nobody", Environment: func(l *living) { l.members = append(l.members, talos.EtcdMember{ID: 7, Name: "stray"}) }, want: []string{"member-unknown/stray"}, says: "would evict it"},
-		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) }, want: []string{"member-missing/" + last}, says: "no member"},
-		{what: "a Machine without a node", Environment: func(l *living) { delete(l.nodes, last) }, want: []string{"node-missing/" + last}, says: "is no node"},
-		{what: "a node of nobody", Environment: func(l *living) { l.nodes["stray"] = &corev1.Node{} }, want: []string{"node-unknown/stray"}, says: "left as it is"},
+		{what: "a member of nobody", Environment: func(l *living) {
+			l.members = append(l.members,
+				talos.EtcdMember{ID: 7, Name: "stray"})
+		}, want: []string{"member-unknown/stray"}, says: "would evict it"},
+		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) },
+			want: []string{"member-missing/" + last}, says: "no member"},
+		{what: "a Machine without a node", Environment: func(l *living) { delete(l.nodes, last) },
+			want: []string{"node-missing/" + last}, says: "is no node"},
+		{what: "a node of nobody", Environment: func(l *living) { l.nodes["stray"] = &corev1.Node{} },
+			want: []string{"node-unknown/stray"}, says: "left as it is"},
 		{what: "Kubernetes was upgraded by hand", Environment: func(l *living) {
 			for i, v := range []string{"v1.34.0", "v1.33.10", "v1.33.9"} {
 				l.nodes[fmt.Sprintf("k8s-control-plane-%d", i)].Status.NodeInfo.KubeletVersion = v
 			}
 		}, want: []string{"version/k8s-control-plane"}, says: "v1.33.9, the oldest", then: Comparison{Version: "v1.33.9"}},
-		{what: "no load balancer", Environment: func(l *living) { l.balancer = nil }, want: []string{"load-balancer-missing/k8s"}, says: "another address", final: true},
-		{what: "another load balancer", Environment: func(l *living) { l.balancer.IPv4 = "127.0.0.8" }, want: []string{"load-balancer-replaced/k8s"}, says: "127.0.0.8", final: true},
-		{what: "a load balancer without label", Environment: func(l *living) { l.balancer.Labelled = false }, want: []string{"load-balancer-unlabelled/lb"}, says: "make another", then: Comparison{Balancer: "lb"}},
-		{what: "no network", Environment: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"}, says: "caph-cluster-k8s=owned", final: true},
-		{what: "no placement group", Environment: func(l *living) { l.groups = nil }, want: []string{"placement-group-missing/k8s-control-plane"}, says: "anew"},
-		{what: "one more placement group", Environment: func(l *living) { l.groups = append(l.groups, "k8s-more") }, want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
-		{what: "an object without its Cluster", Environment: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} }, want: []string{"object-left/Machine.m"}, says: "without its finalizers",
+		{what: "no load balancer", Environment: func(l *living) { l.balancer = nil },
+			want: []string{"load-balancer-missing/k8s"}, says: "another address", final: true},
+		{what: "another load balancer", Environment: func(l *living) { l.balancer.IPv4 = "127.0.0.8" },
+			want: []string{"load-balancer-replaced/k8s"}, says: "127.0.0.8", final: true},
+		{what: "a load balancer without label", Environment: func(l *living) { l.balancer.Labelled = false },
+			want: []string{"load-balancer-unlabelled/lb"}, says: "make another", then: Comparison{Balancer: "lb"}},
+		{what: "no network", Environment: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"},
+			says: "caph-cluster-k8s=owned", final: true},
+		{what: "no placement group", Environment: func(l *living) { l.groups = nil },
+			want: []string{"placement-group-missing/k8s-control-plane"}, says: "anew"},
+		{what: "one more placement group", Environment: func(l *living) { l.groups = append(l.groups, "k8s-more") },
+			want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
+		{what: "an object without its Cluster", Environment: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} },
+			want: []string{"object-left/Machine.m"}, says: "without its finalizers",
 			then: Comparison{Left: []Leftover{{"Machine", "m", "u"}}}},
 		{what: "a server lives and has lost its labels", Environment: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
-			want: []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last + ", machine_type=control_plane", final: true},
+			want: []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last +
+				", machine_type=control_plane", final: true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, source := lively(), managedBackup()

@@ -88,7 +88,9 @@ func (r *readopter) machineFor(a Adopted, d Comparison) (made []*unstructured.Un
 			a.Server)
 	}
 	// One that is not outdated, or it would be replaced.
-	slices.SortStableFunc(machines, func(a, b source.Machine) int { return boolOrder(a.Outdated != "") - boolOrder(b.Outdated != "") })
+	slices.SortStableFunc(machines, func(a, b source.Machine) int {
+		return boolOrder(a.Outdated != "") - boolOrder(b.Outdated != "")
+	})
 	like := machines[0]
 	machine := r.source.Object(capi.MachineKind.Kind, like.Name)
 	names := map[string]string{

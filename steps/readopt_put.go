@@ -205,7 +205,9 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 
 // isBacked tells whether the backup has an object.
 func (r *readopter) isBacked(key clusterapi.Key) bool {
-	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool { return clusterapi.KeyOf(o) == key })
+	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool {
+		return clusterapi.KeyOf(o) == key
+	})
 }
 
 // put makes an object where it is not there yet, waiting while the webhooks do not answer.

@@ -27,7 +27,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// readoptWorld is a world in which managedBackup's cluster lives and nobody manages it.
+// readoptWorld is an environment in which managedBackup's cluster exists without management.
 type readoptWorld struct {
 	*clustertest.Environment
 	source source.Backup
@@ -58,7 +58,8 @@ func (m membersOf) EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMemb
 func newReadoptWorld(t *testing.T) *readoptWorld {
 	t.Helper()
 	w := &readoptWorld{Environment: clustertest.New(t), source: managedBackup()}
-	kinds := append(clustertest.ClusterAPIKinds(), clustertest.Resource("TalosConfig", "talosconfigs", "bootstrap.cluster.x-k8s.io", "v1alpha3"))
+	kinds := append(clustertest.ClusterAPIKinds(), clustertest.Resource("TalosConfig", "talosconfigs",
+		"bootstrap.cluster.x-k8s.io", "v1alpha3"))
 	for _, s := range []struct {
 		to  **kubetest.Server
 		uid string
@@ -96,11 +97,14 @@ func (w *readoptWorld) serve(names ...string) {
 	w.etcd = nil
 	var servers []schema.Server
 	for i, name := range names {
-		servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running", Location: schema.Location{Name: "nbg1"},
+		servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running",
+			Location:  schema.Location{Name: "nbg1"},
 			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.1.1"}},
-			Labels:    map[string]string{"caph-cluster-k8s": "owned", "machine.caph-name": name, "machine_type": "control_plane"}})
+			Labels: map[string]string{"caph-cluster-k8s": "owned", "machine.caph-name": name,
+				"machine_type": "control_plane"}})
 		w.etcd = append(w.etcd, talos.EtcdMember{ID: uint64(i), Name: name})
-		w.Workload.Put(kubetest.Object("v1", "Node", "", name, clustertest.Map{"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": "v1.32.2"}}}))
+		w.Workload.Put(kubetest.Object("v1", "Node", "", name,
+			clustertest.Map{"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": "v1.32.2"}}}))
 	}
 	w.Hetzner.SetServers(servers...)
 }
@@ -130,7 +134,8 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 		allows bool
 	}{
 		{what: "nobody", allows: true},
-		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.Provider.There = true }, allows: true},
+		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.Provider.There = true },
+			allows: true},
 		{what: "the management cluster", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) { w.Provider.There = true; w.Management.Put(cluster(nil)) }},
 		{what: "the management cluster, paused", is: ErrManaged, says: "unpause it", spoil: func(w *readoptWorld) {
 			w.Provider.There = true
@@ -140,7 +145,8 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 			w.Provider.There = true
 			w.Management.Put(cluster(clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-01-02T03:04:05Z"}}))
 		}},
-		{what: "the cluster itself, since a pivot of which the backup knows nothing", is: ErrManaged, says: "itself", spoil: func(w *readoptWorld) { w.Workload.Put(cluster(clustertest.Map{"metadata": mine})) }},
+		{what: "the cluster itself, since a pivot of which the backup knows nothing", is: ErrManaged, says: "itself",
+			spoil: func(w *readoptWorld) { w.Workload.Put(cluster(clustertest.Map{"metadata": mine})) }},
 		{what: "an earlier run's, paused", allows: true, spoil: func(w *readoptWorld) {
 			w.Provider.There = true
 			w.Management.Put(cluster(clustertest.Map{"metadata": mine, "spec": clustertest.Map{"paused": true}}))
@@ -160,10 +166,12 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 				c.spoil(w)
 			}
 			found, err := w.plan(t).Look(t.Context(), w.say)
-			if c.allows != (err == nil) || c.is != nil && !errors.Is(err, c.is) || err != nil && !strings.Contains(err.Error(), c.says) {
+			if c.allows != (err == nil) || c.is != nil && !errors.Is(err, c.is) || err != nil &&
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%+v, %v", found, err)
 			}
-			if err == nil && (len(found.Differences) > 0 || found.Comparison.Made != 0 || len(found.Comparison.Servers) != 3 || found.PutBack != 20) {
+			if err == nil && (len(found.Differences) > 0 || found.Comparison.Made != 0 || len(found.Comparison.Servers) != 3 ||
+				found.PutBack != 20) {
 				t.Errorf("it would %+v", found)
 			}
 			if err != nil && strings.Contains(err.Error(), "every key") {
@@ -185,7 +193,8 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 	} {
 		source := managedBackup()
 		accept := change(&source)
-		if _, err := NewReadopt(config.Defaults(), clustertest.New(t).Tools(), source, accept); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := NewReadopt(config.Defaults(), clustertest.New(t).Tools(), source, accept); err == nil ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", says, err)
 		}
 	}
@@ -197,7 +206,10 @@ func TestOneRecoveryAtATime(t *testing.T) {
 		"a restore": func(f platform.Files, record string) error {
 			return RestoreFiles(f).Write(RestoreRecordFile, []byte(record))
 		},
-		"recover-quorum": func(f platform.Files, record string) error { return QuorumFiles(f).Write(quorumRecord, []byte(record)) },
+		"recover-quorum": func(f platform.Files, record string) error {
+			return QuorumFiles(f).Write(quorumRecord,
+				[]byte(record))
+		},
 		"another backup": func(f platform.Files, record string) error {
 			return ReadoptFiles(f).Write(readoptRecord, []byte(record))
 		},
@@ -208,14 +220,15 @@ func TestOneRecoveryAtATime(t *testing.T) {
 			if err := write(files, record); err != nil {
 				t.Fatal(err)
 			}
-			if err := PrepareReadopt(files, managedBackup()); (err == nil) != allowed || err != nil && !strings.Contains(err.Error(), what) {
+			if err := PrepareReadopt(files, managedBackup()); (err == nil) != allowed || err != nil &&
+				!strings.Contains(err.Error(), what) {
 				t.Errorf("%s, over: %v: %v", what, allowed, err)
 			}
 		}
 	}
 }
 
-// TestAReadoptionThatIsOver is neither under way nor in the way, and is still there after a look.
+// TestAReadoptionThatIsOver is neither under way nor blocks another, and is still there after a look.
 func TestAReadoptionThatIsOver(t *testing.T) {
 	for over, ended := range map[bool]time.Time{true: time.Now(), false: {}} {
 		w := newReadoptWorld(t)
@@ -247,7 +260,8 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	}
 	_, err = r.compareAll(t.Context(), w.say, o)
 	var open *UnacceptedError
-	if !errors.As(err, &open) || len(open.Open) != 1 || !strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
+	if !errors.As(err, &open) || len(open.Open) != 1 ||
+		!strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
 		t.Errorf("%v", err)
 	}
 	if w.Writes() > 0 || w.Provider.Ensured > 0 {
@@ -260,7 +274,8 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	}
 }
 
-// TestAServerThatLostItsLabelsIsNotGone: it is asked for by its ID, in the comparison and once more before its node is removed.
+// TestAServerThatLostItsLabelsIsNotGone: it is asked for by its ID, in the comparison and once more before its node is
+// removed.
 func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	w := newReadoptWorld(t)
 	r := w.plan(t).r
@@ -276,7 +291,8 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	if found, err := r.unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") || node() == nil {
+	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") ||
+		node() == nil {
 		t.Errorf("the node of a server that lives is removed: %v", err)
 	}
 	empty := hetznertest.NewStore()
@@ -290,7 +306,7 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	}
 }
 
-// TestObjectsComeBackPaused puts them back twice, the second time as after a kill, and looks at what stands there.
+// TestObjectsComeBackPaused puts them back twice, the second time as after a kill, and looks at what is there.
 func TestObjectsComeBackPaused(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.Provider.There = true
@@ -305,7 +321,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	if k, err := r.tools.Files.Read(platform.Kubeconfig); err != nil || string(k) != string(w.Workload.Kubeconfig()) {
 		t.Errorf("the cluster's kubeconfig is not in the folder: %v", err)
 	}
-	// ID 102 is the new server's in this world.
+	// ID 102 is the new server's in this environment.
 	w.source.Object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
 	d, err := r.compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
@@ -330,19 +346,24 @@ func TestObjectsComeBackPaused(t *testing.T) {
 		t.Error("a status is put back that its controller has to write")
 	}
 
-	// A change by anybody else keeps it paused; then it is let go.
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0", clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") || !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	// A change by another client keeps it paused; then it is let go.
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
+		clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") ||
+		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0", clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil ||
+		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
-		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil || capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil ||
+			capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}
 	}
@@ -375,7 +396,8 @@ func (w *readoptWorld) order(t *testing.T) {
 	if owned != 18 {
 		t.Errorf("%d objects are owned by others, want 18", owned)
 	}
-	for _, o := range []struct{ kind, name string }{{"HCloudMachine", "k8s-control-plane-2"}, {"Machine", "k8s-control-plane-m2"}} {
+	for _, o := range []struct{ kind, name string }{{"HCloudMachine", "k8s-control-plane-2"},
+		{"Machine", "k8s-control-plane-m2"}} {
 		if slices.ContainsFunc(slices.Collect(maps.Values(all)), func(is *unstructured.Unstructured) bool { return is.GetKind() == o.kind && is.GetName() == o.name }) {
 			t.Errorf("%s %s is there: its server would be made anew", o.kind, o.name)
 		}
@@ -386,15 +408,22 @@ func (w *readoptWorld) order(t *testing.T) {
 func (w *readoptWorld) adopted(t *testing.T) {
 	t.Helper()
 	const name = "k8s-control-plane-new"
-	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name), w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
-	if machine == nil || infrastructure == nil || w.Management.Get(cabpt, "TalosConfig", config.Namespace, name) == nil || w.Management.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
+	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name),
+		w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+	if machine == nil || infrastructure == nil || w.Management.Get(cabpt, "TalosConfig", config.Namespace, name) == nil ||
+		w.Management.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
 		t.Fatalf("the new server has %v and %v", machine, infrastructure)
 	}
-	if _, ok := machine.GetLabels()[capi.ControlPlaneLabel]; !ok || capi.Text(machine, "spec", "providerID") != "hcloud://102" || capi.Text(machine, "spec", "infrastructureRef", "name") != name ||
-		capi.Text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" || capi.Text(machine, "spec", "bootstrap", "configRef", "name") != name {
+	if _, ok := machine.GetLabels()[capi.ControlPlaneLabel]; !ok ||
+		capi.Text(machine, "spec", "providerID") != "hcloud://102" || capi.Text(machine, "spec", "infrastructureRef",
+		"name") != name ||
+		capi.Text(machine, "spec", "bootstrap", "dataSecretName") != name+"-bootstrap-data" ||
+		capi.Text(machine, "spec", "bootstrap", "configRef", "name") != name {
 		t.Errorf("its Machine is %v", machine.Object)
 	}
-	if capi.Text(infrastructure, "spec", "providerID") != "hcloud://102" || infrastructure.GetAnnotations()[capi.ClonedFromAnnotation] != "template" || infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
+	if capi.Text(infrastructure, "spec", "providerID") != "hcloud://102" ||
+		infrastructure.GetAnnotations()[capi.ClonedFromAnnotation] != "template" ||
+		infrastructure.GetOwnerReferences()[0].UID != machine.GetUID() {
 		t.Errorf("its HCloudMachine is %v", infrastructure.Object)
 	}
 }

@@ -15,16 +15,18 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
-// TestOneMachineIsReplacedAtATime has the first of three Machines on its way out: its member of etcd still votes, and is healthy.
+// TestOneMachineIsReplacedAtATime has the first of three Machines being deleted: its member of etcd still votes, and
+// is healthy.
 func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	w := clustertest.New(t)
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", clustertest.Map{"metadata": clustertest.Map{
-		"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
-	}})
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+		clustertest.Map{"metadata": clustertest.Map{
+			"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
+		}})
 	writes := len(w.Management.Writes())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for another Machine
 	defer cancel()
@@ -38,7 +40,8 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 	}
 }
 
-// TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot go on leaves it.
+// TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot
+// go on leaves it.
 func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 	w := clustertest.New(t)
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
@@ -62,7 +65,8 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 	}
 }
 
-// TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the command was run.
+// TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the
+// command was run.
 func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	w := clustertest.New(t)
 	if _, err := runTargets(t, w, w.Config(), w.Tools(), flow.Memory(), "wait-nodes"); err != nil {
@@ -72,13 +76,15 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	const deleted = "2026-05-04T12:00:00Z"
 	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
-			"metadata": clustertest.Map{"creationTimestamp": created, "labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-			"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}},
+			"metadata": clustertest.Map{"creationTimestamp": created, "labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
+				capi.ControlPlaneLabel: ""}},
+			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}},
 		}))
 	}
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", clustertest.Map{"metadata": clustertest.Map{
-		"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
-	}})
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+		clustertest.Map{"metadata": clustertest.Map{
+			"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
+		}})
 	o := NewReplacer(w.Config(), w.Tools())
 	manager, _, err := o.managingCluster(t.Context(), func(string, ...any) {})
 	if err != nil {

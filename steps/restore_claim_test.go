@@ -18,8 +18,9 @@ import (
 // Two people with one backup each restore one cluster once. Whose the cluster was does not matter: it is lost.
 func TestOneOfTwoRestores(t *testing.T) {
 	w := newRestoreWorld(t)
-	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread",
+		Labels: map[string]string{
+			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +30,8 @@ func TestOneOfTwoRestores(t *testing.T) {
 	others := &restorer{Set: other, source: w.source}
 
 	var restoring *RecoveringError
-	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) || restoring.claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) ||
+		restoring.claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
 	if err := other.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
@@ -39,7 +41,8 @@ func TestOneOfTwoRestores(t *testing.T) {
 		t.Errorf("before its folder is a restore's the second is told %v", err)
 	}
 	record, err := ReadRestoreRecord(other.tools.Files)
-	if kept, keptErr := other.tools.Files.Read(platform.Kubeconfig); record != nil || string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
+	if kept, keptErr := other.tools.Files.Read(platform.Kubeconfig); record != nil ||
+		string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
 		t.Errorf("its folder was changed: %+v, %q, %v, %v", record, kept, err, keptErr)
 	}
 	if err := other.tools.Files.Remove(platform.Kubeconfig); err != nil {
@@ -57,7 +60,8 @@ func TestOneOfTwoRestores(t *testing.T) {
 
 	// The second has another folder and the same management cluster: the first one's folder was lost.
 	w.Provider.There = true
-	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")})
+	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io",
+		"v1beta1")})
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
 	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
@@ -71,7 +75,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 		t.Error("the claim that was taken over is said to stand")
 	}
 
-	// At its end the name is the restorer's, and nobody restores any more.
+	// At its end the name is the restorer's, and no restore is under way any more.
 	out, err := others.handOver(t.Context(), w.say)
 	if err != nil || out.By != taken.By {
 		t.Fatalf("handed over to %+v, %v", out, err)

@@ -40,13 +40,14 @@ func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	}
 }
 
-// TestAResetServerGetsTheSnapshotInGoodTime: what etcd-recover has uploaded is lost, and is uploaded again by the step after it. A snapshot takes
-// longer than a question.
+// TestAResetServerGetsTheSnapshotInGoodTime: what etcd-recover has uploaded is lost, and is uploaded again by the step
+// after it. A snapshot takes longer than a question.
 func TestAResetServerGetsTheSnapshotInGoodTime(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil {
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+		RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil {
 		t.Fatal(err)
 	}
 	if w.etcd.patient < 10*time.Minute || len(w.etcd.calls) != 2 {
@@ -62,7 +63,8 @@ func TestAServerWithEtcdIsTheTarget(t *testing.T) {
 	if err != nil || target.Server != "k8s-control-plane-2" {
 		t.Errorf("%+v, %v", target, err)
 	}
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+		RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
 		t.Errorf("%v, with an etcd on another server it was asked %v", err, w.etcd.calls)
 	}
 }
@@ -72,7 +74,9 @@ func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.silent["127.0.1.1"] = true
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") || len(w.etcd.calls) > 0 {
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+		RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") ||
+		len(w.etcd.calls) > 0 {
 		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
 	}
 }
@@ -104,7 +108,8 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+		RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
 		t.Error("a server that says that it has data, and shows none, counts as restored")
 	}
 }
@@ -112,16 +117,20 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{"bootstrapped": true}}))
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil || !capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "status", "bootstrapped") {
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
+		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"),
+			"status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
 	}
 	w.etcd.data["127.0.1.2"] = true
 	w.Management.React = func(o *unstructured.Unstructured) {
 		if o.GetKind() == "TalosControlPlane" && !capi.Truth(o, "status", "bootstrapped") {
-			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", map[string]any{"status": map[string]any{
-				"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+				map[string]any{"status": map[string]any{
+					"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
 		}
 	}
 	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
@@ -129,13 +138,14 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	}
 }
 
-// TestTwoEtcdsAreNotOne: servers of the same names that are in two etcds are told by their members' IDs, which each server's own member
-// is asked for.
+// TestTwoEtcdsAreNotOne: servers of the same names that are in two etcds are distinguished by their members' IDs, which
+// each server's own member is asked for.
 func TestTwoEtcdsAreNotOne(t *testing.T) {
 	w := newRestoreWorld(t)
 	_, c := w.prepare(t)
 	etcdOf := func(first uint64) []talos.EtcdMember {
-		return []talos.EtcdMember{{ID: first, Name: "k8s-control-plane-0"}, {ID: first + 1, Name: "k8s-control-plane-1"}, {ID: first + 2, Name: "k8s-control-plane-2"}}
+		return []talos.EtcdMember{{ID: first, Name: "k8s-control-plane-0"}, {ID: first + 1, Name: "k8s-control-plane-1"},
+			{ID: first + 2, Name: "k8s-control-plane-2"}}
 	}
 	w.etcd.members = func(talos.Route) []talos.EtcdMember { return etcdOf(1) }
 	mgmt, err := connect.Cluster(w.r.tools, platform.ManagementKubeconfig)
@@ -151,7 +161,8 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 		}
 		return etcdOf(1)
 	}
-	if _, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil || !strings.Contains(missing, "k8s-control-plane-2: its etcd counts others") {
+	if _, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil ||
+		!strings.Contains(missing, "k8s-control-plane-2: its etcd counts others") {
 		t.Errorf("of two etcds: %q, %v", missing, err)
 	}
 }

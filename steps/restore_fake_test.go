@@ -39,15 +39,18 @@ func (w *restoreWorld) prepare(t *testing.T) (Management, Cluster) {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
-			"status":   map[string]any{"addresses": []any{map[string]any{"type": "InternalIP", "address": fmt.Sprintf("127.0.1.%d", i)}}},
+			"status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP",
+				"address": fmt.Sprintf("127.0.1.%d", i)}}},
 		}))
 	}
 	secret := func(name, key string, value []byte) {
-		w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name, map[string]any{"data": map[string]any{key: value}}))
+		w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name,
+			map[string]any{"data": map[string]any{key: value}}))
 	}
 	secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
 	secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
-	return Management{Kubeconfig: platform.ManagementKubeconfig}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane", Replicas: 3}
+	return Management{Kubeconfig: platform.ManagementKubeconfig}, Cluster{Name: "k8s", ControlPlane: "k8s-control-plane",
+		Replicas: 3}
 }
 
 // restored puts what a restored etcd knows into the workload cluster.
@@ -58,24 +61,34 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) Kubeco
 	}
 	w.Workload.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	labels := map[string]any{capi.ProviderLabel: "infrastructure-hetzner"}
-	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph", map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
-	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web", map[string]any{"spec": map[string]any{"replicas": 2}}))
-	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph", map[string]any{"metadata": map[string]any{"labels": labels}}))
+	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "caph-system", "caph",
+		map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"replicas": 1}}))
+	w.Workload.Put(kubetest.Object("apps/v1", "Deployment", "shop", "web",
+		map[string]any{"spec": map[string]any{"replicas": 2}}))
+	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph",
+		map[string]any{"metadata": map[string]any{"labels": labels}}))
 	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
-	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
-	w.Workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner", nil))
-	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": "", "dedicated": "dedicated"} {
+	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
+	w.Workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system",
+		"infrastructure-hetzner", nil))
+	for name, node := range map[string]string{"k8s-control-plane-0": "k8s-control-plane-0", "lost": "lost", "waits": "",
+		"dedicated": "dedicated"} {
 		w.Workload.Put(kubetest.Object("v1", "Pod", "shop", name, map[string]any{"spec": map[string]any{"nodeName": node}}))
 	}
 	for name, id := range map[string]string{"k8s-control-plane-0": "", "lost": "hcloud://99", "dedicated": "hrobot://7"} {
 		w.Workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
 	}
 	for _, key := range []string{config.Namespace, "team"} { // clusters that this one manages besides itself
-		w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", key, "shop", map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
+		w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", key, "shop",
+			map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
 	}
-	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
-	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16"})
-	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName, map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"},
+		IPRange: "10.10.0.0/16"})
+	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName,
+		map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
 	return Kubeconfig{File: platform.Kubeconfig}
 }
 
@@ -168,7 +181,7 @@ func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
 	return nil
 }
 
-// restoreWorld is a world in which a cluster was lost.
+// restoreWorld is an environment in which a cluster was lost.
 type restoreWorld struct {
 	*clustertest.Environment
 	etcd   *fakeEtcd
@@ -198,7 +211,8 @@ func lostBackup(t *testing.T) source.Backup {
 		return *o
 	}
 	c := &backup.Contents{
-		Header:   backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
+		Header: backup.Header{Cluster: "k8s", UID: "workload", SelfManaged: true, Taken: time.Now(),
+			Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: int64(len(theSnapshot)), SHA256: "5a5a"},
 		Objects: []unstructured.Unstructured{
 			object(clustertest.CAPI, "Cluster", "k8s", map[string]any{"spec": map[string]any{
@@ -213,13 +227,16 @@ func lostBackup(t *testing.T) source.Backup {
 				"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.7"}},
 			}),
 			object(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", map[string]any{
-				"spec": map[string]any{"replicas": 3, "version": "v1.32.2", "infrastructureTemplate": map[string]any{"name": "k8s-control-plane-1a2b3"},
-					"controlPlaneConfig": map[string]any{"controlplane": map[string]any{"strategicPatches": []any{"certSANs: [127.0.0.7, 127.0.0.70]"}}}},
+				"spec": map[string]any{"replicas": 3, "version": "v1.32.2",
+					"infrastructureTemplate": map[string]any{"name": "k8s-control-plane-1a2b3"},
+					"controlPlaneConfig":     map[string]any{"controlplane": map[string]any{"strategicPatches": []any{"certSANs: [127.0.0.7, 127.0.0.70]"}}}},
 				"status": map[string]any{"bootstrapped": true},
 			}),
-			object(clustertest.CAPH, "HCloudMachineTemplate", "k8s-control-plane-1a2b3", map[string]any{"spec": map[string]any{"template": map[string]any{
-				"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
-			object(clustertest.CAPI, "Machine", "k8s-control-plane-old", nil), object(clustertest.CAPH, "HCloudMachine", "k8s-control-plane-old", nil),
+			object(clustertest.CAPH, "HCloudMachineTemplate", "k8s-control-plane-1a2b3",
+				map[string]any{"spec": map[string]any{"template": map[string]any{
+					"spec": map[string]any{"type": "cax21", "imageName": "talos-arm64-v9"}}}}),
+			object(clustertest.CAPI, "Machine", "k8s-control-plane-old", nil), object(clustertest.CAPH, "HCloudMachine",
+				"k8s-control-plane-old", nil),
 		},
 		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
 			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
@@ -253,7 +270,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 	return w
 }
 
-// restoredCluster is the Cluster object that a restore of the world's backup makes.
+// restoredCluster is the Cluster object that a restore of the environment's backup creates.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
 	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
 	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.Identity().Snapshot})

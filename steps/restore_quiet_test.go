@@ -30,11 +30,13 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Errorf("the stale CAPH has %d replicas", n)
 	}
 	swept, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{})
-	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) || !slices.Equal(swept.Paused, []string{"default/shop", "team/shop"}) {
+	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) ||
+		!slices.Equal(swept.Paused, []string{"default/shop", "team/shop"}) {
 		t.Fatalf("%+v, %v", swept, err)
 	}
 	for _, gone := range []*unstructured.Unstructured{
-		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.Workload.Get("v1", "Node", "", "lost"), w.Workload.Get("v1", "Pod", "shop", "lost"),
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.Workload.Get("v1", "Node", "", "lost"),
+		w.Workload.Get("v1", "Pod", "shop", "lost"),
 		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
 		w.Workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
 	} {
@@ -43,9 +45,11 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		}
 	}
 	for _, kept := range []*unstructured.Unstructured{
-		w.Workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "waits"),
+		w.Workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"),
+		w.Workload.Get("v1", "Pod", "shop", "waits"),
 		w.Workload.Get("v1", "Node", "", "dedicated"), w.Workload.Get("v1", "Pod", "shop", "dedicated"),
-		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop"),
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster",
+			"team", "shop"),
 		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
 	} {
 		if kept == nil {
@@ -53,14 +57,17 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		}
 	}
 	for _, namespace := range []string{config.Namespace, "team"} {
-		if other := w.Workload.Get(clustertest.CAPI, "Cluster", namespace, "shop"); other != nil && !management.Paused(other) {
-			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back", namespace)
+		if other := w.Workload.Get(clustertest.CAPI, "Cluster", namespace, "shop"); other != nil &&
+			!management.Paused(other) {
+			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back",
+				namespace)
 		}
 	}
 	if n := capi.Number(w.Workload.Get("apps/v1", "Deployment", "shop", "web"), "spec", "replicas"); n != 2 {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
-	if network := capi.Text(w.Workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data", charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+	if network := capi.Text(w.Workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data",
+		charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }
@@ -74,7 +81,8 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	if _, err := w.r.sweepStale(t.Context(), w.say, kc, Management{}, Cluster{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil || capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
+	if w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil ||
+		capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
 	}
 	if management.Paused(w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop")) {

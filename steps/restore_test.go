@@ -62,7 +62,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 			t.Errorf("%s: the folder was changed: %v", what, err)
 		}
 	}
-	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Status: "off", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-0", Status: "off",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	refused("with a server that is off")
 	w.Hetzner.SetServers()
 	w.Provider.There = true
@@ -80,7 +81,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if err := files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
-	// Of a recovery that the loss of the servers has overtaken nothing is to be gone on with.
+	// Of a recovery that the loss of the servers has overtaken nothing is to be resumed.
 	if err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.Write(files)); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +93,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("a lost load balancer goes unmentioned: %s", said)
 	}
 	for _, name := range []string{bootstrapJournal, platform.Kubeconfig} {
-		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil || string(data) != "of the lost cluster" {
+		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil ||
+			string(data) != "of the lost cluster" {
 			t.Errorf("%s was not set aside: %v", name, err)
 		}
 	}
@@ -101,13 +103,16 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if quorum != nil || readoption != nil || quorumErr != nil || readoptErr != nil {
 		t.Errorf("other recoveries were not set aside: %v, %v, %v, %v", quorum, readoption, quorumErr, readoptErr)
 	}
-	// A restore that lay there while somebody else has restored the cluster does not go on, whether its look is recorded or not.
-	w.Hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	// A restore that was interrupted while another state folder restored the cluster does not resume, whether its look is
+	// recorded or not.
+	w.Hetzner.SetServers(schema.Server{ID: 2, Name: "k8s-control-plane-1",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	goesOn := func(what string, want bool) {
 		t.Helper()
 		v := w.r.verifyLost(t.Context(), Lost{})
 		_, err := w.r.ensureLost(t.Context(), w.say)
-		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want || errors.Is(err, ErrAlive) == want {
+		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want ||
+			errors.Is(err, ErrAlive) == want {
 			t.Errorf("%s: %v, %v", what, v, err)
 		}
 	}
@@ -138,22 +143,25 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	}
 }
 
-// What a restore has made is its own to go on with until its end, at which it gives its claim up; then it is a living cluster.
+// What a restore created is its own to resume with until its end, at which it gives its claim up; then it is an
+// existing cluster.
 func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	w := newRestoreWorld(t)
 	w.Provider.There = true
 	w.Management.Put(crd("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	w.Management.Put(restoredCluster(w))
 	server := schema.Server{ID: 1, Name: "k8s-control-plane-0", Labels: map[string]string{"caph-cluster-k8s": "owned"}}
-	for _, servers := range [][]schema.Server{{server}, nil} { // or its servers are lost again: the management cluster makes them anew
+	// or its servers are lost again: the management cluster makes them anew
+	for _, servers := range [][]schema.Server{{server}, nil} {
 		w.Hetzner.SetServers(servers...)
 		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("after its end, with %d servers: %v", len(servers), err)
 		}
 	}
 	w.Hetzner.SetServers(server)
-	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread", Labels: map[string]string{
-		"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
+	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread",
+		Labels: map[string]string{
+			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
 	}
@@ -162,7 +170,8 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 	ours, foreign := map[string]string{"caph-cluster-k8s": "owned"}, map[string]string{"caph-cluster-other": "owned"}
 	lb := func(ip string, labels map[string]string) schema.LoadBalancer {
-		return schema.LoadBalancer{ID: 3, Name: "lb", Labels: labels, PublicNet: schema.LoadBalancerPublicNet{Enabled: true, IPv4: schema.LoadBalancerPublicNetIPv4{IP: ip}}}
+		return schema.LoadBalancer{ID: 3, Name: "lb", Labels: labels, PublicNet: schema.LoadBalancerPublicNet{Enabled: true,
+			IPv4: schema.LoadBalancerPublicNetIPv4{IP: ip}}}
 	}
 	for _, c := range []struct {
 		what string
@@ -185,11 +194,12 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 	}
 }
 
-// The name by which an earlier restore, or readoption, had CAPH adopt a load balancer stays in later backups. CAPH waits for ever for one
-// of the name, where there is none.
+// The name by which an earlier restore, or readoption, had CAPH adopt a load balancer stays in later backups. CAPH
+// waits for ever for one of the name, where there is none.
 func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 	w := newRestoreWorld(t)
-	if err := unstructured.SetNestedField(w.source.Object("HetznerCluster", "k8s").Object, "adopted", "spec", "controlPlaneLoadBalancer", "name"); err != nil {
+	if err := unstructured.SetNestedField(w.source.Object("HetznerCluster", "k8s").Object, "adopted", "spec",
+		"controlPlaneLoadBalancer", "name"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -198,7 +208,8 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 	}{{Lost{}, ""}, {Lost{IP: "127.0.0.7"}, "adopted"}, {Lost{IP: "127.0.0.7", Balancer: "lb"}, "lb"}} {
 		for _, ip := range []string{"", "127.0.0.9"} { // before and after CAPH has said what the address is
 			for _, o := range w.r.restored(c.lost, ip) {
-				if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" && name != c.want {
+				if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" &&
+					name != c.want {
 					t.Errorf("%+v, %q: CAPH is told %q", c.lost, ip, name)
 				}
 			}
@@ -218,17 +229,19 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 		}
 	}
 	is := w.Management.Get("v1", "Secret", config.Namespace, "k8s-talos")
-	if is == nil || is.GetLabels()[capi.ClusterNameLabel] != "k8s" || capi.Text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
+	if is == nil || is.GetLabels()[capi.ClusterNameLabel] != "k8s" ||
+		capi.Text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
 		t.Errorf("the seed is %v", is)
 	}
-	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos", map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
+	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos",
+		map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
 	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
 }
 
-// What a ClusterResourceSet names, and what a person has marked to go along, is swept out of the restored etcd with the rest: it comes
-// back out of the backup, or not at all.
+// What a ClusterResourceSet names, and what a person has marked to go along, is swept out of the restored etcd with the
+// rest: it comes back out of the backup, or not at all.
 func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	w := newRestoreWorld(t)
 	if err := w.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
@@ -246,22 +259,28 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 		*to = append(*to, *kubetest.Object("v1", kind, config.Namespace, name, fields))
 	}
 	c := w.source.Contents
-	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1", "kind": "ClusterResourceSet", "name": "addons"},
+	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1",
+		"kind": "ClusterResourceSet", "name": "addons"},
 		clustertest.Map{"data": map[string]any{"manifest": "kind: Namespace"}})
 	add(&c.Secrets, "Secret", "mine", nil, clustertest.Map{"type": "Opaque", "data": map[string]any{"key": "dmFsdWU="}})
-	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": clustertest.CAPI, "kind": "TalosConfig", "name": "k8s-control-plane-old"}, clustertest.Map{})
+	add(&c.Secrets, "Secret", "k8s-control-plane-old-bootstrap-data", map[string]any{"apiVersion": clustertest.CAPI,
+		"kind": "TalosConfig", "name": "k8s-control-plane-old"}, clustertest.Map{})
 	add(&c.Secrets, "Secret", "k8s-kubeconfig", nil, clustertest.Map{})
-	add(&c.Secrets, "Secret", config.TokenSecretName, nil, clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
+	add(&c.Secrets, "Secret", config.TokenSecretName, nil,
+		clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
 		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	addons, mine := w.Management.Get("v1", "ConfigMap", config.Namespace, "addons"), w.Management.Get("v1", "Secret", config.Namespace, "mine")
-	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" || len(addons.GetOwnerReferences()) > 0 {
+	addons, mine := w.Management.Get("v1", "ConfigMap", config.Namespace, "addons"), w.Management.Get("v1", "Secret",
+		config.Namespace, "mine")
+	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" ||
+		len(addons.GetOwnerReferences()) > 0 {
 		t.Errorf("what the ClusterResourceSet names is %v", addons)
 	}
-	if mine == nil || capi.Text(mine, "data", "key") != "dmFsdWU=" || mine.GetLabels()["team"] != "shop" || capi.Text(mine, "type") != "Opaque" {
+	if mine == nil || capi.Text(mine, "data", "key") != "dmFsdWU=" || mine.GetLabels()["team"] != "shop" ||
+		capi.Text(mine, "type") != "Opaque" {
 		t.Errorf("the Secret that goes along is %v", mine)
 	}
 	for _, o := range []*unstructured.Unstructured{addons, mine} {
@@ -294,7 +313,8 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		case "TalosControlPlane":
 			_, held := o.GetAnnotations()[situation.PausedAnnotation]
 			mu.Lock()
-			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held, capi.Truth(o, "status", "bootstrapped")))
+			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held,
+				capi.Truth(o, "status", "bootstrapped")))
 			mu.Unlock()
 		}
 	}
@@ -307,7 +327,8 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		t.Errorf("the cluster is %+v", c)
 	}
 	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
-	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
+	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane",
+		"strategicPatches")
 	if !slices.Equal(patches, []string{"certSANs: [127.0.0.9, 127.0.0.70]"}) {
 		t.Errorf("the patches name %v", patches)
 	}
@@ -318,7 +339,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[capi.RestoredAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
-	// The server tells of what was written after the client has its answer, so the last of it may still be on its way.
+	// The server reports what was written after the client has its answer, so the last of it may be outstanding.
 	through := func() (all []string, whole bool) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -391,7 +412,8 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 	}
 	for _, order := range [][]string{
 		{"lost", "kind-create", "capi-init", "apply"}, {"seed", "apply"}, {"firewall-lift", "apply"},
-		{"servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "release", "wait-nodes", "pivot", "clean"}, {"etcd-members", "release"},
+		{"servers", "etcd-recover", "etcd-bootstrap", "quiet", "sweep", "release", "wait-nodes", "pivot", "clean"},
+		{"etcd-members", "release"},
 	} {
 		last := -1
 		for _, name := range order {
@@ -403,14 +425,16 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 		}
 	}
 	source.Contents.Header.SelfManaged = false
-	if p, err = NewRestore(config.Defaults(), tools, source); err != nil || p.Pivot != nil || !slices.Contains(p.All, "wait-nodes") {
+	if p, err = NewRestore(config.Defaults(), tools, source); err != nil || p.Pivot != nil ||
+		!slices.Contains(p.All, "wait-nodes") {
 		t.Errorf("a cluster that did not manage itself: %v, %v", p.All, err)
 	}
 }
 
 func TestAnAddressIsReplacedAsAWhole(t *testing.T) {
 	for was, want := range map[string]string{
-		"10.0.0.1": "9.9.9.9", "https://10.0.0.1:6443": "https://9.9.9.9:6443", "110.0.0.1": "110.0.0.1", "10.0.0.12 10.0.0.1": "10.0.0.12 9.9.9.9", "10.0.0.1.5": "10.0.0.1.5",
+		"10.0.0.1": "9.9.9.9", "https://10.0.0.1:6443": "https://9.9.9.9:6443", "110.0.0.1": "110.0.0.1",
+		"10.0.0.12 10.0.0.1": "10.0.0.12 9.9.9.9", "10.0.0.1.5": "10.0.0.1.5",
 	} {
 		if is := source.ReplaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
 			t.Errorf("%q becomes %q", was, is)

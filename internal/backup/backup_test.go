@@ -41,19 +41,26 @@ func contents() backup.Contents {
 	}
 	return backup.Contents{
 		Header: backup.Header{
-			Format: backup.Format, Cluster: "k8s", UID: "7a3b", Taken: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Slipway: "v1.2.3",
+			Format: backup.Format, Cluster: "k8s", UID: "7a3b", Taken: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC),
+			Slipway:  "v1.2.3",
 			Versions: map[string]string{"TALOS_VERSION": "v1.12.2"},
-			Etcd:     backup.Etcd{Revision: 4711, Members: []backup.EtcdMember{{ID: "8e9e05c52164694d", Name: "k8s-control-plane-x"}}, From: "127.0.0.9"},
+			Etcd: backup.Etcd{Revision: 4711, Members: []backup.EtcdMember{{ID: "8e9e05c52164694d",
+				Name: "k8s-control-plane-x"}}, From: "127.0.0.9"},
 		},
-		Config:   []byte("clusterName: k8s\n"),
-		Files:    []backup.File{{Name: "bootstrap/cilium-values.yaml", Data: []byte("a: 1\n")}, {Name: "manifests/cluster.yaml", Data: []byte("b: 2\n")}},
-		Releases: []backup.Release{{Name: "cilium", Namespace: "kube-system", Chart: "cilium", Version: "1.18.6", Repository: "r", Values: map[string]any{"a": "b"}}},
+		Config: []byte("clusterName: k8s\n"),
+		Files: []backup.File{{Name: "bootstrap/cilium-values.yaml", Data: []byte("a: 1\n")},
+			{Name: "manifests/cluster.yaml", Data: []byte("b: 2\n")}},
+		Releases: []backup.Release{{Name: "cilium", Namespace: "kube-system", Chart: "cilium", Version: "1.18.6",
+			Repository: "r", Values: map[string]any{"a": "b"}}},
 		Objects: []unstructured.Unstructured{
-			object("cluster.x-k8s.io/v1beta1", "Cluster", "k8s", map[string]any{"status": map[string]any{"observedGeneration": int64(3)}}),
+			object("cluster.x-k8s.io/v1beta1", "Cluster", "k8s",
+				map[string]any{"status": map[string]any{"observedGeneration": int64(3)}}),
 			object("cluster.x-k8s.io/v1beta1", "Machine", "k8s", nil),
 		},
-		Secrets:   []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{"bundle": "c2VjcmV0"}})},
-		Inventory: backup.Inventory{Resources: []backup.Resource{{Kind: "server", ID: 42, Name: "k8s-control-plane-x", Addresses: []string{"127.0.0.9"}, Labels: map[string]string{"a": "b"}}}},
+		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos",
+			map[string]any{"data": map[string]any{"bundle": "c2VjcmV0"}})},
+		Inventory: backup.Inventory{Resources: []backup.Resource{{Kind: "server", ID: 42, Name: "k8s-control-plane-x",
+			Addresses: []string{"127.0.0.9"}, Labels: map[string]string{"a": "b"}}}},
 	}
 }
 
@@ -181,7 +188,8 @@ func TestOpenByHand(t *testing.T) {
 		t.Skip("there is no tar here")
 	}
 	key, db := identity(t), snapshot(t, 9<<20)
-	plain, err := age.Decrypt(bytes.NewReader(write(t, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, db)), key)
+	plain, err := age.Decrypt(bytes.NewReader(write(t, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, db)),
+		key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,8 +224,8 @@ func TestOpenByHand(t *testing.T) {
 	}
 }
 
-// TestFlippedBits flips one bit in every stretch of 29 bytes of an encrypted file, and in every byte of every entry's content of an
-// unencrypted one.
+// TestFlippedBits flips one bit in every stretch of 29 bytes of an encrypted file, and in every byte of every entry's
+// content of an unencrypted one.
 func TestFlippedBits(t *testing.T) {
 	key := identity(t)
 	sealed := write(t, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, snapshot(t, 4096))
@@ -279,7 +287,8 @@ func TestCutOff(t *testing.T) {
 				t.Fatalf("%s: the first %d of %d bytes are taken for the whole", name, n, len(file))
 			}
 		}
-		if _, _, err := read(file[:len(file)-1-tt.need], tt.with...); err == nil || !strings.Contains(err.Error(), "damaged") {
+		if _, _, err := read(file[:len(file)-1-tt.need], tt.with...); err == nil ||
+			!strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%s: nearly whole: %v", name, err)
 		}
 	}
@@ -290,7 +299,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestWrongKey wants every wrong key refused, in words that say so.
+// TestWrongKey wants every wrong key refused, with an error that says so.
 func TestWrongKey(t *testing.T) {
 	key, other := identity(t), identity(t)
 	file := write(t, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, snapshot(t, 4096))
@@ -314,7 +323,8 @@ func TestWrongKey(t *testing.T) {
 		"another passphrase":        {byPassphrase, []age.Identity{wrong}, "sealed with a passphrase"},
 		"a key where a word is due": {byPassphrase, []age.Identity{key}, "sealed with a passphrase"},
 	} {
-		if _, _, err := read(tt.file, tt.with...); !errors.Is(err, backup.ErrLocked) || !strings.Contains(err.Error(), tt.want) {
+		if _, _, err := read(tt.file, tt.with...); !errors.Is(err, backup.ErrLocked) ||
+			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -331,7 +341,8 @@ func TestNewerFormat(t *testing.T) {
 	}
 	var file bytes.Buffer
 	w := tar.NewWriter(&file)
-	if err := w.WriteHeader(&tar.Header{Name: "header.json", Size: int64(len(header)), Mode: 0o600, Format: tar.FormatUSTAR}); err != nil {
+	if err := w.WriteHeader(&tar.Header{Name: "header.json", Size: int64(len(header)), Mode: 0o600,
+		Format: tar.FormatUSTAR}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := w.Write(header); err != nil {
@@ -346,7 +357,8 @@ func TestNewerFormat(t *testing.T) {
 	}
 }
 
-// TestSnapshotNotWhole refuses to write a snapshot whose stream broke off, or whose content is another than its server sent.
+// TestSnapshotNotWhole refuses to write a snapshot whose stream broke off, or whose content is another than its server
+// sent.
 func TestSnapshotNotWhole(t *testing.T) {
 	good := snapshot(t, 10<<20)
 	flipped := slices.Clone(good)
@@ -361,7 +373,8 @@ func TestSnapshotNotWhole(t *testing.T) {
 		"checksum's half": bytes.NewReader(good[:len(good)-16]),
 	} {
 		var file bytes.Buffer
-		if _, err := backup.Write(&file, seal, contents(), src); err == nil || !strings.Contains(err.Error(), "etcd snapshot") {
+		if _, err := backup.Write(&file, seal, contents(), src); err == nil ||
+			!strings.Contains(err.Error(), "etcd snapshot") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, _, err := read(file.Bytes()); err == nil {
@@ -369,7 +382,8 @@ func TestSnapshotNotWhole(t *testing.T) {
 		}
 	}
 	// In pieces of any size it is the same.
-	if _, err := backup.Write(io.Discard, seal, contents(), iotest.OneByteReader(bytes.NewReader(snapshot(t, 4096)))); err != nil {
+	if _, err := backup.Write(io.Discard, seal, contents(),
+		iotest.OneByteReader(bytes.NewReader(snapshot(t, 4096)))); err != nil {
 		t.Errorf("byte by byte: %v", err)
 	}
 }
@@ -417,7 +431,8 @@ func TestName(t *testing.T) {
 	if cluster != "k8s-2" || !when.Equal(at) || !ok {
 		t.Errorf("%q, %v, %v", cluster, when, ok)
 	}
-	for _, other := range []string{"k8s.slipway", "k8s-20260102T140405Z.slipway.gz", "-20260102T140405Z.slipway", "k8s-20261302T140405Z.slipway", ".k8s-20260102T140405Z.slipway.partial"} {
+	for _, other := range []string{"k8s.slipway", "k8s-20260102T140405Z.slipway.gz", "-20260102T140405Z.slipway",
+		"k8s-20261302T140405Z.slipway", ".k8s-20260102T140405Z.slipway.partial"} {
 		if _, _, ok := backup.ParseName(other); ok {
 			t.Errorf("%s is taken for a backup", other)
 		}

@@ -105,7 +105,8 @@ func child(t *testing.T, folder string, env ...string) (string, error) {
 func TestDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	out, err := child(t, dir, limitVariable+"=5000000", sizeVariable+"=20971520")
-	if err == nil || !strings.Contains(out, "into the backup: write "+dir) || !strings.Contains(out, syscall.EFBIG.Error()) {
+	if err == nil || !strings.Contains(out, "into the backup: write "+dir) ||
+		!strings.Contains(out, syscall.EFBIG.Error()) {
 		t.Errorf("%v: %s", err, out)
 	}
 	entries, err := os.ReadDir(dir)
@@ -117,8 +118,8 @@ func TestDiskFull(t *testing.T) {
 // maxMemory is what a backup may have resident, whatever the size of the snapshot (bytes).
 const maxMemory = 250 << 20
 
-// TestMemory backs up a snapshot of 1 GB, and reads it back, in little memory. What the clients of a whole run need beside it
-// the end to end test counts.
+// TestMemory backs up a snapshot of 1 GB, and reads it back, in little memory. What the clients of a whole run need
+// beside it the end to end test counts.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes and reads 1 GB")

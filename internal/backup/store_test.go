@@ -26,10 +26,11 @@ import (
 // place is a Store and what else a test wants to do in it.
 type place struct {
 	backup.Store
-	names func(t *testing.T) []string           // of everything in it, drafts and uploads under way too
-	put   func(t *testing.T, name string)       // a file with some content
-	bend  func(t *testing.T, name string)       // changes a byte of a file
-	broke func(func(*http.Request) bool) func() // lets the requests fail that it picks, until it is called; nil: no such thing
+	names func(t *testing.T) []string     // of everything in it, drafts and uploads under way too
+	put   func(t *testing.T, name string) // a file with some content
+	bend  func(t *testing.T, name string) // changes a byte of a file
+	// lets the requests fail that it picks, until it is called; nil: no such thing
+	broke func(func(*http.Request) bool) func()
 }
 
 func folderPlace(t *testing.T) place {
@@ -48,7 +49,8 @@ func folderPlace(t *testing.T) place {
 			return names
 		},
 		put: func(t *testing.T, name string) {
-			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte("content"), 0o600)); err != nil {
+			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, name), []byte("content"),
+				0o600)); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -85,7 +87,8 @@ func s3Place(t *testing.T) place {
 		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	store, err := backup.NewS3("s3://"+bucket+"/of/k8s/", backup.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"})
+	store, err := backup.NewS3("s3://"+bucket+"/of/k8s/", backup.S3Options{Endpoint: server.URL, Region: "nbg1",
+		AccessKey: "a", SecretKey: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +105,8 @@ func s3Place(t *testing.T) place {
 		return string(body)
 	}
 	put := func(t *testing.T, name string, content []byte) {
-		if _, err := memory.PutObject(bucket, "of/k8s/"+name, map[string]string{}, bytes.NewReader(content), int64(len(content)), nil); err != nil {
+		if _, err := memory.PutObject(bucket, "of/k8s/"+name, map[string]string{}, bytes.NewReader(content),
+			int64(len(content)), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,20 +152,22 @@ func everywhere(t *testing.T, test func(*testing.T, place)) {
 func at(hour int) time.Time { return time.Date(2026, 1, 2, hour, 0, 0, 0, time.UTC) }
 
 // save saves a backup of a cluster at an hour.
-func save(ctx context.Context, to backup.Store, seal backup.Seal, cluster string, hour int, snapshot io.Reader) (backup.Stored, error) {
+func save(ctx context.Context, to backup.Store, seal backup.Seal, cluster string, hour int,
+	snapshot io.Reader) (backup.Stored, error) {
 	c := contents()
 	c.Header.Cluster, c.Header.Taken = cluster, at(hour)
 	return backup.Save(ctx, to, seal, c, snapshot)
 }
 
-// TestSave saves for somebody whose key is not here, and wants it verified all the same, found and whole.
+// TestSave saves for a recipient whose key is not here, and wants it verified all the same, found and whole.
 func TestSave(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		if all, err := p.List(t.Context()); err != nil || len(all) > 0 {
 			t.Fatalf("before: %v, %v", all, err)
 		}
 		key, db := identity(t), snapshot(t, 36<<20) // more than two parts of an upload
-		stored, err := save(t.Context(), p, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, "k8s", 15, bytes.NewReader(db))
+		stored, err := save(t.Context(), p, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, "k8s", 15,
+			bytes.NewReader(db))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +176,8 @@ func TestSave(t *testing.T) {
 			t.Errorf("there lie %q", names)
 		}
 		all, err := p.List(t.Context())
-		if err != nil || len(all) != 1 || all[0] != stored || stored.Name != name || stored.Cluster != "k8s" || stored.Size < int64(len(db)) {
+		if err != nil || len(all) != 1 || all[0] != stored || stored.Name != name || stored.Cluster != "k8s" ||
+			stored.Size < int64(len(db)) {
 			t.Fatalf("saved %+v, found %+v, %v", stored, all, err)
 		}
 		file, err := p.Open(t.Context(), name)
@@ -196,8 +203,8 @@ func TestSave(t *testing.T) {
 	})
 }
 
-// TestSealedForNobodyElse saves for every kind of recipient: the file is read back with none of their keys, and opens with
-// each of them, and for no one more.
+// TestSealedForNobodyElse saves for every kind of recipient: the file is read back with none of their keys, and opens
+// with each of them, and for no one more.
 func TestSealedForNobodyElse(t *testing.T) {
 	x, other := identity(t), identity(t)
 	hybrid, err := age.GenerateHybridIdentity()
@@ -241,7 +248,8 @@ func TestSealedForNobodyElse(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft lets a backup fail in every way that it can, and wants nothing left of it, and what was there untouched.
+// TestNothingIsLeft lets a backup fail at every point, and wants nothing left of it, and what was there
+// untouched.
 func TestNothingIsLeft(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		open := backup.Seal{Unencrypted: true}
@@ -259,7 +267,8 @@ func TestNothingIsLeft(t *testing.T) {
 			from io.Reader
 			want string
 		}{
-			"the stream breaks":      {t.Context(), io.MultiReader(bytes.NewReader(db[:17<<20]), iotest.ErrReader(errors.New("connection reset"))), "connection reset"},
+			"the stream breaks": {t.Context(), io.MultiReader(bytes.NewReader(db[:17<<20]),
+				iotest.ErrReader(errors.New("connection reset"))), "connection reset"},
 			"the snapshot is cut":    {t.Context(), bytes.NewReader(db[:17<<20]), "not whole"},
 			"the snapshot is broken": {t.Context(), bytes.NewReader(damaged), "does not match the checksum"},
 			"interrupted": {ctx, io.MultiReader(bytes.NewReader(db[:17<<20]), readerFunc(func([]byte) (int, error) {
@@ -285,17 +294,21 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// TestStoreFails lets the S3 server fail request by request: each time with an error that names the place, and nothing left
-// once it serves again what removes it.
+// TestStoreFails lets the S3 server fail request by request: each time with an error that names the place, and nothing
+// left once it serves again what removes it.
 func TestStoreFails(t *testing.T) {
 	for name, tt := range map[string]struct {
 		pick func(*http.Request) bool
 		want string
 	}{
-		"list":     {func(r *http.Request) bool { return r.URL.Query().Has("list-type") }, "list the backups in s3://backups/of/k8s"},
-		"begin":    {func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploads") }, "begin to upload s3://backups/of/k8s/k8s-"},
-		"a part":   {func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" }, "upload part 2 of s3://backups/of/k8s/k8s-"},
-		"complete": {func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") }, "complete the upload"},
+		"list": {func(r *http.Request) bool { return r.URL.Query().Has("list-type") },
+			"list the backups in s3://backups/of/k8s"},
+		"begin": {func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploads") },
+			"begin to upload s3://backups/of/k8s/k8s-"},
+		"a part": {func(r *http.Request) bool { return r.URL.Query().Get("partNumber") == "2" },
+			"upload part 2 of s3://backups/of/k8s/k8s-"},
+		"complete": {func(r *http.Request) bool { return r.Method == http.MethodPost && r.URL.Query().Has("uploadId") },
+			"complete the upload"},
 		"read back": {func(r *http.Request) bool {
 			return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, ".partial")
 		}, "read the backup back"},
@@ -336,7 +349,8 @@ func TestAPassingFault(t *testing.T) {
 	p := s3Place(t)
 	var n atomic.Int32
 	p.broke(func(*http.Request) bool { return n.Add(1)%3 == 0 })
-	if _, err := save(t.Context(), p, backup.Seal{Unencrypted: true}, "k8s", 2, bytes.NewReader(snapshot(t, 18<<20))); err != nil {
+	if _, err := save(t.Context(), p, backup.Seal{Unencrypted: true}, "k8s", 2,
+		bytes.NewReader(snapshot(t, 18<<20))); err != nil {
 		t.Error(err)
 	}
 }
@@ -351,11 +365,12 @@ func TestAStoreThatStandsStill(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		select {
 		case <-r.Context().Done():
-		case <-time.After(20 * time.Second): // for whoever waits for more
+		case <-time.After(20 * time.Second): // for a test that waits for more
 		}
 	}))
 	t.Cleanup(server.Close)
-	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b", Stall: 50 * time.Millisecond})
+	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a",
+		SecretKey: "b", Stall: 50 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +379,8 @@ func TestAStoreThatStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, err := io.ReadAll(body)
-	if string(data) != "the first bytes" || err == nil || !strings.Contains(err.Error(), "read s3://"+bucket+"/of/k8s.slipway: the store stood still") {
+	if string(data) != "the first bytes" || err == nil || !strings.Contains(err.Error(), "read s3://"+bucket+
+		"/of/k8s.slipway: the store stood still") {
 		t.Errorf("%q, %v", data, err)
 	}
 	if err := body.Close(); err != nil {
@@ -377,7 +393,8 @@ func TestVerifiedBeforeNamed(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		key := identity(t)
 		bent := bending{p, func(name string) { p.bend(t, "."+name+".partial") }}
-		_, err := save(t.Context(), bent, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, "k8s", 2, bytes.NewReader(snapshot(t, 1<<20)))
+		_, err := save(t.Context(), bent, backup.Seal{Recipients: []age.Recipient{key.Recipient()}}, "k8s", 2,
+			bytes.NewReader(snapshot(t, 1<<20)))
 		var damage *backup.DamagedError
 		if !errors.As(err, &damage) || !strings.Contains(err.Error(), "read the backup back") {
 			t.Errorf("got %v", err)
@@ -410,7 +427,7 @@ func (d bendingDraft) Finish() error {
 	return err
 }
 
-// TestPrune keeps the newest of one cluster, and everything else that lies there.
+// TestPrune keeps the newest of one cluster, and everything else that is there.
 func TestPrune(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		others := []string{
@@ -421,14 +438,16 @@ func TestPrune(t *testing.T) {
 		for _, name := range others {
 			p.put(t, name)
 		}
-		for _, name := range []string{"k8s-20250101T000000Z.slipway", "k8s-20250201T000000Z.slipway", "k8s-20250301T000000Z.slipway"} {
+		for _, name := range []string{"k8s-20250101T000000Z.slipway", "k8s-20250201T000000Z.slipway",
+			"k8s-20250301T000000Z.slipway"} {
 			p.put(t, name)
 		}
 		// Its clock went wrong: it seems to be the oldest.
 		newest := "k8s-20240101T000000Z.slipway"
 		p.put(t, newest)
 		gone, err := backup.Prune(t.Context(), p, "k8s", newest, 2)
-		if err != nil || len(gone) != 2 || gone[0].Name != "k8s-20250101T000000Z.slipway" || gone[1].Name != "k8s-20250201T000000Z.slipway" {
+		if err != nil || len(gone) != 2 || gone[0].Name != "k8s-20250101T000000Z.slipway" ||
+			gone[1].Name != "k8s-20250201T000000Z.slipway" {
 			t.Errorf("removed %+v, %v", gone, err)
 		}
 		want := append([]string{newest, "k8s-20250301T000000Z.slipway"}, others...)
@@ -444,12 +463,12 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// TestAbandonedDrafts removes what a killed run of the same cluster left, a day later, and nobody else's.
+// TestAbandonedDrafts removes what a killed run of the same cluster left, a day later, and no other's.
 func TestAbandonedDrafts(t *testing.T) {
 	everywhere(t, func(t *testing.T, p place) {
 		stay := []string{
 			".k8s-2-20250101T000000Z.slipway.partial",
-			"." + backup.Name("k8s", time.Now().Add(-time.Hour)) + ".partial", // somebody may be at work on it
+			"." + backup.Name("k8s", time.Now().Add(-time.Hour)) + ".partial", // another run may be writing it
 		}
 		for _, name := range append(stay, ".k8s-20250101T000000Z.slipway.partial") {
 			p.put(t, name)
@@ -471,9 +490,10 @@ func TestAbandonedDrafts(t *testing.T) {
 	})
 }
 
-// TestPlacesThatAreNone wants mistakes found before anything is asked of anybody.
+// TestPlacesThatAreNone wants mistakes found before any request.
 func TestPlacesThatAreNone(t *testing.T) {
-	for place, endpoint := range map[string]string{"s3://": "x.example", "s3:///a": "x.example", "s3://b": "", "s3://c": "ftp://x.example", "s3://d": "https://x.example/d"} {
+	for place, endpoint := range map[string]string{"s3://": "x.example", "s3:///a": "x.example", "s3://b": "",
+		"s3://c": "ftp://x.example", "s3://d": "https://x.example/d"} {
 		if _, err := backup.NewS3(place, backup.S3Options{Endpoint: endpoint}); err == nil {
 			t.Errorf("%s at %q: taken", place, endpoint)
 		}
@@ -482,7 +502,8 @@ func TestPlacesThatAreNone(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := save(t.Context(), backup.Folder(file), backup.Seal{Unencrypted: true}, "k8s", 2, bytes.NewReader(snapshot(t, 512))); err == nil {
+	if _, err := save(t.Context(), backup.Folder(file), backup.Seal{Unencrypted: true}, "k8s", 2,
+		bytes.NewReader(snapshot(t, 512))); err == nil {
 		t.Error("a file was taken for a folder")
 	}
 }

@@ -76,7 +76,8 @@ func TestInventoryFollowsOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Cluster k8s", "ConfigMap labelled", "Machine m1", "Secret k8s-kubeconfig", "Secret m1-bootstrap-data"}
+	want := []string{"Cluster k8s", "ConfigMap labelled", "Machine m1", "Secret k8s-kubeconfig",
+		"Secret m1-bootstrap-data"}
 	if is := names(inv.Moved); !slices.Equal(is, want) {
 		t.Errorf("moved: %v, want %v", is, want)
 	}
@@ -116,8 +117,10 @@ func TestDifferences(t *testing.T) {
 	secret := func() *unstructured.Unstructured {
 		return kubetest.Object("v1", "Secret", namespace, "s", object{
 			"metadata": object{
-				"labels": object{"l": "1"}, "annotations": object{"a": "1"}, "finalizers": []any{"f"}, "uid": "1", "resourceVersion": "1",
-				"ownerReferences": []any{object{"apiVersion": "g/v1", "kind": "Owner", "name": "o", "uid": "1", "controller": true}},
+				"labels": object{"l": "1"}, "annotations": object{"a": "1"}, "finalizers": []any{"f"}, "uid": "1",
+				"resourceVersion": "1",
+				"ownerReferences": []any{object{"apiVersion": "g/v1", "kind": "Owner", "name": "o", "uid": "1",
+					"controller": true}},
 			},
 			"data": object{"key": "geheim"}, "type": "Opaque",
 		})
@@ -137,20 +140,24 @@ func TestDifferences(t *testing.T) {
 		want   string // empty: no difference
 		mend   bool
 	}{
-		"nothing":                     {change: func(*unstructured.Unstructured) {}, mend: true},
-		"what a server gives out":     {change: set("2", "metadata", "uid"), mend: true},
-		"status":                      {change: set("x", "status", "phase"), mend: true},
-		"an owner's new UID":          {change: owner(nil), mend: true},
-		"another finalizer":           {change: func(o *unstructured.Unstructured) { o.SetFinalizers([]string{"f", "g"}) }, mend: true},
-		"a label":                     {change: set("2", "metadata", "labels", "l"), want: "metadata.labels[l]", mend: true},
-		"a lost annotation":           {change: func(o *unstructured.Unstructured) { o.SetAnnotations(nil) }, want: "metadata.annotations[a]", mend: true},
-		"a lost finalizer":            {change: func(o *unstructured.Unstructured) { o.SetFinalizers(nil) }, want: "metadata.finalizers: no f"},
+		"nothing":                 {change: func(*unstructured.Unstructured) {}, mend: true},
+		"what a server gives out": {change: set("2", "metadata", "uid"), mend: true},
+		"status":                  {change: set("x", "status", "phase"), mend: true},
+		"an owner's new UID":      {change: owner(nil), mend: true},
+		"another finalizer": {change: func(o *unstructured.Unstructured) { o.SetFinalizers([]string{"f", "g"}) },
+			mend: true},
+		"a label": {change: set("2", "metadata", "labels", "l"), want: "metadata.labels[l]", mend: true},
+		"a lost annotation": {change: func(o *unstructured.Unstructured) { o.SetAnnotations(nil) },
+			want: "metadata.annotations[a]", mend: true},
+		"a lost finalizer": {change: func(o *unstructured.Unstructured) { o.SetFinalizers(nil) },
+			want: "metadata.finalizers: no f"},
 		"another owner":               {change: owner(object{"name": "p"}), want: "metadata.ownerReferences"},
 		"an owner that controls less": {change: owner(object{"controller": false}), want: "metadata.ownerReferences"},
 		"data":                        {change: set("other", "data", "key"), want: "data.key"},
 		"more data":                   {change: set("x", "data", "more"), want: "data.more"},
 		"type":                        {change: set("x", "type"), want: "type"},
-		"deletion":                    {change: set("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"), want: "metadata.deletionTimestamp"},
+		"deletion": {change: set("2026-01-01T00:00:00Z", "metadata", "deletionTimestamp"),
+			want: "metadata.deletionTimestamp"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			was, is := secret(), secret()

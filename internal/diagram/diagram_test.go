@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// sample has what is hard to draw: a line that passes several layers, an end that stands high above what it leads to,
-// a point of no return, and every kind and state.
+// sample has what is hard to draw: a line that passes several layers, an end that is placed high above what it leads
+// to, a point of no return, and every kind and state.
 func sample() Graph {
 	return Graph{
 		Name: "sample",

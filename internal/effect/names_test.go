@@ -19,7 +19,8 @@ func TestPlain(t *testing.T) {
 		"pivot/machine.cluster.x-k8s.io_k8s-control-plane-b2xkq.json": "pivot/machine.cluster.x-k8s.io_k8s-control-plane-*.json",
 		"ssh_keys/hcloud-upload-image-1c0ffee2":                       "ssh_keys/hcloud-upload-image-*",
 		"a/0f8fad5b-d9cb-469f-a165-70867728950e":                      "a/*",
-		"journal.destroyed-20261121T101500Z.json":                     "journal.destroyed-20261121T101500Z.json", // a time has letters of its own
+		// a time has letters of its own
+		"journal.destroyed-20261121T101500Z.json": "journal.destroyed-20261121T101500Z.json",
 		"127.0.0.9:6443":                   "*:*",
 		"cilium-operator":                  "cilium-operator",
 		"sh.helm.release.v1.hcloud-ccm.v1": "sh.helm.release.v1.hcloud-ccm.v1",
@@ -66,7 +67,8 @@ func TestKubernetesCall(t *testing.T) {
 		`PUT /apis/coordination.k8s.io/v1/namespaces/a/leases/b {}`:                                       "",
 		`POST /readyz {}`: "",
 	} {
-		verb, object, ok := KubernetesCall(parse(t, request, map[bool]string{true: "application/apply-patch+yaml", false: "application/merge-patch+json"}[strings.HasSuffix(request, "apply")]))
+		verb, object, ok := KubernetesCall(parse(t, request, map[bool]string{true: "application/apply-patch+yaml",
+			false: "application/merge-patch+json"}[strings.HasSuffix(request, "apply")]))
 		if got := strings.TrimSpace(verb + " " + object); got != want || ok != (want != "") {
 			t.Errorf("%s is %q (%v), not %q", request, got, ok, want)
 		}
@@ -88,13 +90,17 @@ func parse(t *testing.T, request, contentType string) *http.Request {
 	return r
 }
 
-// client-go sends built-in objects as protobuf where it is told to, and as controller-runtime tells it.
+// client-go sends built-in objects as protobuf where it is configured to, as controller-runtime configures it.
 func TestKubernetesCallReadsProtobuf(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusConflict) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		w.WriteHeader(http.StatusConflict)
+	}))
 	defer server.Close()
 	lines := &kept{}
 	recorder := New(Options{Lines: lines})
-	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"}}
+	config := &rest.Config{Host: server.URL,
+		ContentConfig: rest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"}}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return recorder.Transport(next, Management, KubernetesCall)
 	})
@@ -102,20 +108,24 @@ func TestKubernetesCallReadsProtobuf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hetzner"}, StringData: map[string]string{"hcloud": planted}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hetzner"},
+		StringData: map[string]string{"hcloud": planted}}
 	if _, err := client.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err == nil {
 		t.Fatal("it should be refused")
 	}
 	got := lines.read(t)
-	if len(got) != 2 || got[0].Key() != "management create secrets/default/hetzner#1" || got[1].Phase != Failed || got[1].Error != "409 Conflict" {
+	if len(got) != 2 || got[0].Key() != "management create secrets/default/hetzner#1" || got[1].Phase != Failed ||
+		got[1].Error != "409 Conflict" {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestTalosCall(t *testing.T) {
 	for method, want := range map[string]bool{
-		"/machine.MachineService/Version": false, "/machine.MachineService/EtcdSnapshot": false, "/cosi.resource.State/Get": false,
-		"/machine.MachineService/Bootstrap": true, "/machine.MachineService/EtcdRecover": true, "/machine.MachineService/SomethingNew": true,
+		"/machine.MachineService/Version": false, "/machine.MachineService/EtcdSnapshot": false,
+		"/cosi.resource.State/Get":          false,
+		"/machine.MachineService/Bootstrap": true, "/machine.MachineService/EtcdRecover": true,
+		"/machine.MachineService/SomethingNew": true,
 	} {
 		if _, _, ok := TalosCall(method); ok != want {
 			t.Errorf("%s is an effect: %v", method, ok)

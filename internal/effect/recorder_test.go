@@ -60,7 +60,8 @@ func TestTransport(t *testing.T) {
 		if err != nil || r.Method == http.MethodPost && !strings.Contains(string(data), planted) {
 			t.Errorf("%s %s came with %q, %v", r.Method, r.URL, data, err)
 		}
-		if keys := lines.keys(t); r.Method == http.MethodPost && !strings.HasPrefix(keys[len(keys)-1], "before hetzner create firewalls/k8s#") {
+		if keys := lines.keys(t); r.Method == http.MethodPost && !strings.HasPrefix(keys[len(keys)-1],
+			"before hetzner create firewalls/k8s#") {
 			t.Errorf("while it is served the lines are %q", keys)
 		}
 		if r.Method == http.MethodDelete {
@@ -75,7 +76,8 @@ func TestTransport(t *testing.T) {
 	}}).Transport(http.DefaultTransport, Hetzner, HetznerCall)}
 	do := func(method, path string, body io.Reader) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(context.WithValue(t.Context(), step{}, "firewall"), method, server.URL+path, body)
+		request, err := http.NewRequestWithContext(context.WithValue(t.Context(), step{}, "firewall"), method,
+			server.URL+path, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +114,7 @@ func (b *brokenWriter) Write([]byte) (int, error) {
 	return 0, errors.New("no space left on device")
 }
 
-// The run does not stop because it cannot be written down; a person is told once.
+// The run does not stop because it cannot be written down; the operator gets one warning.
 func TestRecorderThatCannotWrite(t *testing.T) {
 	broken, said, done := &brokenWriter{}, 0, 0
 	r := New(Options{Lines: broken, Warn: func(error) { said++ }})
@@ -132,7 +134,8 @@ func TestNilRecorder(t *testing.T) {
 	if err := r.Do(t.Context(), File, "write", "x", func() error { called = true; return nil }); err != nil || !called {
 		t.Errorf("called: %v, %v", called, err)
 	}
-	if r.Transport(http.DefaultTransport, Hetzner, HetznerCall) != http.DefaultTransport || r.TalosDial() != nil || r.Disk(flow.LocalDisk{}) != flow.Disk(flow.LocalDisk{}) {
+	if r.Transport(http.DefaultTransport, Hetzner, HetznerCall) != http.DefaultTransport || r.TalosDial() != nil ||
+		r.Disk(flow.LocalDisk{}) != flow.Disk(flow.LocalDisk{}) {
 		t.Error("it does something")
 	}
 	r.Saved()
@@ -149,7 +152,8 @@ func TestRead(t *testing.T) {
 	if err != nil || len(lines) != 1 || lines[0].Key() != "file write kubeconfig#1" {
 		t.Errorf("got %+v, %v", lines, err)
 	}
-	if _, err := Read(strings.NewReader("{\n" + string(whole) + "\n")); err == nil || !strings.Contains(err.Error(), "line 1") {
+	if _, err := Read(strings.NewReader("{\n" + string(whole) + "\n")); err == nil ||
+		!strings.Contains(err.Error(), "line 1") {
 		t.Errorf("half a line in the middle: %v", err)
 	}
 }

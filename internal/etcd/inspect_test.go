@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 )
 
-// database makes an etcd database with the namespace kube-system, where it has a uid, and 100 other keys, 10 of them deleted
-// again, and returns a snapshot as etcd's server sends it, and its revision.
+// database makes an etcd database with the namespace kube-system, where it has a uid, and 100 other keys, 10 of them
+// deleted again, and returns a snapshot as etcd's server sends it, and its revision.
 func database(t *testing.T, uid string) (snapshot []byte, revision int64) {
 	t.Helper()
 	var out bytes.Buffer

@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// lookInChild does what a restore does with a snapshot, and prints the most memory that it had of its own at any time (kB).
+// lookInChild does what a restore does with a snapshot, and prints the most memory that it had of its own at any time
+// (kB).
 func lookInChild(file string) error {
 	ended, most := make(chan struct{}), make(chan int64)
 	go func() {
@@ -117,7 +118,8 @@ func TestMemory(t *testing.T) {
 	if _, scanErr := fmt.Fscanf(bytes.NewReader(out), "peak: %d", &kib); err != nil || scanErr != nil {
 		t.Fatalf("%v, %v: %s", err, scanErr, out)
 	}
-	t.Logf("%d MB of its own at most for a snapshot of %d MB, in %.1fs", kib>>10, info.Size()>>20, time.Since(began).Seconds())
+	t.Logf("%d MB of its own at most for a snapshot of %d MB, in %.1fs", kib>>10, info.Size()>>20,
+		time.Since(began).Seconds())
 	if kib<<10 > maxMemory {
 		t.Errorf("%d MB", kib>>10)
 	}

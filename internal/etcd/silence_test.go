@@ -50,7 +50,8 @@ func TestSilence(t *testing.T) {
 
 func TestSilenceRefusesWhatIsNoSnapshot(t *testing.T) {
 	good, _ := database(t, "")
-	for name, data := range map[string][]byte{"without its checksum": good[:len(good)-32], "empty": {}, "no database": make([]byte, 8192+32)} {
+	for name, data := range map[string][]byte{"without its checksum": good[:len(good)-32], "empty": {},
+		"no database": make([]byte, 8192+32)} {
 		file := filepath.Join(t.TempDir(), "snapshot.db")
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)

@@ -19,13 +19,16 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 		refused  string // part of the reason; empty: it can go
 	}{
 		{"three, all well", "a b c", "", map[string]error{"b": nil, "c": nil}, "a", ""},
-		{"three, another is ill", "a b c", "", map[string]error{"b": nil, "c": silent}, "a", "of 3 voting members 2 must be healthy without a, and b is; c: does not answer"},
+		{"three, another is ill", "a b c", "", map[string]error{"b": nil, "c": silent}, "a", "of 3 voting members 2 must " +
+			"be healthy without a, and b is; c: does not answer"},
 		{"the ill one itself", "a b c", "", map[string]error{"a": nil, "b": nil}, "c", ""},
 		{"a dead member that has no machine", "a b c", "", map[string]error{"b": nil}, "a", "c: no Machine has this name"},
 		{"one alone", "a", "", map[string]error{}, "a", "and none is"},
 		{"five, one more ill", "a b c d e", "", map[string]error{"b": nil, "c": nil, "d": nil, "e": silent}, "a", ""},
-		{"five, two more ill", "a b c d e", "", map[string]error{"b": nil, "c": nil, "d": silent, "e": silent}, "a", "d, e: does not answer"},
-		{"a learner counts for nothing", "a b", "c", map[string]error{"b": nil, "c": nil}, "a", "of 2 voting members 2 must be healthy without a, and b is"},
+		{"five, two more ill", "a b c d e", "", map[string]error{"b": nil, "c": nil, "d": silent, "e": silent}, "a",
+			"d, e: does not answer"},
+		{"a learner counts for nothing", "a b", "c", map[string]error{"b": nil, "c": nil}, "a", "of 2 voting members 2 " +
+			"must be healthy without a, and b is"},
 		{"it is no member any more", "b c", "", map[string]error{"b": nil, "c": nil}, "a", ""},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -47,7 +50,8 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 func TestWhenEtcdIsWholeAgain(t *testing.T) {
 	members := []talos.EtcdMember{{Name: "a"}, {Name: "b"}, {Name: "dead"}, {Name: "new", Learner: true}}
 	e := View{Members: members, Health: map[string]error{"b": errors.New("is restarting")}}
-	if got, want := e.Differs([]string{"a", "b", "new"}), "b: is restarting; new does not vote in etcd yet; etcd still counts dead"; got != want {
+	if got, want := e.Differs([]string{"a", "b", "new"}), "b: is restarting; new does not vote in etcd yet; etcd still "+
+		"counts dead"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	e = View{Members: members[:2]}

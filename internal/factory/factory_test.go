@@ -17,7 +17,8 @@ const guide = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"
 // The ids are those of github.com/siderolabs/image-factory/pkg/schematic v0.9.0 for the same texts.
 func TestID(t *testing.T) {
 	for name, tt := range map[string]struct{ text, want string }{
-		"guide's":     {"customization:\n  systemExtensions:\n    officialExtensions: [siderolabs/qemu-guest-agent]\n", guide},
+		"guide's": {"customization:\n  systemExtensions:\n    officialExtensions: [siderolabs/qemu-guest-agent]\n",
+			guide},
 		"plain Talos": {"customization: {}\n", "376567988ad370138ad8b2698212367b8edcb69b5fd68c80be1f2ec7d603b4ba"},
 		"every field": {`# in another order, with comments
 customization:
@@ -62,7 +63,8 @@ func TestDiskImage(t *testing.T) {
 }
 
 func TestRegister(t *testing.T) {
-	s, err := factory.Parse([]byte("customization: {systemExtensions: {officialExtensions: [siderolabs/qemu-guest-agent]}}"))
+	s, err := factory.Parse([]byte("customization: {systemExtensions: {officialExtensions: " +
+		"[siderolabs/qemu-guest-agent]}}"))
 	if err != nil {
 		t.Fatal(err)
 	}

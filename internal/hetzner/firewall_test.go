@@ -17,7 +17,8 @@ func rules(sources ...string) []hetzner.FirewallRule {
 	for _, s := range sources {
 		all = append(all, netip.MustParsePrefix(s))
 	}
-	return []hetzner.FirewallRule{{Port: 6443, Sources: all, Description: "Kubernetes API"}, {Port: 50000, Sources: all, Description: "Talos API"}}
+	return []hetzner.FirewallRule{{Port: 6443, Sources: all, Description: "Kubernetes API"}, {Port: 50000, Sources: all,
+		Description: "Talos API"}}
 }
 
 func TestTheFirewallConverges(t *testing.T) {
@@ -27,11 +28,12 @@ func TestTheFirewallConverges(t *testing.T) {
 	if err != nil || !changed {
 		t.Fatalf("made: %v, %v", changed, err)
 	}
-	// The order of the rules and of their sources is nobody's business.
+	// The order of the rules and of their sources does not matter.
 	same := rules("192.168.0.0/16", "10.0.0.0/8")
 	slices.Reverse(same)
 	writes := len(s.Writes())
-	if again, changed, err := hetzner.EnsureFirewall(t.Context(), c, "k8s", same); err != nil || changed || again.ID != f.ID {
+	if again, changed, err := hetzner.EnsureFirewall(t.Context(), c, "k8s", same); err != nil || changed ||
+		again.ID != f.ID {
 		t.Errorf("again: %+v, %v, %v", again, changed, err)
 	}
 	if len(s.Writes()) != writes {
@@ -54,7 +56,8 @@ func TestTheFirewallConverges(t *testing.T) {
 
 func TestAFirewallOfAnotherIsNotTouched(t *testing.T) {
 	s := start(t)
-	s.SetFirewalls(schema.Firewall{ID: 7, Name: "k8s"}, schema.Firewall{ID: 8, Name: "demo", Labels: map[string]string{"slipway-cluster": "demo"}})
+	s.SetFirewalls(schema.Firewall{ID: 7, Name: "k8s"}, schema.Firewall{ID: 8, Name: "demo",
+		Labels: map[string]string{"slipway-cluster": "demo"}})
 	_, _, err := hetzner.EnsureFirewall(t.Context(), s.Client(hetznertest.Token), "k8s", rules("10.0.0.0/8"))
 	if err == nil || !strings.Contains(err.Error(), "firewall 7 is called k8s") {
 		t.Errorf("got %v", err)
@@ -68,12 +71,14 @@ func TestCoverByLabel(t *testing.T) {
 	s := start(t)
 	c := s.Client(hetznertest.Token)
 	mine := map[string]string{"caph-cluster-k8s": "owned"}
-	s.SetServers(schema.Server{ID: 1, Name: "a", Labels: mine}, schema.Server{ID: 2, Name: "b", Labels: mine}, schema.Server{ID: 3, Name: "other"})
+	s.SetServers(schema.Server{ID: 1, Name: "a", Labels: mine}, schema.Server{ID: 2, Name: "b", Labels: mine},
+		schema.Server{ID: 3, Name: "other"})
 	f, _, err := hetzner.EnsureFirewall(t.Context(), c, "k8s", rules("10.0.0.0/8"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if open, err := hetzner.Uncovered(t.Context(), c, f, "k8s"); err != nil || len(open) != 1 || !strings.HasPrefix(open[0], "every server") {
+	if open, err := hetzner.Uncovered(t.Context(), c, f, "k8s"); err != nil || len(open) != 1 ||
+		!strings.HasPrefix(open[0], "every server") {
 		t.Errorf("before: %v, %v", open, err)
 	}
 	for range 2 { // the second time there is nothing to do

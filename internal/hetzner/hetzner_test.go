@@ -22,7 +22,8 @@ func TestFindOffer(t *testing.T) {
 	c := start(t).Client(hetznertest.Token)
 	for serverType, architecture := range map[string]string{"cx33": "amd64", "cax21": "arm64"} {
 		got, err := hetzner.FindOffer(t.Context(), c, "nbg1", serverType, "lb11")
-		want := hetzner.Offer{Location: "nbg1", NetworkZone: "eu-central", ServerType: serverType, Architecture: architecture, LoadBalancerType: "lb11"}
+		want := hetzner.Offer{Location: "nbg1", NetworkZone: "eu-central", ServerType: serverType, Architecture: architecture,
+			LoadBalancerType: "lb11"}
 		if err != nil || got != want {
 			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
@@ -66,11 +67,14 @@ func TestFindImage(t *testing.T) {
 		want   string // part of the error; empty: found
 	}{
 		{"one", []schema.Image{hetznertest.Image(1, name, "x86", "available")}, 1, ""},
-		{"other architecture beside it", []schema.Image{hetznertest.Image(1, name, "x86", "available"), hetznertest.Image(2, name, "arm", "available")}, 1, ""},
+		{"other architecture beside it", []schema.Image{hetznertest.Image(1, name, "x86", "available"),
+			hetznertest.Image(2, name, "arm", "available")}, 1, ""},
 		{"by name", []schema.Image{named}, 9, ""},
 		{"none", []schema.Image{hetznertest.Image(1, "other", "x86", "available")}, 0, "no image for amd64"},
-		{"only the other architecture", []schema.Image{hetznertest.Image(1, name, "arm", "available")}, 0, "no image for amd64"},
-		{"two", []schema.Image{hetznertest.Image(7, name, "x86", "available"), hetznertest.Image(5, name, "x86", "creating")}, 0, "snapshot 5 (creating"},
+		{"only the other architecture", []schema.Image{hetznertest.Image(1, name, "arm", "available")}, 0,
+			"no image for amd64"},
+		{"two", []schema.Image{hetznertest.Image(7, name, "x86", "available"), hetznertest.Image(5, name, "x86", "creating")},
+			0, "snapshot 5 (creating"},
 		{"label and name", []schema.Image{hetznertest.Image(1, name, "x86", "available"), named}, 0, "2 images"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -96,21 +100,25 @@ func TestWhatBelongsToACluster(t *testing.T) {
 	c := s.Client(hetznertest.Token)
 	mine, other := map[string]string{"caph-cluster-k8s": "owned"}, map[string]string{"caph-cluster-demo": "owned"}
 	s.SetServers(
-		schema.Server{ID: 2, Name: "k8s-b", Status: "running", Labels: mine, PrivateNet: []schema.ServerPrivateNet{{IP: "10.10.64.3"}}},
+		schema.Server{ID: 2, Name: "k8s-b", Status: "running", Labels: mine,
+			PrivateNet: []schema.ServerPrivateNet{{IP: "10.10.64.3"}}},
 		schema.Server{ID: 1, Name: "k8s-a", Labels: mine}, schema.Server{ID: 3, Name: "demo-a", Labels: other},
 	)
 	servers, err := hetzner.Servers(t.Context(), c, "k8s")
-	if err != nil || len(servers) != 2 || servers[0].Name != "k8s-a" || servers[1].ProviderID() != "hcloud://2" || servers[1].Private[0].String() != "10.10.64.3" {
+	if err != nil || len(servers) != 2 || servers[0].Name != "k8s-a" || servers[1].ProviderID() != "hcloud://2" ||
+		servers[1].Private[0].String() != "10.10.64.3" {
 		t.Errorf("servers %+v, %v", servers, err)
 	}
 	if id, err := hetzner.NetworkID(t.Context(), c, "k8s"); err != nil || id != 0 {
 		t.Errorf("network %d, %v", id, err)
 	}
-	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: other, IPRange: "10.10.0.0/16"})
+	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: other,
+		IPRange: "10.10.0.0/16"})
 	if id, err := hetzner.NetworkID(t.Context(), c, "k8s"); err != nil || id != 8 {
 		t.Errorf("network %d, %v", id, err)
 	}
-	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: mine, IPRange: "10.10.0.0/16"})
+	s.SetNetworks(schema.Network{ID: 8, Labels: mine, IPRange: "10.10.0.0/16"}, schema.Network{ID: 9, Labels: mine,
+		IPRange: "10.10.0.0/16"})
 	if _, err := hetzner.NetworkID(t.Context(), c, "k8s"); err == nil || !strings.Contains(err.Error(), "2 networks") {
 		t.Errorf("two networks: %v", err)
 	}

@@ -14,7 +14,8 @@ func TestQuote(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	orders := []Order{
-		{Kind: KindServer, Count: 3, Type: "cx33", Location: "nbg1"}, {Kind: KindPrimaryIP, Count: 3, Type: "ipv4", Location: "nbg1"},
+		{Kind: KindServer, Count: 3, Type: "cx33", Location: "nbg1"}, {Kind: KindPrimaryIP, Count: 3, Type: "ipv4",
+			Location: "nbg1"},
 		{Kind: KindLoadBalancer, Count: 1, Type: "lb11", Location: "nbg1"}, {Kind: KindNetwork, Count: 1},
 	}
 	sum, err := Quote(t.Context(), s.Client(nil), orders)
@@ -24,7 +25,8 @@ func TestQuote(t *testing.T) {
 	if orders[0].Price.String() != "15.00 EUR" || orders[3].Price.String() != "-" {
 		t.Errorf("prices %+v", orders)
 	}
-	orders = append(orders, Order{Kind: KindSnapshot, Count: 1}, Order{Kind: KindServer, Count: 1, Type: "cx99", Location: "nbg1"})
+	orders = append(orders, Order{Kind: KindSnapshot, Count: 1}, Order{Kind: KindServer, Count: 1, Type: "cx99",
+		Location: "nbg1"})
 	sum, err = Quote(t.Context(), s.Client(nil), orders)
 	if err != nil || !sum.Unknown || sum.Monthly != 24 || orders[4].Each.Monthly != 0.01 || !orders[5].Price.Unknown {
 		t.Errorf("with what has no monthly price: %+v, %v, %+v", sum, err, orders)
@@ -50,11 +52,13 @@ func TestMissing(t *testing.T) {
 		{Kind: KindLoadBalancer, Count: 1}, {Kind: KindNetwork, Count: 1}, {Kind: KindSnapshot, Count: 1},
 	}
 	have := []Resource{
-		{Kind: KindServer}, {Kind: KindServer}, {Kind: KindServer}, {Kind: KindServer}, {Kind: KindNetwork}, {Kind: KindSnapshot},
+		{Kind: KindServer}, {Kind: KindServer}, {Kind: KindServer}, {Kind: KindServer}, {Kind: KindNetwork},
+		{Kind: KindSnapshot},
 		{Kind: KindLoadBalancer, labels: map[string]string{serviceLabel: "x"}},
 	}
 	got := Missing(orders, have)
-	want := []Order{{Kind: KindServer, Count: 1, Name: "b"}, {Kind: KindPrimaryIP, Count: 1}, {Kind: KindLoadBalancer, Count: 1}, {Kind: KindSnapshot, Count: 1}}
+	want := []Order{{Kind: KindServer, Count: 1, Name: "b"}, {Kind: KindPrimaryIP, Count: 1},
+		{Kind: KindLoadBalancer, Count: 1}, {Kind: KindSnapshot, Count: 1}}
 	if len(got) != len(want) {
 		t.Fatalf("missing %+v", got)
 	}

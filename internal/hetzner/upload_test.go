@@ -23,7 +23,8 @@ import (
 func order() hetzner.ImageOrder {
 	return hetzner.ImageOrder{
 		Name: "mine", Architecture: "arm64", URL: &url.URL{Scheme: "https", Host: "factory.example", Path: "/image.raw.xz"},
-		Schematic: strings.Repeat("0123456789abcdef", 4), Description: "Talos", Cluster: "k8s", Run: "r", Location: "nbg1", ServerType: "cax11",
+		Schematic: strings.Repeat("0123456789abcdef", 4), Description: "Talos", Cluster: "k8s", Run: "r", Location: "nbg1",
+		ServerType: "cax11",
 	}
 }
 
@@ -44,17 +45,20 @@ func TestMakeImage(t *testing.T) {
 	if err != nil || id != 42 {
 		t.Fatalf("got %d, %v", id, err)
 	}
-	if want := []string{"Step 1: Generating SSH Key", "Cleanup: server could not be deleted: locked"}; !slices.Equal(told, want) {
+	if want := []string{"Step 1: Generating SSH Key", "Cleanup: server could not be deleted: locked"}; !slices.Equal(told,
+		want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 	if text := file.String(); !strings.Contains(text, "some detail") || !strings.Contains(text, "server=7") {
 		t.Errorf("the log has %q", text)
 	}
 	if got.Architecture != hcloud.ArchitectureARM || got.ServerType.Name != "cax11" || got.Location.Name != "nbg1" ||
-		got.ImageCompression != hcloudimages.CompressionXZ || got.ImageURL.Host != "factory.example" || *got.Description != "Talos" {
+		got.ImageCompression != hcloudimages.CompressionXZ || got.ImageURL.Host != "factory.example" ||
+		*got.Description != "Talos" {
 		t.Errorf("ordered %+v", got)
 	}
-	if l := got.Labels; l["slipway-schematic"] != "0123456789abcdef" || l["slipway-run"] != "r" || l["arch"] != "arm64" || l["slipway-cluster"] != "k8s" {
+	if l := got.Labels; l["slipway-schematic"] != "0123456789abcdef" || l["slipway-run"] != "r" || l["arch"] != "arm64" ||
+		l["slipway-cluster"] != "k8s" {
 		t.Errorf("labelled %v", l)
 	}
 }
@@ -65,7 +69,8 @@ func TestMakeImageTellsWhatTheServerSays(t *testing.T) {
 		return nil, fmt.Errorf("failed to download and write the image: %w", &ssh.ExitError{})
 	}
 	_, err := hetzner.MakeImage(t.Context(), nil, upload, order(), func(string) {}, new(bytes.Buffer))
-	if err == nil || !strings.Contains(err.Error(), "https://factory.example/image.raw.xz") || !strings.Contains(err.Error(), "error: HTTP/1.1 404 Not Found") {
+	if err == nil || !strings.Contains(err.Error(), "https://factory.example/image.raw.xz") ||
+		!strings.Contains(err.Error(), "error: HTTP/1.1 404 Not Found") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -79,7 +84,8 @@ func TestMakeImageDoesNotWaitForADeafLibrary(t *testing.T) {
 		<-deaf
 		return nil, nil
 	}
-	if _, err := hetzner.MakeImage(ctx, nil, upload, order(), func(string) {}, new(bytes.Buffer)); err == nil || !strings.Contains(err.Error(), "enough") {
+	if _, err := hetzner.MakeImage(ctx, nil, upload, order(), func(string) {}, new(bytes.Buffer)); err == nil ||
+		!strings.Contains(err.Error(), "enough") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -100,7 +106,8 @@ func TestUploadServerTypes(t *testing.T) {
 			t.Errorf("%s for %s: got %v, %v; want %v", tt.architecture, tt.servers, got, err, tt.want)
 		}
 	}
-	if got, err := hetzner.UploadServerTypes(t.Context(), p.Client(nil), "ash", "arm64", "cpx11"); err == nil || !strings.Contains(err.Error(), "ash") {
+	if got, err := hetzner.UploadServerTypes(t.Context(), p.Client(nil), "ash", "arm64", "cpx11"); err == nil ||
+		!strings.Contains(err.Error(), "ash") {
 		t.Errorf("where none is sold: got %v, %v", got, err)
 	}
 }

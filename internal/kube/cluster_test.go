@@ -46,7 +46,8 @@ func TestClusterHasAnIdentity(t *testing.T) {
 
 func TestReadySaysWhatIsNot(t *testing.T) {
 	s, c := connect(t)
-	code, body := http.StatusInternalServerError, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
+	code, body := http.StatusInternalServerError, "[+]ping ok\n[-]etcd failed: reason withheld\n[+]log "+
+		"ok\n[-]informer-sync failed: reason withheld\nreadyz check failed\n"
 	s.Readyz = func() (int, string) { return code, body }
 	if err := c.Ready(t.Context()); err == nil || err.Error() != "not ready: etcd, informer-sync" {
 		t.Errorf("got %v", err)
@@ -56,7 +57,8 @@ func TestReadySaysWhatIsNot(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.Close()
-	if err := c.Ready(t.Context()); err == nil || strings.Contains(err.Error(), "readyz") || !strings.Contains(err.Error(), "refused") {
+	if err := c.Ready(t.Context()); err == nil || strings.Contains(err.Error(), "readyz") ||
+		!strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -72,7 +74,8 @@ func TestUnreachableIsNotAbsent(t *testing.T) {
 
 func TestAbsent(t *testing.T) {
 	_, c := connect(t)
-	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"}, &corev1.Secret{}); !kube.Absent(err) {
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "none"},
+		&corev1.Secret{}); !kube.Absent(err) {
 		t.Errorf("a missing object is not absent: %v", err)
 	}
 	o := &unstructured.Unstructured{}
@@ -93,11 +96,15 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 		absent  bool
 		says    string
 	}{
-		"no definition":                  {fail: map[string]int{"/apis/example.com/v1": 404}, absent: true},
-		"defined, not offered":           {defined: true, fail: map[string]int{"/apis/example.com/v1": 404}, says: "has its definition"},
-		"definitions cannot be asked":    {fail: map[string]int{"/apis/example.com/v1": 404, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com": 503}, says: "not known"},
-		"definitions not offered either": {defined: true, fail: map[string]int{"/apis/example.com/v1": 404, "/apis/apiextensions.k8s.io/v1": 404}, says: "not known"},
-		"a kind of every cluster":        {object: "apps/v1", fail: map[string]int{"/apis/apps/v1": 404}, says: "every cluster"},
+		"no definition": {fail: map[string]int{"/apis/example.com/v1": 404}, absent: true},
+		"defined, not offered": {defined: true, fail: map[string]int{"/apis/example.com/v1": 404},
+			says: "has its definition"},
+		"definitions cannot be asked": {fail: map[string]int{"/apis/example.com/v1": 404,
+			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com": 503}, says: "not known"},
+		"definitions not offered either": {defined: true, fail: map[string]int{"/apis/example.com/v1": 404,
+			"/apis/apiextensions.k8s.io/v1": 404}, says: "not known"},
+		"a kind of every cluster": {object: "apps/v1", fail: map[string]int{"/apis/apps/v1": 404},
+			says: "every cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, c := connect(t, widget)
@@ -125,7 +132,8 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 				}),
 				"list": briefly(func(ctx context.Context) error { return c.List(ctx, l, client.InNamespace("default")) }),
 			} {
-				if err == nil || kube.Absent(err) != tt.absent || !kube.UnknownKind(err) || !strings.Contains(err.Error(), tt.says) {
+				if err == nil || kube.Absent(err) != tt.absent || !kube.UnknownKind(err) ||
+					!strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: absent %v, unknown kind %v: %v", what, kube.Absent(err), kube.UnknownKind(err), err)
 				}
 			}
@@ -154,7 +162,8 @@ func TestReadsWaitForTheirKind(t *testing.T) {
 
 func TestApplyIsServerSide(t *testing.T) {
 	s, c := connect(t, widget)
-	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", map[string]any{"spec": map[string]any{"theirs": "kept", "ours": "old"}}))
+	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w",
+		map[string]any{"spec": map[string]any{"theirs": "kept", "ours": "old"}}))
 	o := kubetest.Object("example.com/v1", "Widget", "default", "w", map[string]any{"spec": map[string]any{"ours": "new"}})
 	if err := c.Apply(t.Context(), o); err != nil {
 		t.Fatal(err)
@@ -212,7 +221,8 @@ func TestUnwell(t *testing.T) {
 			}
 			return 0, ""
 		}
-		if err := c.Apply(t.Context(), kubetest.Object("example.com/v1", "Widget", "default", "w", nil)); err == nil || kube.Unwell(err) != tt.want {
+		if err := c.Apply(t.Context(), kubetest.Object("example.com/v1", "Widget", "default", "w", nil)); err == nil ||
+			kube.Unwell(err) != tt.want {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -247,19 +257,23 @@ func TestChangesSignal(t *testing.T) {
 func TestWebhooks(t *testing.T) {
 	s, c := connect(t, widget)
 	hook := func(bundle string) *unstructured.Unstructured {
-		return kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "hooks", map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{"part-of": "it"}},
-			"webhooks": []any{map[string]any{
-				"name": "widget.example.com", "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
-				"clientConfig": map[string]any{"caBundle": bundle, "service": map[string]any{"name": "hooks", "namespace": "default"}},
-				"rules": []any{map[string]any{
-					"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "resources": []any{"widgets", "widgets/status"}, "operations": []any{"CREATE", "UPDATE"},
+		return kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "hooks",
+			map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"part-of": "it"}},
+				"webhooks": []any{map[string]any{
+					"name": "widget.example.com", "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
+					"clientConfig": map[string]any{"caBundle": bundle, "service": map[string]any{"name": "hooks",
+						"namespace": "default"}},
+					"rules": []any{map[string]any{
+						"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "resources": []any{"widgets", "widgets/status"},
+						"operations": []any{"CREATE", "UPDATE"},
+					}},
 				}},
-			}},
-		})
+			})
 	}
 	s.Put(hook(""))
-	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || !strings.Contains(missing, "widget.example.com") {
+	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil ||
+		!strings.Contains(missing, "widget.example.com") {
 		t.Errorf("a webhook without authority is not missed: %q %v", missing, err)
 	}
 	many := hook("")
@@ -269,7 +283,8 @@ func TestWebhooks(t *testing.T) {
 	}
 	_ = unstructured.SetNestedSlice(many.Object, hooks, "webhooks") // they are as they were read
 	s.Put(many)
-	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil || !strings.HasPrefix(missing, "41 webhooks have no certificate authority (widget.example.com, ") || len(missing) > 120 {
+	if missing, err := c.UntrustedWebhooks(t.Context(), "part-of"); err != nil ||
+		!strings.HasPrefix(missing, "41 webhooks have no certificate authority (widget.example.com, ") || len(missing) > 120 {
 		t.Errorf("of many webhooks without authority it says %q %v", missing, err)
 	}
 	s.Put(hook("Y2E="))
@@ -313,25 +328,31 @@ func TestProbesHaveWhatTheSchemaRequires(t *testing.T) {
 		"webhooks": []any{map[string]any{
 			"name": "widget.example.com", "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
 			"clientConfig": map[string]any{"caBundle": "Y2E="},
-			"rules":        []any{map[string]any{"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"}, "resources": []any{"widgets"}, "operations": []any{"CREATE"}}},
+			"rules": []any{map[string]any{"apiGroups": []any{"example.com"}, "apiVersions": []any{"v1"},
+				"resources": []any{"widgets"}, "operations": []any{"CREATE"}}},
 		}},
 	}))
 	text := map[string]any{"type": "string"}
-	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", map[string]any{"spec": map[string]any{"versions": []any{
-		map[string]any{"name": "v1alpha1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
-			"type": "object", "required": []any{"old"}, "properties": map[string]any{"old": text}}}}}},
-		map[string]any{"name": "v1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
-			"type":     "object",
-			"required": []any{"name", "kind", "size", "on", "colors", "parts", "template", "port"},
-			"properties": map[string]any{
-				"name": text, "kind": map[string]any{"type": "string", "enum": []any{"round", "square"}}, "size": map[string]any{"type": "integer", "minimum": int64(3)},
-				"on": map[string]any{"type": "boolean"}, "colors": map[string]any{"type": "array", "items": text},
-				"parts": map[string]any{"type": "array", "minItems": int64(1), "items": map[string]any{"type": "object", "required": []any{"id"}, "properties": map[string]any{
-					"id": map[string]any{"type": "integer", "default": int64(7)}, "note": text}}},
-				"template": map[string]any{"type": "object", "required": []any{"spec"}, "properties": map[string]any{"spec": map[string]any{"type": "object"}}},
-				"port":     map[string]any{"x-kubernetes-int-or-string": true}, "note": text,
-			}}}}}},
-	}}}))
+	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com",
+		map[string]any{"spec": map[string]any{"versions": []any{
+			map[string]any{"name": "v1alpha1",
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
+					"type": "object", "required": []any{"old"}, "properties": map[string]any{"old": text}}}}}},
+			map[string]any{"name": "v1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
+				"type":     "object",
+				"required": []any{"name", "kind", "size", "on", "colors", "parts", "template", "port"},
+				"properties": map[string]any{
+					"name": text, "kind": map[string]any{"type": "string", "enum": []any{"round", "square"}},
+					"size": map[string]any{"type": "integer", "minimum": int64(3)},
+					"on":   map[string]any{"type": "boolean"}, "colors": map[string]any{"type": "array", "items": text},
+					"parts": map[string]any{"type": "array", "minItems": int64(1), "items": map[string]any{"type": "object",
+						"required": []any{"id"}, "properties": map[string]any{
+							"id": map[string]any{"type": "integer", "default": int64(7)}, "note": text}}},
+					"template": map[string]any{"type": "object", "required": []any{"spec"},
+						"properties": map[string]any{"spec": map[string]any{"type": "object"}}},
+					"port": map[string]any{"x-kubernetes-int-or-string": true}, "note": text,
+				}}}}}},
+		}}}))
 	var asked map[string]any
 	s.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodPost {
@@ -346,7 +367,8 @@ func TestProbesHaveWhatTheSchemaRequires(t *testing.T) {
 	if missing, err := c.ProbeWebhooks(t.Context(), "default", "part-of"); err != nil || missing != "" {
 		t.Fatalf("silent: %q, %v", missing, err)
 	}
-	want := map[string]any{"name": "slipway-probe", "kind": "round", "size": 3.0, "on": false, "colors": []any{}, "parts": []any{map[string]any{"id": 7.0}},
+	want := map[string]any{"name": "slipway-probe", "kind": "round", "size": 3.0, "on": false, "colors": []any{},
+		"parts":    []any{map[string]any{"id": 7.0}},
 		"template": map[string]any{"spec": map[string]any{}}, "port": 1.0}
 	if !reflect.DeepEqual(asked, want) {
 		t.Errorf("the probe has %v", asked)

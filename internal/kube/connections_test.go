@@ -72,7 +72,8 @@ func TestConnectionsAreShared(t *testing.T) {
 	}
 }
 
-// relay forwards connections to its addresses, to each in turn, until those that it has are silenced: then they stay open, and nothing comes any more.
+// relay forwards connections to its addresses, to each in turn, until those that it has are silenced: then they stay
+// open, and nothing comes any more.
 type relay struct {
 	net.Listener
 	mu       sync.Mutex
@@ -137,7 +138,7 @@ func (r *relay) silence() {
 	r.silenced = nil
 }
 
-// A shared connection that has died, as when the server behind a load balancer vanishes, is replaced in seconds.
+// A shared connection that is broken, as when the server behind a load balancer vanishes, is replaced in seconds.
 func TestDeadConnectionIsReplaced(t *testing.T) {
 	t.Parallel()
 	s, _ := readyServer(t)
@@ -163,8 +164,9 @@ func TestDeadConnectionIsReplaced(t *testing.T) {
 	}
 }
 
-// Behind a load balancer one API server may have no etcd while the others do: it keeps the connection and answers its pings. The next
-// request after one that it left unanswered, or failed, goes over another connection, while a watch stays on the one that it has.
+// Behind a load balancer one API server may have no etcd while the others do: it keeps the connection and answers its
+// pings. The next request after one that it left unanswered, or failed, goes over another connection, while a watch
+// stays on the one that it has.
 func TestRequestsLeaveAnUnwellAPIServer(t *testing.T) {
 	t.Parallel()
 	for name, unwell := range map[string]http.HandlerFunc{

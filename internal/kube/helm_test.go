@@ -29,8 +29,11 @@ func demo(version string) *chart.Chart {
 	return &chart.Chart{
 		Metadata: &chart.Metadata{APIVersion: "v2", Name: "demo", Version: version},
 		Templates: []*chart.File{
-			file("templates/cm.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: demo}\ndata: {color: {{ .Values.color }}}\n"),
-			file("templates/ds.yaml", "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: demo}\nspec: {selector: {matchLabels: {app: demo}}, template: {metadata: {labels: {app: demo}}, spec: {containers: [{name: c, image: i}]}}}\n"),
+			file("templates/cm.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: demo}\ndata: {color: {{ "+
+				".Values.color }}}\n"),
+			file("templates/ds.yaml", "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: demo}\nspec: {selector: "+
+				"{matchLabels: {app: demo}}, template: {metadata: {labels: {app: demo}}, spec: {containers: [{name: c, "+
+				"image: i}]}}}\n"),
 		},
 		Values: map[string]any{"color": "none"},
 	}
@@ -54,8 +57,8 @@ func helm(t *testing.T, c *kube.Cluster) *kube.Helm {
 	return h
 }
 
-// wanted is the demo at a version and colour. Its DaemonSet is never ready, as nobody runs it, and counts as ready where
-// somebody has made it say so.
+// wanted is the demo at a version and colour. Its DaemonSet is never ready, as no controller runs it, and counts as
+// ready where a test set that.
 func wanted(t *testing.T, c *kube.Cluster, version, color string) kube.Wanted {
 	recovered := ""
 	return kube.Wanted{
@@ -108,7 +111,7 @@ func records(t *testing.T, api *kubetest.Server) *storage.Storage {
 	return storage.Init(driver.NewSecrets(clients.CoreV1().Secrets("system")))
 }
 
-// leave marks the last revision with a status, as a process would that dies then: of this Slipway, or another's helm.
+// leave marks the last revision with a status, as a process would that ends then: of this Slipway, or another's helm.
 func leave(t *testing.T, api *kubetest.Server, status release.Status, owner string) {
 	t.Helper()
 	s := records(t, api)
@@ -184,7 +187,8 @@ func TestHelmMeetsAnUnknownKind(t *testing.T) {
 	api, c := connect(t)
 	var s said
 	ch := demo("1.0.0")
-	ch.Templates = append(ch.Templates, &chart.File{Name: "templates/w.yaml", Data: []byte("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n")})
+	ch.Templates = append(ch.Templates, &chart.File{Name: "templates/w.yaml",
+		Data: []byte("apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w}\n")})
 	w := wanted(t, c, "1.0.0", "red")
 	w.Chart = ch
 	_, err := helm(t, c).Ensure(t.Context(), s.say, w)
@@ -232,10 +236,13 @@ func TestLoadChart(t *testing.T) {
 		want string
 	}{
 		"no such version": {kube.ChartSource{Repository: from.Repository, Name: "demo", Version: "9.9.9"}, "no such version"},
-		"no such chart":   {kube.ChartSource{Repository: from.Repository, Name: "other", Version: "1.0.0"}, "no such version"},
-		"another file":    {kube.ChartSource{Repository: repository(t, true), Name: "demo", Version: "1.0.0"}, "sha256"},
-		"no repository":   {kube.ChartSource{Repository: from.Repository + "/nowhere", Name: "demo", Version: "1.0.0"}, "404"},
-		"no registry":     {kube.ChartSource{Repository: "oci://127.0.0.1:1/charts", Name: "demo", Version: "1.0.0"}, "127.0.0.1:1"},
+		"no such chart": {kube.ChartSource{Repository: from.Repository, Name: "other", Version: "1.0.0"},
+			"no such version"},
+		"another file": {kube.ChartSource{Repository: repository(t, true), Name: "demo", Version: "1.0.0"}, "sha256"},
+		"no repository": {kube.ChartSource{Repository: from.Repository + "/nowhere", Name: "demo", Version: "1.0.0"},
+			"404"},
+		"no registry": {kube.ChartSource{Repository: "oci://127.0.0.1:1/charts", Name: "demo", Version: "1.0.0"},
+			"127.0.0.1:1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := kube.LoadChart(t.Context(), tt.from, t.TempDir(), os.Stderr)
@@ -244,27 +251,35 @@ func TestLoadChart(t *testing.T) {
 			}
 		})
 	}
-	unwell := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	unwell := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	defer unwell.Close()
 	for repository, want := range map[string]bool{
 		unwell.URL: true, "oci://" + strings.TrimPrefix(unwell.URL, "http://") + "/charts": true,
 		"http://127.0.0.1:1": true, "oci://127.0.0.1:1/charts": true, from.Repository + "/nowhere": false,
 	} {
-		_, err := kube.LoadChart(t.Context(), kube.ChartSource{Repository: repository, Name: "demo", Version: "1.0.0"}, t.TempDir(), os.Stderr)
+		_, err := kube.LoadChart(t.Context(), kube.ChartSource{Repository: repository, Name: "demo", Version: "1.0.0"},
+			t.TempDir(), os.Stderr)
 		if err == nil || kube.Transient(err) != want {
 			t.Errorf("%s: %v may pass: %v, want %v", repository, err, !want, want)
 		}
 	}
 	for name, address := range map[string]string{
-		"no such version": from.Repository, "no repository": from.Repository + "/nowhere", "another file": repository(t, true),
+		"no such version": from.Repository, "no repository": from.Repository + "/nowhere", "another file": repository(t,
+			true),
 		"an unwell one": unwell.URL, "nobody": "http://127.0.0.1:1",
 	} {
-		for _, user := range []string{"me:planted@", "planted@", "planted:x-oauth-basic@"} { // a token may also be the name of a user
-			from := kube.ChartSource{Repository: strings.Replace(address, "http://", "http://"+user, 1), Name: "demo", Version: "1.0.0"}
+		// a token may also be the name of a user
+		for _, user := range []string{"me:planted@", "planted@", "planted:x-oauth-basic@"} {
+			from := kube.ChartSource{Repository: strings.Replace(address, "http://", "http://"+user, 1), Name: "demo",
+				Version: "1.0.0"}
 			if name == "no such version" {
 				from.Version = "9.9.9"
 			}
-			if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), os.Stderr); err == nil || strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "//xxxxx@") {
+			if _, err := kube.LoadChart(t.Context(), from, t.TempDir(), os.Stderr); err == nil ||
+				strings.Contains(err.Error(), "planted") || !strings.Contains(err.Error(), "//xxxxx@") {
 				t.Errorf("%s: the credentials of its repository: %v", name, err)
 			}
 		}

@@ -25,7 +25,7 @@ type fakeKubelet struct {
 	runs    map[string][]*fakeRun // by Pod, the present one last
 	changed chan struct{}
 	asked   []string // queries, by Pod
-	broken  bool     // every stream breaks off where it stands
+	broken  bool     // every stream breaks off where it is
 }
 
 type fakeRun struct {
@@ -38,7 +38,7 @@ func newFakeKubelet() *fakeKubelet {
 	return &fakeKubelet{runs: map[string][]*fakeRun{}, changed: make(chan struct{})}
 }
 
-// change does something to a Pod's runs and wakes whoever follows them.
+// change does something to a Pod's runs and wakes what follows them.
 func (k *fakeKubelet) change(do func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -135,7 +135,8 @@ func putPod(s *kubetest.Server, name, run string, running bool) {
 	}
 	s.Put(kubetest.Object("v1", "Pod", "capi-system", name, map[string]any{
 		"metadata": map[string]any{"uid": name},
-		"status":   map[string]any{"containerStatuses": []any{map[string]any{"name": "manager", "containerID": run, "state": state}}},
+		"status": map[string]any{"containerStatuses": []any{map[string]any{"name": "manager", "containerID": run,
+			"state": state}}},
 	}))
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// silentAPI accepts connections and never says a word, as a stopped API server does.
+// silentAPI accepts connections and never answers, as a stopped API server does.
 func silentAPI(t *testing.T) *kube.Cluster {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +81,8 @@ func TestSilentAPIEndsWithTheContext(t *testing.T) {
 			go func() { ended <- ask(ctx, c) }()
 			select {
 			case err := <-ended:
-				if !errors.Is(err, context.DeadlineExceeded) || kube.Absent(err) || !strings.HasSuffix(err.Error(), c.Host()+" did not answer in time") {
+				if !errors.Is(err, context.DeadlineExceeded) || kube.Absent(err) || !strings.HasSuffix(err.Error(), c.Host()+
+					" did not answer in time") {
 					t.Errorf("it ends with %v", err)
 				}
 			case <-time.After(5 * time.Second):

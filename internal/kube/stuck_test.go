@@ -51,7 +51,7 @@ var unfinished = []struct {
 	status   release.Status
 	upgraded bool // the release had a good revision before
 	says     string
-	revision int // of the release that stands in the end
+	revision int // of the release that is there in the end
 }{
 	{release.StatusPendingInstall, false, "removing it", 1},
 	{release.StatusPendingUpgrade, true, "rolling it back to revision 1", 4},
@@ -59,7 +59,7 @@ var unfinished = []struct {
 	{release.StatusUninstalling, false, "removing it", 1},
 }
 
-// What a dead run of the same state folder left is recovered at once, and the record says when and why.
+// What an ended run of the same state folder left is recovered at once, and the record says when and why.
 func TestHelmRecoversFromADeadRun(t *testing.T) {
 	for _, tt := range unfinished {
 		t.Run(string(tt.status), func(t *testing.T) {
@@ -84,7 +84,8 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 					t.Errorf("it did not say %q:\n%s", want, s.all())
 				}
 			}
-			if n := note(api, r.Revision); !strings.HasPrefix(n, "2031-05-01T12:00:00Z: release demo was left "+string(tt.status)) || !strings.Contains(n, tt.says) {
+			if n := note(api, r.Revision); !strings.HasPrefix(n, "2031-05-01T12:00:00Z: release demo was left "+
+				string(tt.status)) || !strings.Contains(n, tt.says) {
 				t.Errorf("the record says %q", n)
 			}
 			for revision := 1; tt.upgraded && revision <= 2; revision++ {
@@ -104,7 +105,8 @@ func TestHelmRecoversFromADeadRun(t *testing.T) {
 	}
 }
 
-// Another process's operation is left alone until its record is unchanged for longer than Helm works; then that process has ended.
+// Another process's operation is left alone until its record is unchanged for longer than Helm works; then that process
+// has ended.
 func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 	for _, owner := range []string{"", "another state folder"} {
 		for _, tt := range unfinished {
@@ -147,7 +149,8 @@ func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 				pass(time.Minute)
 				s = nil
 				r := ensure(t, c, &s, "1.0.0", "green")
-				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by somebody else, without a sign of life for 6m0s") {
+				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by somebody else, without a "+
+					"sign of life for 6m0s") {
 					t.Errorf("%v at revision %d:\n%s", color(api), r.Revision, s.all())
 				}
 				if n := note(api, r.Revision); !strings.Contains(n, "somebody else") {
@@ -158,7 +161,7 @@ func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 	}
 }
 
-// Somebody else's operation that ends well is taken as it is.
+// Another process's operation that succeeds is taken as it is.
 func TestHelmGoesOnAfterALivingOwner(t *testing.T) {
 	api, c, _ := aged(t)
 	var s said
@@ -187,7 +190,8 @@ func TestHelmRecoversOnce(t *testing.T) {
 	leave(t, api, release.StatusPendingInstall, us)
 	before := len(api.Writes())
 	_, err := helm(t, c).Ensure(t.Context(), s.say, w)
-	if err == nil || !strings.Contains(err.Error(), "was done once in this run") || !strings.Contains(err.Error(), "helm history demo -n system") {
+	if err == nil || !strings.Contains(err.Error(), "was done once in this run") ||
+		!strings.Contains(err.Error(), "helm history demo -n system") {
 		t.Errorf("error is %v", err)
 	}
 	if n := len(api.Writes()) - before; n > 0 {
@@ -230,7 +234,7 @@ func TestHelmKeepsTheReasonOverAKill(t *testing.T) {
 	}
 }
 
-// A release that somebody removed with helm uninstall --keep-history is installed again, and nobody else is blamed.
+// A release that was removed with helm uninstall --keep-history is installed again, and no other process is blamed.
 func TestHelmInstallsWhatSomebodyRemoved(t *testing.T) {
 	api, c, _ := aged(t)
 	var s said
@@ -245,8 +249,8 @@ func TestHelmInstallsWhatSomebodyRemoved(t *testing.T) {
 	}
 }
 
-// A release that has long been deployed and is not ready is applied again, once in a run; one that was deployed just now,
-// or is ready, is not.
+// A release that has long been deployed and is not ready is applied again, once in a run; one that was deployed just
+// now, or is ready, is not.
 func TestHelmAppliesAgainWhatNeverBecameReady(t *testing.T) {
 	api, c, pass := aged(t)
 	var s said
@@ -267,7 +271,8 @@ func TestHelmAppliesAgainWhatNeverBecameReady(t *testing.T) {
 		t.Fatalf("%+v, %v, %v", r, color(api), err)
 	}
 	for _, text := range []string{s.all(), note(api, 2)} {
-		if !strings.Contains(text, "deployed at revision 1 for 6m0s and is not ready (DaemonSet demo is ready on 2 of 3 nodes") {
+		if !strings.Contains(text, "deployed at revision 1 for 6m0s and is not ready (DaemonSet demo is ready on 2 "+
+			"of 3 nodes") {
 			t.Errorf("it says %q", text)
 		}
 	}

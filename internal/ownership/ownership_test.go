@@ -60,7 +60,8 @@ func TestFromJournal(t *testing.T) {
 		"kind-create": {State: flow.StateDone, Output: raw(`{"provider":"kind","name":"k8s-mgmt","kubeconfig":"management.kubeconfig","uid":"u"}`)},
 	}
 	r, err := FromJournal(flow.Snapshot{Steps: steps})
-	if err != nil || r.Cluster != "k8s" || r.Reservation != 7 || r.Management == nil || *r.Management != (Management{"kind", "k8s-mgmt", "u"}) {
+	if err != nil || r.Cluster != "k8s" || r.Reservation != 7 || r.Management == nil ||
+		*r.Management != (Management{"kind", "k8s-mgmt", "u"}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	steps["clean"] = flow.Record{State: flow.StateDone}
@@ -69,7 +70,8 @@ func TestFromJournal(t *testing.T) {
 	}
 	steps["apply"] = flow.Record{State: flow.StateStarted, Output: raw(`{"name":"other"}`)}
 	var mixed *MixedError
-	if _, err := FromJournal(flow.Snapshot{Steps: steps}); !errors.As(err, &mixed) || !slices.Equal(mixed.Clusters, []string{"k8s", "other"}) {
+	if _, err := FromJournal(flow.Snapshot{Steps: steps}); !errors.As(err, &mixed) ||
+		!slices.Equal(mixed.Clusters, []string{"k8s", "other"}) {
 		t.Errorf("of two clusters: %v", err)
 	}
 	if r, err := FromJournal(flow.Snapshot{}); r != nil || err != nil {

@@ -23,7 +23,8 @@ func TestAShellReadsTheSameWords(t *testing.T) {
 }
 
 func TestPlainWordsStayAsTheyAre(t *testing.T) {
-	if line := Line("bootstrap", "--state-dir", "/a/b-c.d", "CLUSTER_NAME=k8s", "s3://b/p"); line != "bootstrap --state-dir /a/b-c.d CLUSTER_NAME=k8s s3://b/p" {
+	if line := Line("bootstrap", "--state-dir", "/a/b-c.d", "CLUSTER_NAME=k8s",
+		"s3://b/p"); line != "bootstrap --state-dir /a/b-c.d CLUSTER_NAME=k8s s3://b/p" {
 		t.Error(line)
 	}
 }

@@ -105,7 +105,8 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 	case capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
 		"dataSecretName") != "":
 		return "its bootstrap data are there"
-	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine}, []unstructured.Unstructured{*bootstrapConfig})) == 0:
+	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
+		[]unstructured.Unstructured{*bootstrapConfig})) == 0:
 		return "the control plane's configuration is still the one that it was made from, so another Machine would come " +
 			"to the same"
 	}

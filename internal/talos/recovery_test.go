@@ -128,11 +128,13 @@ func TestSnapshotArrivesWhole(t *testing.T) {
 	r := talos.Route{Endpoint: serve(t, a, d)}
 	snapshot := bytes.Repeat([]byte("snapshot"), 1000)
 	// A reader may give its last bytes together with its end.
-	if err := c.UploadSnapshot(ctx, r, iotest.DataErrReader(bytes.NewReader(snapshot))); err != nil || !bytes.Equal(d.uploaded.Bytes(), snapshot) {
+	if err := c.UploadSnapshot(ctx, r, iotest.DataErrReader(bytes.NewReader(snapshot))); err != nil ||
+		!bytes.Equal(d.uploaded.Bytes(), snapshot) {
 		t.Errorf("%d of %d bytes arrived: %v", d.uploaded.Len(), len(snapshot), err)
 	}
 	broken := errors.New("the disk is broken")
-	if err := c.UploadSnapshot(ctx, r, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if err := c.UploadSnapshot(ctx, r, io.MultiReader(strings.NewReader("half"),
+		iotest.ErrReader(broken))); !errors.Is(err, broken) {
 		t.Errorf("half of a snapshot: %v", err)
 	}
 }
@@ -156,15 +158,16 @@ func TestSnapshotIsToldByItsContent(t *testing.T) {
 		want  bool
 		fails bool
 	}{
-		"the same":             {on: large, lists: there, want: true},
-		"of the same size":     {on: other, lists: there},
-		"shorter":              {on: large[:len(large)-1], lists: there},
-		"empty":                {lists: there},
-		"none":                 {on: large},
-		"read as less":         {on: large[:70_000], lists: there, reads: errSize},
-		"gone when it is read": {lists: there, reads: status.Error(codes.NotFound, "stat "+path+": no such file or directory")},
-		"unreadable":           {on: large[:70_000], lists: there, reads: errors.New("input/output error"), fails: true},
-		"cannot tell":          {on: large, lists: map[string]error{path: errors.New("input/output error")}, fails: true},
+		"the same":         {on: large, lists: there, want: true},
+		"of the same size": {on: other, lists: there},
+		"shorter":          {on: large[:len(large)-1], lists: there},
+		"empty":            {lists: there},
+		"none":             {on: large},
+		"read as less":     {on: large[:70_000], lists: there, reads: errSize},
+		"gone when it is read": {lists: there, reads: status.Error(codes.NotFound, "stat "+path+": no such file or "+
+			"directory")},
+		"unreadable":  {on: large[:70_000], lists: there, reads: errors.New("input/output error"), fails: true},
+		"cannot tell": {on: large, lists: map[string]error{path: errors.New("input/output error")}, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -203,7 +206,8 @@ func TestSnapshotIsToldByItsContent(t *testing.T) {
 	r := talos.Route{Endpoint: serve(t, a, d)}
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
-	if same, err := c.HasSnapshot(ctx, r, bytes.NewReader(large), int64(len(large))); same || !errors.Is(err, context.DeadlineExceeded) {
+	if same, err := c.HasSnapshot(ctx, r, bytes.NewReader(large), int64(len(large))); same ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("of a silent node: %v, %v", same, err)
 	}
 }
@@ -225,7 +229,8 @@ func TestAlreadyThereIsTold(t *testing.T) {
 		t.Errorf("%v; with recovery, and its hash checked: %v", err, d.recover)
 	}
 	d.refuse = status.Error(codes.AlreadyExists, "etcd data directory is not empty")
-	if err := c.BootstrapRecovered(ctx, r); !errors.Is(err, talos.ErrEtcdData) || strings.Contains(err.Error(), "rpc error") {
+	if err := c.BootstrapRecovered(ctx, r); !errors.Is(err, talos.ErrEtcdData) ||
+		strings.Contains(err.Error(), "rpc error") {
 		t.Errorf("data that are there: %v", err)
 	}
 	d.refuse = status.Error(codes.FailedPrecondition, "bootstrap is not available yet")

@@ -45,7 +45,8 @@ func newAuthority(t *testing.T) authority {
 		return der
 	}
 	caKey, key := newKey(), newKey()
-	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	leaf := &x509.Certificate{
 		SerialNumber: big.NewInt(2), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -111,7 +112,8 @@ func TestCredentials(t *testing.T) {
 }
 
 func TestParseRefuses(t *testing.T) {
-	for name, data := range map[string]string{"nothing": "", "another context": "context: a\ncontexts: {b: {}}", "no YAML": "{"} {
+	for name, data := range map[string]string{"nothing": "", "another context": "context: a\ncontexts: {b: {}}",
+		"no YAML": "{"} {
 		if _, err := talos.Parse([]byte(data)); err == nil {
 			t.Errorf("%s: taken", name)
 		}
@@ -152,7 +154,8 @@ func serve(t *testing.T, a authority, n machine.MachineServiceServer) string {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.ca)
 	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS13,
+		Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		MinVersion: tls.VersionTLS13,
 	})))
 	machine.RegisterMachineServiceServer(s, n)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -174,11 +177,15 @@ func TestAsk(t *testing.T) {
 		etcd *machine.ServiceInfo
 		want talos.Node
 	}{
-		"before etcd":      {nil, talos.Node{Version: "v1.12.2"}},
-		"etcd on its way":  {&machine.ServiceInfo{Id: "etcd", State: "Preparing"}, talos.Node{Version: "v1.12.2", Etcd: "Preparing"}},
-		"etcd sick":        {&machine.ServiceInfo{Id: "etcd", State: "Running", Health: &machine.ServiceHealth{}}, talos.Node{Version: "v1.12.2", Etcd: "Running"}},
-		"etcd in health":   {&machine.ServiceInfo{Id: "etcd", State: "Running", Health: &machine.ServiceHealth{Healthy: true}}, talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}},
-		"healthy but gone": {&machine.ServiceInfo{Id: "etcd", State: "Finished", Health: &machine.ServiceHealth{Healthy: true}}, talos.Node{Version: "v1.12.2", Etcd: "Finished"}},
+		"before etcd": {nil, talos.Node{Version: "v1.12.2"}},
+		"etcd on its way": {&machine.ServiceInfo{Id: "etcd", State: "Preparing"}, talos.Node{Version: "v1.12.2",
+			Etcd: "Preparing"}},
+		"etcd sick": {&machine.ServiceInfo{Id: "etcd", State: "Running", Health: &machine.ServiceHealth{}},
+			talos.Node{Version: "v1.12.2", Etcd: "Running"}},
+		"etcd in health": {&machine.ServiceInfo{Id: "etcd", State: "Running",
+			Health: &machine.ServiceHealth{Healthy: true}}, talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}},
+		"healthy but gone": {&machine.ServiceInfo{Id: "etcd", State: "Finished",
+			Health: &machine.ServiceHealth{Healthy: true}}, talos.Node{Version: "v1.12.2", Etcd: "Finished"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)

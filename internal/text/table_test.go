@@ -5,13 +5,14 @@ import (
 	"testing"
 )
 
-// TestTable holds tables to the terminal's width, with every word of every cell on the screen; where the columns do not fit beside each
-// other, the head and the rows are parted alike.
+// TestTable holds tables to the terminal's width, with every word of every cell on the screen; where the columns do not
+// fit beside each other, the head and the rows are parted alike.
 func TestTable(t *testing.T) {
 	head := []string{"CLUSTER", "WHAT", "ID", "NAME", "TYPE", "LOCATION", "A MONTH", "BECAUSE OF"}
 	rows := [][]string{
 		{"k8s", "server", "1000030", "k8s-control-plane-3b431-f7njj", "cx33", "nbg1", "6.53 EUR", "caph-cluster-k8s=owned"},
-		{"k8s", "placement group", "1000001", "slipway-k8s", "-", "-", "-", "slipway-cluster=k8s; but a server of another cluster is in it\nand a second line"},
+		{"k8s", "placement group", "1000001", "slipway-k8s", "-", "-", "-", "slipway-cluster=k8s; but a server of another " +
+			"cluster is in it\nand a second line"},
 	}
 	for _, width := range []int{0, 60, 80, 100, 200} {
 		var out strings.Builder

@@ -31,11 +31,12 @@ func TestWaitWithoutTimeLooksOnce(t *testing.T) {
 func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 	var l lineRecorder
 	answers := []string{"both", "one", ""}
-	err := Wait{What: "the pair", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
-		missing := answers[0]
-		answers = answers[1:]
-		return missing, nil
-	})
+	err := Wait{What: "the pair", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say,
+		func(context.Context) (string, error) {
+			missing := answers[0]
+			answers = answers[1:]
+			return missing, nil
+		})
 	if err != nil || len(answers) > 0 {
 		t.Fatalf("%v, %d answers unheard", err, len(answers))
 	}
@@ -46,10 +47,12 @@ func TestWaitLooksUntilNothingIsMissing(t *testing.T) {
 
 func TestWaitTellsWhatItSawLast(t *testing.T) {
 	var l lineRecorder
-	err := Wait{What: "the servers", Within: 20 * time.Millisecond, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
-		return "2 of 3 servers exist", nil
-	})
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 of 3 servers exist") || !strings.Contains(err.Error(), "the servers") {
+	err := Wait{What: "the servers", Within: 20 * time.Millisecond, Every: time.Millisecond}.Until(t.Context(), l.say,
+		func(context.Context) (string, error) {
+			return "2 of 3 servers exist", nil
+		})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 of 3 servers exist") ||
+		!strings.Contains(err.Error(), "the servers") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -57,12 +60,13 @@ func TestWaitTellsWhatItSawLast(t *testing.T) {
 func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
 	var l lineRecorder
 	looks := 0
-	err := Wait{What: "it", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say, func(context.Context) (string, error) {
-		if looks++; looks == 1 {
-			return "", errors.New("connection refused")
-		}
-		return "", nil
-	})
+	err := Wait{What: "it", Within: time.Minute, Every: time.Millisecond}.Until(t.Context(), l.say,
+		func(context.Context) (string, error) {
+			if looks++; looks == 1 {
+				return "", errors.New("connection refused")
+			}
+			return "", nil
+		})
 	if err != nil || looks != 2 || !strings.Contains(l.lines[0], "connection refused") {
 		t.Errorf("%v after %d looks, said %v", err, looks, l.lines)
 	}
@@ -71,7 +75,10 @@ func TestWaitGoesOnWhenItCannotLook(t *testing.T) {
 func TestWaitEndsAtOnce(t *testing.T) {
 	never := errors.New("immutable field")
 	var l lineRecorder
-	err := Wait{What: "it", Within: time.Minute}.Until(t.Context(), l.say, func(context.Context) (string, error) { return "", Final(never) })
+	err := Wait{What: "it", Within: time.Minute}.Until(t.Context(), l.say, func(context.Context) (string,
+		error) {
+		return "", Final(never)
+	})
 	if !errors.Is(err, never) || len(l.lines) > 0 {
 		t.Errorf("final error: %v, said %v", err, l.lines)
 	}
@@ -90,13 +97,14 @@ func TestWaitLooksWhenSomethingChanges(t *testing.T) {
 	var l lineRecorder
 	looks := 0
 	began := time.Now()
-	err := Wait{What: "it", Within: time.Hour, Every: time.Hour, Changes: changes}.Until(t.Context(), l.say, func(context.Context) (string, error) {
-		if looks++; looks == 1 {
-			changes <- struct{}{}
-			return "a change", nil
-		}
-		return "", nil
-	})
+	err := Wait{What: "it", Within: time.Hour, Every: time.Hour, Changes: changes}.Until(t.Context(), l.say,
+		func(context.Context) (string, error) {
+			if looks++; looks == 1 {
+				changes <- struct{}{}
+				return "a change", nil
+			}
+			return "", nil
+		})
 	if err != nil || looks != 2 {
 		t.Errorf("%v after %d looks", err, looks)
 	}
@@ -116,10 +124,11 @@ func (l *lineRecorder) say(format string, args ...any) {
 func TestTheExplanationEndsWithTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		w := Wait{What: "the servers", Within: 10 * time.Second, Each: time.Minute, Explain: func(ctx context.Context) (string, error) {
-			<-ctx.Done()
-			return "", ctx.Err()
-		}}
+		w := Wait{What: "the servers", Within: 10 * time.Second, Each: time.Minute,
+			Explain: func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			}}
 		err := w.Until(t.Context(), t.Logf, func(context.Context) (string, error) { return "2 of 3 servers exist", nil })
 		var late *TimeoutError
 		if !errors.As(err, &late) || !strings.Contains(err.Error(), "2 of 3 servers exist") {

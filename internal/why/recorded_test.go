@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write docs/waiting.md anew")
 
-// recorded are the situations in testdata, in the order of a bootstrap. TestRecordSituations (test/record_test.go) records them.
+// recorded are the situations in testdata, in the order of a bootstrap. TestRecordSituations (test/record_test.go)
+// records them.
 func recorded() []struct {
 	file, happened string
 	ends           bool // waiting does not help, so a run ends
@@ -66,8 +67,8 @@ func load(t *testing.T, name string) Situation {
 	return s
 }
 
-// TestRecordedSituations makes docs/waiting.md of what was recorded, and holds it to what is there. That a situation ends a wait is
-// said here, not taken from the code.
+// TestRecordedSituations makes docs/waiting.md of what was recorded, and holds it to what is there. That a situation
+// ends a wait is said here, not taken from the code.
 func TestRecordedSituations(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("testdata", "*.yaml"))
 	if err != nil || len(files) != len(recorded()) {

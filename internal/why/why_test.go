@@ -36,7 +36,8 @@ func ordered(complaints ...object) Situation {
 	return s
 }
 
-// The sentence that everybody wants to read, out of Hetzner's real words: with the number of the answer, which is another each time.
+// The sentence that operators need, out of Hetzner's real messages: with the number of the answer, which is
+// another each time.
 func TestOutOfStock(t *testing.T) {
 	refusal := "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"
 	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): `+refusal)))
@@ -49,7 +50,8 @@ func TestOutOfStock(t *testing.T) {
 	}
 }
 
-// An unknown error is told in Hetzner's words without the number, so that the sentence stays the same while the situation does.
+// An unknown error is reported in Hetzner's words without the number, so that the sentence stays the same while the
+// situation does.
 func TestOtherRefusals(t *testing.T) {
 	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): out of cheese (cheese_error, 3a4b5c6d7e8f9a0b)`)))
 	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be made: out of cheese (cheese_error) (CAPH tries again within 4 min)"; got != want {
@@ -66,7 +68,8 @@ func TestReachabilityFirst(t *testing.T) {
 	}
 }
 
-// A limit ends a wait that began before it was met, or when an event says that it was met again; not one that began since.
+// A limit ends a wait that began before it was met, or when an event says that it was met again; not one that began
+// since.
 func TestHopelessSince(t *testing.T) {
 	s := ordered(condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"))
 	for _, tt := range []struct {
@@ -117,7 +120,7 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// A failed action of Hetzner's is told with what it failed with, until the server runs.
+// A failed action of Hetzner's is reported with its error, until the server runs.
 func TestFailedAction(t *testing.T) {
 	s := ordered()
 	s.Servers[0].Object["spec"].(object)["providerID"] = "hcloud://7"
@@ -177,8 +180,8 @@ func TestSurplusKeepsEtcd(t *testing.T) {
 	}
 }
 
-// After a patch was mended, the Machine that was made from the old one stays: what to type is said, and that waiting does not help, unless
-// etcd was never started.
+// After a patch was mended, the Machine that was made from the old one stays: what to type is said, and that waiting
+// does not help, unless etcd was never started.
 func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	s := load(t, "configuration-refused")
 	i := slices.IndexFunc(s.Machines, func(m unstructured.Unstructured) bool {
