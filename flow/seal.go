@@ -52,7 +52,7 @@ func (n *node) exemptFits() error {
 type seals struct {
 	passed map[*node]bool
 	behind map[*node]*node   // each step that is skipped → a passed seal that it precedes
-	exempt map[*node][]*node // each exempt step that lies before passed seals → those
+	exempt map[*node][]*node // each exempt step that precedes passed seals → those
 }
 
 // seals finds the points of no return that were passed.

@@ -269,8 +269,7 @@ func TestAnExemptStepWithoutAJournal(t *testing.T) {
 	crew := flow.Add(g, "crew", v.make("crew"))
 	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
 	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().ResumeWhen(func() (bool, error) {
-		return true,
-			nil
+		return true, nil
 	})
 	flow.Add(g, "sail", v.make("sail")).After(launch)
 	mustRun(t, g, flow.Options{Targets: []string{"sail", "cargo"}, Parallel: 1})

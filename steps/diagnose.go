@@ -75,20 +75,20 @@ type facts struct {
 	api      string // its address; empty: it does not answer
 	apiErr   error  // why not
 	uid      string
-	self     bool // the cluster holds its own Cluster object
-	beside   side // the management cluster beside it
+	self     bool       // the cluster holds its own Cluster object
+	beside   besideRole // the management cluster beside it
 	besideOf string
 	whose    error // why it could not be asked whether the cluster, or the one beside it, manages it
 }
 
-// side is the role that a management cluster beside the cluster has for it.
-type side string
+// besideRole is the role that a management cluster beside the cluster has for it.
+type besideRole string
 
 const (
-	sideNone   side = "none"   // there is no such cluster
-	sideEmpty  side = "empty"  // it does not hold the Cluster object
-	sideHolds  side = "holds"  // it does
-	sideSilent side = "silent" // it exists, or may exist, and does not answer
+	besideNone   besideRole = "none"   // there is no such cluster
+	besideEmpty  besideRole = "empty"  // it does not hold the Cluster object
+	besideHolds  besideRole = "holds"  // it does
+	besideSilent besideRole = "silent" // it exists, or may exist, and does not answer
 )
 
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from,
@@ -190,8 +190,8 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 	}
 	if err == nil {
 		object, err := management.FindCluster(ctx, cfg, mgmt)
-		if f.beside = sideEmpty; object != nil {
-			f.beside = sideHolds
+		if f.beside = besideEmpty; object != nil {
+			f.beside = besideHolds
 		} else if err != nil {
 			f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s could not be asked whether it manages the "+
 				"cluster: %w", f.besideOf, err))
@@ -201,13 +201,13 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 	exists, existsErr := tools.Management.Exists(ctx, f.besideOf)
 	switch {
 	case existsErr == nil && !exists:
-		f.beside = sideNone
+		f.beside = besideNone
 	case existsErr != nil:
-		f.beside = sideSilent
+		f.beside = besideSilent
 		f.whose = errors.Join(f.whose, fmt.Errorf("%s cannot tell whether management cluster %s exists: %w",
 			tools.Management.Name(), f.besideOf, existsErr))
 	default:
-		f.beside = sideSilent
+		f.beside = besideSilent
 		f.whose = errors.Join(f.whose, fmt.Errorf("management cluster %s exists and does not answer: %w", f.besideOf, err))
 	}
 }

@@ -87,11 +87,11 @@ func (f *facts) seen() []string {
 		lines = append(lines, "the API answers at "+f.api)
 	}
 	switch f.beside {
-	case sideHolds:
+	case besideHolds:
 		lines = append(lines, "management cluster "+f.besideOf+" holds the Cluster object")
-	case sideEmpty:
+	case besideEmpty:
 		lines = append(lines, "management cluster "+f.besideOf+" answers and does not hold the Cluster object")
-	case sideNone:
+	case besideNone:
 		lines = append(lines, "there is no management cluster "+f.besideOf)
 	}
 	if f.whose != nil {
@@ -137,7 +137,7 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 		"the cluster comes back with its data, its keys and its UID; self-managed again, if it was",
 	}
 	// What an unfinished restore has made in its management cluster is its own.
-	remade := f.beside == sideHolds && (f.restoring == nil || !f.restoring.Ended.IsZero())
+	remade := f.beside == besideHolds && (f.restoring == nil || !f.restoring.Ended.IsZero())
 	switch {
 	case f.balancer != nil && remade:
 		d.Does = append(d.Does, "the load balancer is taken over, where it is left: see what comes first")
@@ -219,7 +219,7 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 		}
 	}
 	switch {
-	case f.self || f.beside == sideHolds:
+	case f.self || f.beside == besideHolds:
 		d.Disaster, d.Sentence = NoDisaster, "none of the disasters: etcd has its quorum, and somebody manages the cluster"
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+

@@ -128,7 +128,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{
 		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcdNode{{server: cp0, data: true}},
 		leader: []string{cp0},
-		api:    "https://127.0.0.1", uid: "living", beside: sideNone, self: true, source: backupOf("other", time.Now()),
+		api:    "https://127.0.0.1", uid: "living", beside: besideNone, self: true, source: backupOf("other", time.Now()),
 	}
 	if d := f.judge(); d.Disaster != NoDisaster || !strings.Contains(strings.Join(d.Seen, "\n"),
 		"another cluster of this name") {
@@ -145,7 +145,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 		t.Errorf("with a load balancer: %+v", d)
 	}
 	// Who makes the lost servers anew is to go, and the load balancer, whose address the restore keeps, is not.
-	f.beside, f.besideOf = sideHolds, "k8s-mgmt"
+	f.beside, f.besideOf = besideHolds, "k8s-mgmt"
 	for what, restoring := range map[string]*RestoreRecord{"never restored": nil, "restored before": {Began: time.Now(),
 		Ended: time.Now()}} {
 		f.restoring = restoring
@@ -160,7 +160,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	if d := f.judge(); len(d.First) > 0 || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") {
 		t.Errorf("in the middle of a restore, whose management cluster it is: %+v", d)
 	}
-	f.beside, f.restoring = sideNone, nil
+	f.beside, f.restoring = besideNone, nil
 	f.source, f.balancer = nil, nil
 	if d := f.judge(); !slices.Equal(d.Target, []string{"restore", "FILE"}) ||
 		!strings.Contains(strings.Join(d.Lost, "\n"), "name the FILE") || !slices.Contains(d.Steps, "pivot") {

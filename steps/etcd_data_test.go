@@ -15,7 +15,7 @@ import (
 
 // Servers that boot are told as such by a diagnosis.
 func TestADiagnosisTellsServersThatBoot(t *testing.T) {
-	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, beside: sideNone, whose: errors.New("nobody tells"),
+	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, beside: besideNone, whose: errors.New("nobody tells"),
 		apiErr: errors.New("connection refused"), nodes: []etcdNode{{server: cp0, err: fmt.Errorf("%w: it waits", errNotMounted)}}}
 	d := f.judge()
 	if seen := strings.Join(d.Seen, "\n"); !strings.Contains(d.Sentence, "are booting") || !strings.Contains(seen, "Talos answers; its disk may not be mounted yet") {

@@ -307,7 +307,7 @@ func voters(s QuorumSurvey, members []talos.EtcdMember, but string) (out EtcdMem
 }
 
 // rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that
-// the new etcd counts, or a member without a name that may be it on its way in, is left alone.
+// the new etcd counts, or a member without a name that may be it, joining, is left alone.
 func (q *quorum) rejoinSurvivor(ctx context.Context, say flow.Say, s QuorumSurvey, _ EtcdMembership) (EtcdMembership,
 	error) {
 	wiper := wiper{map[string]time.Time{}}

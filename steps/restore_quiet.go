@@ -41,7 +41,7 @@ type Quiet struct {
 
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
 // objects describe servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its
-// Pod, whoever looks at that time. The names of its Deployments are returned.
+// Pod, whichever request comes first. The names of its Deployments are returned.
 func SilenceSnapshot(s source.Backup) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
 		return nil, nil

@@ -33,7 +33,7 @@ type layout struct {
 	routes [][]*spot // by edge
 }
 
-// arrange lays a graph out in layers: every edge leads down, lines cross little, and a node stands in the middle of
+// arrange lays a graph out in layers: every edge leads down, lines cross little, and a node is in the middle of
 // what it hangs together with.
 func (g Graph) arrange() layout {
 	l := g.place()

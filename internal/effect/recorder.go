@@ -73,8 +73,8 @@ type Options struct {
 	Warn func(error)
 	// Step names the step that a context belongs to; nil or empty: it is unknown.
 	Step func(context.Context) string
-	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is told how
-	// the call ended, with the status of HTTP where there is one. nil: none.
+	// Watch hears of every call but those of File and Journal, those that change nothing too; what it returns is called
+	// with how the call ended, with the status of HTTP where there is one. nil: none.
 	Watch func(context.Context, Seen) (ended func(status int, err error))
 	// Faults ends the process where a test wants that; nil: nothing does.
 	Faults Faults

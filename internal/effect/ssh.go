@@ -9,7 +9,7 @@ import (
 )
 
 // commands are what hcloudimages says right before it runs a command on its temporary server, and what the command is.
-// Its SSH connection is its own: what it logs is the only place to stand.
+// Its SSH connection is its own: what it logs is the only place to record it.
 var commands = map[string]string{
 	"# Step 6: Cleaning existing disk":                       "blkdiscard",
 	"running download, decompress and write to disk command": "write-image",
@@ -40,7 +40,7 @@ func (w *sshWatch) end(err error) {
 }
 
 func (w *sshWatch) hear(ctx context.Context, record slog.Record) {
-	// Whatever is said next is said after the command. A failed one is told by the library's error, or by a warning.
+	// Whatever is said next is said after the command. A failed one is reported by the library's error, or by a warning.
 	var err error
 	if record.Level >= slog.LevelWarn {
 		err = errors.New(record.Message)

@@ -164,8 +164,8 @@ func DeleteImage(ctx context.Context, c *hcloud.Client, id int64) error {
 // ErrNoneAvailable means that there is no image which could replace the others.
 var ErrNoneAvailable = errors.New("none of them is available: nothing is deleted")
 
-// Surplus tells which of several images stays, the newest available one, and which snapshots are in its way. An image
-// that is no snapshot can neither be deleted nor stay beside one: it stays, and all snapshots are in its way.
+// Surplus tells which of several images stays, the newest available one, and which snapshots conflict with it. An image
+// that is no snapshot can neither be deleted nor stay beside one: it stays, and all snapshots conflict with it.
 func Surplus(found []Image) (keep Image, surplus []Image, err error) {
 	best := -1
 	for i, one := range found {

@@ -52,8 +52,8 @@ type Resource struct {
 	Type     string `json:"type,omitempty"`
 	Location string `json:"location,omitempty"`
 	Price    Price  `json:"price"`
-	// Claimed tells that it carries the label of its cluster. What is told by its surroundings alone would be a riddle
-	// once they are deleted: Claim labels it first.
+	// Claimed tells that it carries the label of its cluster. What is attributed by its surroundings alone would be a
+	// riddle once they are deleted: Claim labels it first.
 	Claimed bool `json:"-"`
 	// Shared says what else uses it that is not of its cluster, and would suffer; then it is not deleted.
 	Shared string `json:"shared,omitempty"`
@@ -198,7 +198,7 @@ type stocktaking struct {
 	prices   prices
 	servers  map[int64]string // id → cluster
 	networks map[int64]string
-	guests   map[int64]string // network → what is in it of somebody else
+	guests   map[int64]string // network → what is in it of another owner
 	found    []Resource
 }
 

@@ -28,7 +28,7 @@ func Missing(orders []Order, have []Resource) []Order {
 			there[r.Kind]++
 		}
 	}
-	there[KindSnapshot] = 0                  // the label decides, not the owner: whoever orders one has looked
+	there[KindSnapshot] = 0                  // the label decides, not the owner: the caller that orders one has looked
 	there[KindPrimaryIP] = there[KindServer] // an address is made with its server and not always labelled
 	missing := []Order{}
 	for _, o := range orders {

@@ -242,7 +242,7 @@ func passing(status int) bool {
 	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
-// Transient tells whether the same request may succeed in a moment: the network failed on the way, or the server said
+// Transient tells whether the same request may succeed in a moment: the network failed, or the server said
 // that it is not well. A certificate that does not hold will not hold then either.
 func Transient(err error) bool {
 	var status *statusError

@@ -82,11 +82,11 @@ func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (
 	}
 	if last != nil && last.Info.Status == release.StatusDeployed && same(last, w.Chart, w.Values) {
 		r := toRelease(last, false)
-		stands, err := h.stands(ctx, say, w, r)
+		canStay, err := h.canStay(ctx, say, w, r)
 		if err != nil {
 			return nil, err
 		}
-		if stands {
+		if canStay {
 			return r, nil
 		}
 	}

@@ -43,7 +43,7 @@ type LogStream struct {
 	in      *bufio.Reader
 }
 
-// OpenLog opens a container's log. An error that Refused tells of comes from the kubelet, in words for people.
+// OpenLog opens a container's log. An error that Refused tells of comes from the kubelet, in plain language.
 func (c *Cluster) OpenLog(ctx context.Context, r LogRequest) (*LogStream, error) {
 	api, err := typedcorev1.NewForConfigAndClient(c.config, c.http)
 	if err != nil {

@@ -144,10 +144,10 @@ func (h *Helm) still(ctx context.Context, name string, revision int) (record, ti
 	return record{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
 }
 
-// stands tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone,
+// canStay tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone,
 // or never became ready: applying it again puts back what was changed in its objects. One that was deployed just
 // now is given time.
-func (h *Helm) stands(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
+func (h *Helm) canStay(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
 	state, err := w.State(r)
 	if err != nil {
 		return false, err

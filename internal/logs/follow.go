@@ -61,7 +61,7 @@ func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools,
 		if where.Pod == "" {
 			select {
 			case asking <- struct{}{}:
-			default: // one is on its way
+			default: // one is pending
 			}
 		}
 	}

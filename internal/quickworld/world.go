@@ -25,7 +25,7 @@ type Plan struct {
 	Refused                          Refusal // zero: nothing is
 }
 
-// Refusal is what Hetzner does not give to Cluster API at first, in CAPH's words.
+// Refusal is what Hetzner does not give to Cluster API at first, as CAPH reports it.
 type Refusal struct {
 	// of the object that CAPH says it of: HetznerCluster, or HCloudMachine of the first server
 	Kind                                 string

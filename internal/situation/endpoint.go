@@ -20,7 +20,7 @@ import (
 
 // LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API
 // by: kubeconfigs, certificates, the machine configuration of every server. Hetzner gives a load balancer's address to
-// nobody on request, so it cannot be had again. CAPH only makes another load balancer, at another address.
+// no client on request, so it cannot be had again. CAPH only makes another load balancer, at another address.
 type LostEndpointError struct {
 	Cluster string
 	Address string

@@ -14,9 +14,9 @@ const (
 	beneath = 4
 )
 
-// Table writes rows under a head. Columns that are wider together than the terminal stand below each other, in the head
-// and in every row; a cell that is wider than its place goes on in a line below, and so do its own lines. width is the
-// terminal's; 0: it is none.
+// Table writes rows under a head. Columns that are wider together than the terminal are placed below each other, in the
+// head and in every row; a cell that is wider than its place goes on in a line below, and so do its own lines. width is
+// the terminal's; 0: it is none.
 func Table(w io.Writer, width int, head []string, rows ...[]string) {
 	widest := make([]int, len(head))
 	for _, row := range append([][]string{head}, rows...) {

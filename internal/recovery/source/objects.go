@@ -46,7 +46,7 @@ func (s Backup) Wanted() []*unstructured.Unstructured {
 
 // KeptSecrets are the Secrets and ConfigMaps of the backup that no controller creates again: the manifests that a
 // ClusterResourceSet names, say, and what a person has marked to go along with the cluster. The bundle of keys and
-// today's token have their own ways in, the rest comes of these.
+// today's token are restored by their own steps, the rest comes of these.
 func (s Backup) KeptSecrets() []*unstructured.Unstructured {
 	name := s.Contents.Header.Cluster
 	remade := []string{config.TokenSecretName, name + TalosSecretSuffix, name + "-ca", name + "-kubeconfig", name +
