@@ -16,13 +16,14 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Folder of the state folder that keeps a copy of every object that the pivot moves, and how far the pivot has come.
 const (
+	// Folder is the folder of the state folder with a copy of every object that the pivot moves.
 	Folder = "pivot"
+	// Record is the file in it that says how far the pivot has come.
 	Record = "pivot.json"
 )
 
-// How far a pivot has come. Only this decides whether the steps before it are still looked at; what there is to do is
+// Phase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is to do is
 // read from the two clusters.
 type Phase string
 
@@ -32,7 +33,7 @@ const (
 	Settled Phase = "settled" // the cluster manages itself
 )
 
-// State is the file pivotRecord.
+// State is the content of the file Record.
 type State struct {
 	Phase   Phase     `json:"phase"`
 	Cluster string    `json:"cluster"` // name

@@ -2,6 +2,7 @@ package caph
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -25,12 +26,26 @@ func (w *harness) testWebhooks(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "webhooks", Name: "m"},
 		Spec:       api.HCloudMachineSpec{Type: "cx33", ImageName: testImage},
 	}
-	eventually(t, "the webhooks to answer", func(ctx context.Context) error { return w.Create(ctx, machine) })
+	// The API server learns of the two configurations after they were created, each at a time of its own.
+	eventually(t, "the mutating webhook to be called", func(ctx context.Context) error {
+		probe := machine.DeepCopy()
+		if err := w.Create(ctx, probe, client.DryRunAll); err != nil || probe.Spec.PublicNetwork != nil {
+			return err
+		}
+		return errors.New("publicNetwork is not set")
+	})
+	must(t, w.Create(ctx, machine))
 	if public := machine.Spec.PublicNetwork; public == nil || !ptr.Deref(public.EnableIPv4, false) ||
 		!ptr.Deref(public.EnableIPv6, false) {
 		t.Errorf("the mutating webhook left publicNetwork as %+v", public)
 	}
 	machine.Spec.Type = "cx43"
+	eventually(t, "the validating webhook to be called", func(ctx context.Context) error {
+		if w.Update(ctx, machine.DeepCopy(), client.DryRunAll) == nil {
+			return errors.New("another type is not refused")
+		}
+		return nil
+	})
 	refused(t, "another type", w.Update(ctx, machine))
 
 	template := &api.HCloudMachineTemplate{
