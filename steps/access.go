@@ -30,7 +30,8 @@ type Access struct {
 	Values map[string]string `json:"values,omitempty"`
 }
 
-// Access adds the step access to a graph: the state folder has today's kubeconfig and talosconfig of a cluster that manages itself.
+// Access adds the step access to a graph: the state folder has today's kubeconfig and talosconfig of a cluster that
+// manages itself.
 func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 	step := newAccessStep(s)
 	return flow.Add(g, "access", step.run).

@@ -230,8 +230,8 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 	return ip, err
 }
 
-// verify asks for every object that was applied, and for the load balancer. What people changed in them since is theirs: the guide scales
-// and upgrades with kubectl.
+// verify asks for every object that was applied, and for the load balancer. What people changed in them since is
+// theirs: the guide scales and upgrades with kubectl.
 func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(a.tools, platform.ManagementKubeconfig)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// TestKilledInTheTestOfCertManager is a run after one that was killed while clusterctl deleted its test of cert-manager: the
-// namespace is on its way out. clusterctl would take it for there.
+// TestKilledInTheTestOfCertManager is a run after one that was killed while clusterctl deleted its test of
+// cert-manager: the namespace is on its way out. clusterctl would take it for there.
 func TestKilledInTheTestOfCertManager(t *testing.T) {
 	w := clustertest.New(t)
 	b := newSet(w.Config(), w.Tools(), planner(t, "").sources)
@@ -111,7 +111,8 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 	}
 }
 
-// TestNoOverridesFromTheHome holds that the user's home has no say in what is installed, unless the configuration names it.
+// TestNoOverridesFromTheHome holds that the user's home has no say in what is installed, unless the configuration names
+// it.
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
 	b.tools.Files = platform.FilesIn(t.TempDir())
@@ -127,7 +128,8 @@ func TestNoOverridesFromTheHome(t *testing.T) {
 	}
 }
 
-// TestClusterctlWaitsForCertManager holds for how long: PROVIDERS_TIMEOUT, unless the configuration of clusterctl says it.
+// TestClusterctlWaitsForCertManager holds for how long: PROVIDERS_TIMEOUT, unless the configuration of clusterctl says
+// it.
 func TestClusterctlWaitsForCertManager(t *testing.T) {
 	own := t.TempDir()
 	write(t, own, "manifests/clusterctl.yaml", "cert-manager: {version: v1.19.0, timeout: 12m}\n")

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Cilium adds the step cilium to a graph. The releases find the cluster by the kubeconfig in the state folder, which is there before and
-// after the pivot.
+// Cilium adds the step cilium to a graph. The releases find the cluster by the kubeconfig in the state folder, which is
+// there before and after the pivot.
 func (s *Set) Cilium(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "cilium", step.runCilium).

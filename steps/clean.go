@@ -81,8 +81,8 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 	return out, c.tools.Files.Remove(management.CleaningFile)
 }
 
-// emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun to delete it,
-// or the person agrees.
+// emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun
+// to delete it, or the person agrees.
 func (c cleanStep) emptied() error {
 	name := c.cfg.ManagementName()
 	begun, err := c.tools.Files.Read(management.CleaningFile)

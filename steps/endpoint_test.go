@@ -88,7 +88,8 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 	}
 }
 
-// After the pivot the cluster is asked at the address that was lost. That it is silent is explained, and its kubeconfig kept.
+// After the pivot the cluster is asked at the address that was lost. That it is silent is explained, and its kubeconfig
+// kept.
 func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.CloseClientConnections()

@@ -30,7 +30,8 @@ type FirewallRule struct {
 // privateRanges may reach the Kubernetes and the Talos API: the guide's, for a VPN into the private network.
 var privateRanges = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
 
-// Firewall adds the step firewall to a graph: the cluster's firewall exists at Hetzner, with the rules of the configuration.
+// Firewall adds the step firewall to a graph: the cluster's firewall exists at Hetzner, with the rules of the
+// configuration.
 func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
 	step := newFirewallStep(s)
 	return flow.Add(g, "firewall", step.run).

@@ -83,8 +83,8 @@ func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall)
 	return FirewallAttachment{Firewall: f.ID}, err
 }
 
-// staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network only
-// when it runs on them.
+// staysReachable refuses what would lock the cluster's manager out: it reaches the servers over the private network
+// only when it runs on them.
 func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) error {
 	extra, auto, err := cfg.Allowed()
 	if err != nil || auto || slices.ContainsFunc(extra, beyondPrivate) {
@@ -106,7 +106,8 @@ func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools
 	return nil
 }
 
-// beyondPrivate tells whether a range lets in more than the private ranges do. From those nobody comes in on a public address.
+// beyondPrivate tells whether a range lets in more than the private ranges do. No traffic from those reaches a public
+// address.
 func beyondPrivate(p netip.Prefix) bool {
 	return !slices.ContainsFunc(privateRanges, func(word string) bool {
 		private := netip.MustParsePrefix(word)

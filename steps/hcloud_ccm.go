@@ -24,8 +24,8 @@ type CloudController struct {
 	NetworkID int64       `json:"networkId"` // of the private network at Hetzner
 }
 
-// runHCloudCCM makes the Secret that nobody else makes, and installs the CCM that reads it. Provider IDs are the
-// CCM's alone to set.
+// runHCloudCCM creates the Secret, which nothing else creates, and installs the CCM that reads it. Only the CCM sets
+// provider IDs.
 func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {

@@ -99,7 +99,8 @@ func schematic(sources render.Sources) (factory.Schematic, error) {
 	return s, nil
 }
 
-// knownSchematic is that of the guide, which the Image Factory knows: bootstrap/schematic.yaml as it is inside the command.
+// knownSchematic is that of the guide, which the Image Factory knows: bootstrap/schematic.yaml as it is inside the
+// command.
 const knownSchematic = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925d67c7515"
 
 // imageSpec is what the image is made from.
@@ -114,7 +115,8 @@ func imageSpec(cfg config.Config, sources render.Sources) (any, error) {
 	}, err
 }
 
-// imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers are.
+// imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers
+// are.
 func imagesTimeout(c config.Config) time.Duration {
 	both := len(config.Listed(c.ImageArchitectures)) > 0
 	if both {

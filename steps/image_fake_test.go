@@ -131,8 +131,8 @@ func ours(run string) map[string]string {
 	}
 }
 
-// mortal is a client's transport that dies with a request: before it is sent, or when its answer was to be read. The process is
-// dead with it.
+// mortal is a client's transport that dies with a request: before it is sent, or when its answer was to be read. The
+// process is dead with it.
 type mortal struct {
 	at       int
 	answered bool // the request is served before the end
@@ -160,8 +160,8 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, errDead
 }
 
-// foreign plants what is not ours to touch: made by the same library for somebody else, and for another cluster of ours, which
-// may be at work on another image.
+// foreign plants what is not ours to touch: made by the same library for somebody else, and for another cluster of
+// ours, which may be at work on another image.
 func foreign(s *studio) {
 	library := map[string]string{"apricote.de/created-by": "hcloud-upload-image"}
 	s.PutServer(schema.Server{ID: 1, Name: "hcloud-upload-image-1", Labels: library})

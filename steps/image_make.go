@@ -17,10 +17,10 @@ import (
 const (
 	// imageLookEvery is short because what it waits for, this run's own work, takes seconds.
 	imageLookEvery = 500 * time.Millisecond
-	// imageOthersEvery is for what others make: a look is up to four requests, they may take all of IMAGE_TIMEOUT, and Hetzner answers
-	// 3600 requests in an hour to all who have the token.
+	// imageOthersEvery is for what others make: a look is up to four requests, they may take all of IMAGE_TIMEOUT, and
+	// Hetzner answers 3600 requests in an hour to all who have the token.
 	imageOthersEvery = 5 * time.Second
-	// imageStillEvery is how often the upload says that it still goes on: writing the disk takes minutes without a word.
+	// imageStillEvery is how often the upload says that it still continues: writing the disk takes minutes without output.
 	imageStillEvery = 30 * time.Second
 	// tidyWithin bounds the wait for temporary servers to go. It is part of the step's overhead.
 	tidyWithin = time.Minute
@@ -28,8 +28,8 @@ const (
 	tidyInHaste = 900 * time.Millisecond
 )
 
-// imageMaker finds or makes the image of one architecture. It may be killed at any time, and another run may be at the same
-// work: what each has at Hetzner carries its run's identity.
+// imageMaker finds or makes the image of one architecture. It may be killed at any time, and another run may be at the
+// same work: what each has at Hetzner carries its run's identity.
 type imageMaker struct {
 	imageStep
 	say                flow.Say
@@ -105,8 +105,8 @@ func (m *imageMaker) look(ctx context.Context) (missing string, err error) {
 	}
 }
 
-// unlisted is for a list that does not have what this run has made: Hetzner's lists may be behind, and going by one would make
-// a second image.
+// unlisted is for a list that does not have what this run has made: Hetzner's lists may be behind, and going by one
+// would make a second image.
 func (m *imageMaker) unlisted(ctx context.Context) (missing string, err error) {
 	exists, err := hetzner.ImageExists(ctx, m.tools.Hetzner, m.made)
 	if err != nil {
@@ -120,8 +120,8 @@ func (m *imageMaker) unlisted(ctx context.Context) (missing string, err error) {
 	return fmt.Sprintf("snapshot %d is made, and Hetzner's list of images does not have it yet", m.made), nil
 }
 
-// others looks for another run that makes the same image just now. One that a dead run left keeps nobody waiting for longer
-// than a run may take.
+// others looks for another run that is making the same image. An upload that an ended run left delays this one no
+// longer than a run may take.
 func (m *imageMaker) others(ctx context.Context) (missing string, err error) {
 	uploads, err := hetzner.Uploads(ctx, m.tools.Hetzner)
 	if err != nil {
@@ -136,16 +136,16 @@ func (m *imageMaker) others(ctx context.Context) (missing string, err error) {
 	return "", nil
 }
 
-// dead tells whether nobody works with it any more: runs with our identity are dead but for this one, which has none at work
-// when it asks; others are after the time that a run has.
+// dead tells whether no run works with the upload any more. Earlier runs with our identity have ended, and this one has
+// no upload in progress when it asks; another run has ended after the time that a run may take.
 func (m *imageMaker) dead(u hetzner.Upload) bool { return u.Run == m.run || m.late(u.Created) }
 
 func (m *imageMaker) late(since time.Time) bool {
 	return time.Since(since) > m.cfg.ImageTimeout.D()+overhead
 }
 
-// several handles runs that made the image at the same time: the oldest snapshot stays, and whoever made another takes it
-// back. Several for any other reason are for a person to judge.
+// several handles runs that made the image at the same time: the oldest snapshot stays, and a run that made another
+// deletes its own. Several for any other reason are for the operator to judge.
 func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missing string, err error) {
 	for _, one := range found[1:] {
 		switch {

@@ -12,8 +12,8 @@ import (
 
 const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"
 
-// PackerCommands are shell commands that make the image of the configuration with Packer, in place of the step image. overrides
-// is as Tools has it.
+// PackerCommands are shell commands that make the image of the configuration with Packer, in place of the step image.
+// overrides is as Tools has it.
 func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 	sources, err := render.Read(nil, overrides)
 	if err != nil {
@@ -38,7 +38,8 @@ func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 	return commands, nil
 }
 
-// architectureOf tells a server type's architecture by its name, for where Hetzner is not asked: only CAX types are arm64.
+// architectureOf tells a server type's architecture by its name, for where Hetzner is not asked: only CAX types are
+// arm64.
 func architectureOf(serverType string) string {
 	if strings.HasPrefix(serverType, "cax") {
 		return "arm64"

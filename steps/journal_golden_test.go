@@ -70,8 +70,8 @@ func TestGoldenJournals(t *testing.T) {
 	}
 }
 
-// An output of the pivot, or of a step before it, that lacks a field of today is an older release's: it counts, and nothing behind the
-// point of no return is run again for it.
+// An output of the pivot, or of a step before it, that lacks a field of today is an older release's: it counts, and
+// nothing behind the point of no return is run again for it.
 func TestAnOlderJournalCountsBehindThePivot(t *testing.T) {
 	w := clustertest.New(t)
 	p, err := New(w.Config(), w.Tools())

@@ -88,9 +88,9 @@ func makeManagement(ctx context.Context, cfg config.Config, tools platform.Tools
 	return m, management.Record(tools, ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
 }
 
-// adoptSelfManaged looks before a management cluster is made: servers of a cluster that nobody manages are not to be
-// managed by an empty one, which would make them a second time. Where the cluster manages itself and the state folder
-// still opens it, it is the management cluster from here on. nil: there is nothing to adopt.
+// adoptSelfManaged looks before a management cluster is created: servers of a cluster without a management cluster are
+// not to be managed by an empty one, which would create them a second time. Where the cluster manages itself and the
+// state folder still opens it, it is the management cluster from here on. nil: there is nothing to adopt.
 func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (*Management, error) {
 	p, name := step.tools.Management, step.cfg.ManagementName()
 	if exists, err := p.Exists(ctx, name); err != nil || exists {
@@ -136,7 +136,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 }
 
 // verify distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
-// servers belong to whom, so only its provider's word, or another cluster in its place, counts as gone.
+// servers belong to whom, so only its provider's answer, or another cluster in its place, counts as gone.
 func (step managementStep) verify(ctx context.Context, m Management) flow.Verdict {
 	uid, err := step.managementUID(ctx)
 	switch {

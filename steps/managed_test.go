@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 )
 
-// afterPivot is a world after its bootstrap with a journal that says that the pivot is done. The management cluster is gone.
+// afterPivot is a world after its bootstrap with a journal that says that the pivot is done. The management cluster is
+// gone.
 func afterPivot(t *testing.T) (*clustertest.Environment, flow.Journal) {
 	t.Helper()
 	w := clustertest.New(t)
@@ -59,8 +60,8 @@ func runSteps(t *testing.T, w *clustertest.Environment, cfg config.Config, journ
 	return report
 }
 
-// A changed chart version or values file is a Helm upgrade of the cluster itself, and asks nothing of the management cluster, which
-// is gone.
+// A changed chart version or values file is a Helm upgrade of the cluster itself, and asks nothing of the management
+// cluster, which is gone.
 func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 	w, journal := afterPivot(t)
 	plan, err := New(w.Config(), w.Tools())

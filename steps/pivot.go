@@ -24,7 +24,8 @@ type Pivot struct {
 	Servers []int64 `json:"servers"` // at Hetzner; the same before and after
 }
 
-// Pivot adds the step pivot to a graph: the Cluster API objects are moved into the cluster itself. It seals what precedes it.
+// Pivot adds the step pivot to a graph: the Cluster API objects are moved into the cluster itself. It seals what
+// precedes it.
 func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
 	step := newPivotStep(s)
 	return flow.Add(g, "pivot", step.run).Seal().ResumeWhen(step.underway).
@@ -122,7 +123,7 @@ func serverIDs(ctx context.Context, cfg config.Config, tools platform.Tools) ([]
 }
 
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
-// move that a dead run left is another matter: what it has begun to delete has lost its annotations at the source, so
+// move that an ended run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
 func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s pivotClusters, st clusterLocation) (pivotcopy.State, error) {
 	c := pivotcopy.In(tools)

@@ -99,15 +99,15 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s p
 		}
 	}
 	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
-	// A cluster that was never paused lives on, and an object of it may go for its own reasons.
+	// A cluster that was never paused keeps changing, and an object of it may be deleted for other reasons.
 	if len(missing) > 0 && management.Paused(st.source) {
 		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
 	}
 	return inv, nil
 }
 
-// withdraw takes the copies from the target. Without their finalizers, so that nobody there who sees one go takes its
-// server along; the Cluster object last, because it is what keeps everybody there still.
+// withdraw deletes the copies from the target. Without their finalizers, so that no controller there deletes the server
+// of one; the Cluster object last, because its pause keeps the controllers there from acting.
 func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {

@@ -97,7 +97,8 @@ func read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 	return o, nil
 }
 
-// recreate makes an object of the copy on the target, with owners as they are called there. Those that are not there do not own it.
+// recreate makes an object of the copy on the target, with owners as they are called there. Those that are not there do
+// not own it.
 func recreate(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")

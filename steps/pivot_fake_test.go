@@ -139,7 +139,8 @@ func wellIn(s *kubetest.Server) {
 	}
 }
 
-// reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server locked.
+// reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server
+// locked.
 func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 	if o.GetKind() == "Cluster" && !management.Paused(o) {
 		go wellIn(w.target)

@@ -51,7 +51,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err := tieLoose(ctx, say, s.source); err != nil {
 		return err
 	}
-	// Once more, now that nobody changes them.
+	// Once more, now that no controller changes them.
 	if _, err := ensureCopy(ctx, cfg, tools, say, s, st); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 	return nil
 }
 
-// mergedCopy is the copy of a move that a dead run left half done.
+// mergedCopy is the copy of a move that an ended run left incomplete.
 func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivotcopy.Copy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {
@@ -198,7 +198,7 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 	return nil
 }
 
-// mover is told of every object that clusterctl is about to write to the target.
+// mover receives every object that clusterctl is about to write to the target.
 type mover struct {
 	copy  pivotcopy.Copy
 	say   flow.Say

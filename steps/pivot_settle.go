@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at every
-// object once and found it well, with the servers that it had.
+// settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
+// every object once and found it well, with the servers that it had.
 func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
@@ -46,8 +46,8 @@ func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observ
 	return out, pivotcopy.In(tools).SetState(state)
 }
 
-// sameServers is an error where the servers are not those from before the move. It is told once before anybody can agree to it:
-// who gives --yes with every run has not looked at these servers.
+// sameServers is an error where the servers are not those from before the move. It is returned once
+// before --yes can agree to it: an operator who gives --yes with every run has not looked at these servers.
 func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *pivotcopy.State, servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
@@ -66,8 +66,9 @@ func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *p
 		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, cfg.ClusterName)
 }
 
-// awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at every one of
-// them once and found it well. servers says at every look what is wrong with the servers that there are then; that ends it.
+// awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at
+// every one of them once and found it well. servers says at every look what is wrong with the servers that there are
+// then; that ends it.
 func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
 	say("waiting for the controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
@@ -99,8 +100,8 @@ func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 	return out, err
 }
 
-// sweepSource removes Secrets that a move left at the source when it died with its last steps: those that nobody owns go
-// together with the Cluster object. Anything else that stayed is not expected, and left for a person.
+// sweepSource removes Secrets that a move left at the source when it ended in its last steps: those without an owner
+// are deleted together with the Cluster object. Anything else that stayed is not expected, and left to the operator.
 func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, source *kube.Cluster) error {
 	copied, err := pivotcopy.In(tools).All()
 	if err != nil {

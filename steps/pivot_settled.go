@@ -4,8 +4,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 )
 
-// RemovePivotSecrets removes the Secrets that the pivot of an older release, which kept them, left in the state folder. The copy of a
-// pivot that is not over is left as it is.
+// RemovePivotSecrets removes the Secrets that the pivot of an older release, which kept them, left in the state folder.
+// The copy of a pivot that is not over is left as it is.
 func (p *Plan) RemovePivotSecrets() error {
 	c := pivotcopy.In(p.b.tools)
 	state, err := c.State(p.b.cfg.ClusterName)

@@ -20,15 +20,16 @@ import (
 // lookingWithin is how long an API server that answers may take to serve every kind that it knows.
 const lookingWithin = time.Minute
 
-// pivotClusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they describe.
+// pivotClusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they
+// describe.
 type pivotClusters struct {
 	source *kube.Cluster // nil: there is none (any more)
 	target *kube.Cluster
 	self   bool // the management cluster is the cluster itself: there is no source
 }
 
-// connectClusters connects to both. A source that is silent is an error; only its provider's word that it does not exist
-// counts as gone.
+// connectClusters connects to both. A source that is silent is an error; only its provider's answer that it does not
+// exist counts as gone.
 func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (pivotClusters, error) {
 	target, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {

@@ -107,8 +107,8 @@ func TestPivotIsCrashSafe(t *testing.T) {
 	}
 }
 
-// TestPivotSweepsTheSource has a move die between the Cluster object and the Secrets that nobody owns: clusterctl deletes
-// them side by side.
+// TestPivotSweepsTheSource has a move die between the Cluster object and the Secrets that nobody owns: clusterctl
+// deletes them side by side.
 func TestPivotSweepsTheSource(t *testing.T) {
 	w := newPivotWorld(t)
 	secret := w.source.Get("v1", "Secret", config.Namespace, "k8s-talos")
@@ -305,7 +305,8 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 	}
 }
 
-// TestPivotTakesTheServersOfItsBeginning has one replaced after the copy was taken, while the management cluster is at work still.
+// TestPivotTakesTheServersOfItsBeginning has one replaced after the copy was taken, while the management cluster is at
+// work still.
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
 	s, err := connectClusters(t.Context(), w.b.cfg, w.b.tools, w.say)
@@ -399,8 +400,8 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// TestNoSecondClusterBesideASelfManagedOne loses everything but the kubeconfig, and then that, too: the management cluster
-// is gone, as after clean.
+// TestNoSecondClusterBesideASelfManagedOne loses everything but the kubeconfig, and then that, too: the management
+// cluster is gone, as after clean.
 func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 	for name, tt := range map[string]struct {
 		make func(*testing.T, *pivotWorld)

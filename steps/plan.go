@@ -1,5 +1,5 @@
-// Package steps is the bootstrap itself: the graph of its steps (Plan), a constructor of each step (Set), and one file for
-// each of them.
+// Package steps is the bootstrap itself: the graph of its steps (Plan), a constructor of each step (Set), and one file
+// for each of them.
 package steps
 
 import (
@@ -11,11 +11,11 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Plan is the graph of the bootstrap, with the handle of every step for whoever wants its output.
+// Plan is the graph of the bootstrap, with the handle of every step for a caller that needs its output.
 type Plan struct {
 	Graph *flow.Graph
-	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them. Managed is Bootstrap
-	// once the cluster manages itself.
+	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them. Managed is
+	// Bootstrap once the cluster manages itself.
 	Bootstrap, All, Managed []string
 
 	Preflight     *flow.Step[Offer]
@@ -84,8 +84,8 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	return p, g.Validate()
 }
 
-// verdictFromError turns an error of asking into a verdict: the answer that something does not exist is an answer, everything else
-// is none.
+// verdictFromError turns an error of asking into a verdict: the answer that something does not exist is an answer,
+// everything else is none.
 func verdictFromError(err error) flow.Verdict {
 	if kube.Absent(err) {
 		return flow.Gone("%v", err)

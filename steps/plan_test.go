@@ -59,7 +59,8 @@ func TestPlanIsValid(t *testing.T) {
 	}
 }
 
-// A chart's step has time for all that it waits for, each as long as it may take: somebody else's Helm, its own, the workloads.
+// A chart's step has time for all that it waits for, each as long as it may take: somebody else's Helm, its own, the
+// workloads.
 func TestReleasesHaveTimeForHelm(t *testing.T) {
 	cfg := config.Defaults()
 	plan, err := New(cfg, platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
@@ -284,7 +285,8 @@ func TestSilentManagementClusterIsNotRecreated(t *testing.T) {
 	}
 }
 
-// After its start an API server takes a while to offer the kinds that it has. Nothing is installed again on that ground.
+// After its start an API server takes a while to offer the kinds that it has. Nothing is installed again on that
+// ground.
 func TestKindsThatAreNotOfferedAreNotGone(t *testing.T) {
 	for group, step := range map[string]string{
 		"clusterctl.cluster.x-k8s.io/v1alpha3":    "capi-init",
@@ -416,7 +418,8 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 	}
 }
 
-// While control plane machines join, an API server has no leader of etcd for a moment, or is silent. A Secret is written then.
+// While control plane machines join, an API server has no leader of etcd for a moment, or is silent. A Secret is
+// written then.
 func TestSecretsAreWrittenOnceTheAPIServerIsWell(t *testing.T) {
 	for path, of := range map[string]func(*clustertest.Environment) *kubetest.Server{
 		"/api/v1/namespaces/default/secrets/hetzner":    func(w *clustertest.Environment) *kubetest.Server { return w.Management },

@@ -98,9 +98,9 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	return out, waitWorkloads(ctx, cfg, say, workload, out)
 }
 
-// ensureRelease installs or upgrades the release, as soon as nobody else is at work on it and the cluster knows the kinds
-// that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after the API first
-// answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
+// ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
+// kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
+// the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
 func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster, in charts.Installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)

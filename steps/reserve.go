@@ -29,7 +29,7 @@ type Reservation struct {
 }
 
 const (
-	// reservedWithin is how long a reservation that somebody else made first may take to be found: lists lag a little.
+	// reservedWithin is how long a reservation that another run made first may take to be found: lists lag a little.
 	reservedWithin = 30 * time.Second
 	reservedEvery  = 250 * time.Millisecond
 )
@@ -54,8 +54,8 @@ func newReserveStep(s *Set) reserveStep {
 }
 
 // run makes sure that this state folder alone makes the cluster of this name in the project. Cluster API's provider
-// adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over one
-// network, one load balancer and each other's servers.
+// adopts by the cluster's name whatever it finds: two management clusters that both make the cluster would fight over
+// one network, one load balancer and each other's servers.
 func (step reserveStep) run(ctx context.Context, say flow.Say) (Reservation, error) {
 	by, err := ownership.Identity(step.tools)
 	if err != nil {
@@ -138,8 +138,8 @@ func hostname() string {
 	return host
 }
 
-// managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads to
-// holds the Cluster object. One that is silent is no answer.
+// managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads
+// to holds the Cluster object. One that is silent is no answer.
 func (step reserveStep) managed(ctx context.Context, say flow.Say) (bool, error) {
 	source, _, err := management.Open(ctx, step.cfg, step.tools, say)
 	if err != nil {
@@ -177,9 +177,10 @@ func (step reserveStep) verify(ctx context.Context, was Reservation) flow.Verdic
 	return flow.Holds()
 }
 
-// unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a second
-// time: by a management cluster that has made the cluster already, and would be given that token. Where nobody is left who has made
-// it, and where something of the cluster is left in the project, the name is reserved anew.
+// unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a
+// second time: by a management cluster that has made the cluster already, and would be given that token. Where neither
+// that management cluster nor the cluster exists, and where something of the cluster is left in the project, the name
+// is reserved anew.
 func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, was Reservation) flow.Verdict {
 	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
@@ -199,7 +200,8 @@ func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, wa
 	}
 }
 
-// OtherProjectError says that the token is of another Hetzner project than the one that the state folder's cluster is in.
+// OtherProjectError says that the token is of another Hetzner project than the one that the state folder's cluster is
+// in.
 type OtherProjectError struct {
 	Cluster     string
 	Reservation int64  // ID of the placement group that reserves the cluster's name
@@ -212,8 +214,9 @@ func (e *OtherProjectError) Error() string {
 		"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it", e.Reservation, e.Cluster, e.Alive)
 }
 
-// CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state folder has
-// reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner too, and says so.
+// CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state
+// folder has reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner
+// too, and says so.
 func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) error {
 	tools = tools.WithDefaults()
 	record, err := ownership.Read(tools.Files)
@@ -231,7 +234,8 @@ func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	return ctx.Err()
 }
 
-// outlived names what lives of that which this state folder opens: the management cluster, or the cluster itself; empty: nothing.
+// outlived names what still exists of that which this state folder opens: the management cluster, or the cluster
+// itself; empty: nothing.
 func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (string, error) {
 	p, name := tools.Management, cfg.ManagementName()
 	if _, err := tools.Files.Read(platform.ManagementKubeconfig); err == nil {

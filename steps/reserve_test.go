@@ -210,7 +210,8 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 	}
 }
 
-// Another project's token is not handed to the management cluster: its Cluster API would make the whole cluster there, a second time.
+// Another project's token is not handed to the management cluster: its Cluster API would make the whole cluster there,
+// a second time.
 func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	w, journal := clustertest.New(t), flow.Memory()
 	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {

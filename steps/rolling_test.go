@@ -40,7 +40,8 @@ func TestRollingIsTold(t *testing.T) {
 	}
 }
 
-// While servers are replaced nothing is called done, also when their number is right: the talosconfig names those that stay.
+// While servers are replaced nothing is called done, also when their number is right: the talosconfig names those that
+// stay.
 func TestARolloutIsWaitedFor(t *testing.T) {
 	w := clustertest.New(t)
 	journal := flow.Memory()

@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// TokenSecret is the Secret with the Hetzner token. Its content is not known to anybody who reads this.
+// TokenSecret identifies the Secret with the Hetzner token. It does not hold the token itself.
 type TokenSecret struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -90,8 +90,8 @@ func verifySecret(ctx context.Context, c *kube.Cluster, was TokenSecret, want ma
 	return flow.Holds()
 }
 
-// takenWithin is how long an API server may be silent or unwell before a write fails: while control plane machines join, etcd elects
-// leaders, and an API server behind the load balancer starts.
+// takenWithin is how long an API server may be silent or unwell before a write fails: while control plane machines
+// join, etcd elects leaders, and an API server behind the load balancer starts.
 const takenWithin = time.Minute
 
 // applySecret writes a Secret and gives its UID.

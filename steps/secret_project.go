@@ -16,9 +16,10 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token whose project
-// has none of them. CAPH would create all of them a second time there. It happens where another state folder, with the same
-// CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its name.
+// refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token
+// whose project has none of them. CAPH would create all of them a second time there. It happens where another state
+// folder, with the same CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its
+// name.
 func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret)

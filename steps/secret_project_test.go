@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Another state folder with the same CLUSTER_NAME, in another project, adopts the management cluster by its name. It must not get
-// to manage with the other project's token.
+// Another state folder with the same CLUSTER_NAME, in another project, adopts the management cluster by its name. It
+// must not get to manage with the other project's token.
 func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 	for name, tt := range map[string]struct {
 		token   string // in the Secret

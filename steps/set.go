@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Set makes the steps of one cluster. Each of its methods adds one step to a graph, with everything that belongs to the step: its
-// sentence, what it is made from, how it is verified, its deadline and its waits. A plan adds the order. Every plan that has a step
-// takes it from here.
+// Set makes the steps of one cluster. Each of its methods adds one step to a graph, with everything that belongs to the
+// step: its sentence, what it is made from, how it is verified, its deadline and its waits. A plan adds the order.
+// Every plan that has a step takes it from here.
 type Set struct {
 	cfg      config.Config
 	tools    platform.Tools
@@ -22,7 +22,8 @@ type Set struct {
 	made     specs
 }
 
-// NewSet reads the manifests and values of a valid configuration, and makes no request. Its error is about the operator's files.
+// NewSet reads the manifests and values of a valid configuration, and makes no request. Its error is about the
+// operator's files.
 func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	s, err := readSet(cfg, tools)
 	if err != nil {

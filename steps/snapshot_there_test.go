@@ -8,7 +8,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
-// Another snapshot may lie on the server, as large as the right one: an etcd that is restored twice has snapshots of one size.
+// Another snapshot may lie on the server, as large as the right one: an etcd that is restored twice has snapshots of
+// one size.
 func TestARestoreUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)

@@ -23,19 +23,22 @@ import (
 )
 
 const (
-	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is taken away: the
-	// provider's own view may be some seconds old.
+	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is taken away:
+	// the provider's own view may be some seconds old.
 	surplusStands = 10 * time.Second
-	// surplusMost is how many are taken away in a run, for each replica: a rollout needs one, a rollout that is taken back another.
+	// surplusMost is how many are taken away in a run, for each replica: a rollout needs one, a rollout that is taken back
+	// another.
 	surplusMost = 2
 )
 
-// surplus takes Machines of the control plane away that the control plane provider wants to be rid of and waits for in vain. It
-// takes one away only when etcd is healthy, and starts etcd only when there are as many as replicas; so one too many before etcd
-// was ever started is there for ever. There comes to be one where the management cluster's API server restarts while the provider
-// makes them (it does not see its own for a moment), and where the servers' configuration changes (it replaces them).
+// surplus takes Machines of the control plane away that the control plane provider wants to be rid of and waits for in
+// vain. It takes one away only when etcd is healthy, and starts etcd only when there are as many as replicas; so one
+// too many before etcd was ever started is there for ever. One is created where the management cluster's API server
+// restarts while the provider makes them (it does not see its own for a moment), and where the servers' configuration
+// changes (it replaces them).
 //
-// Nothing is lost with such a Machine: it is taken away only while no server of the control plane has an etcd, nor had one.
+// Nothing is lost with such a Machine: it is taken away only while no server of the control plane has an etcd, nor had
+// one.
 type surplus struct {
 	b       controlPlaneStep
 	mgmt    *kube.Cluster
@@ -47,8 +50,8 @@ type surplus struct {
 	taken int
 }
 
-// look takes one Machine away where it is time to. busy tells that there is a surplus that it takes care of: then nothing else that
-// keeps the cluster counts. keeps is why it takes none away of those that are too many.
+// look takes one Machine away where it is time to. busy tells that there is a surplus that it takes care of: then
+// nothing else that keeps the cluster counts. keeps is why it takes none away of those that are too many.
 func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy bool, keeps string, err error) {
 	if slices.ContainsFunc(s.Machines, func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
 		return true, "", nil
@@ -72,8 +75,9 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 	return true, "", p.take(ctx, say, s, machines, one)
 }
 
-// surplusOf are all Machines of a control plane that has more than replicas, whose etcd was never started, and whose provider
-// wants to take one away; none while one is being taken away, or somebody has the provider rest.
+// surplusOf are all Machines of a control plane that has more than replicas, whose etcd was never started, and whose
+// provider wants to take one away; none while one is being taken away, or the operator has paused the cluster or its
+// control plane.
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
 	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || situation.AtRest(s.Cluster, tcp) {
@@ -137,8 +141,8 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	return one, "", nil
 }
 
-// toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version, template of the
-// server, configuration. Of what is not there it knows nothing.
+// toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version,
+// template of the server, configuration. Of what is not there it knows nothing.
 func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
 	wanted := situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
@@ -151,8 +155,8 @@ func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unst
 	})
 }
 
-// mostSpare is the Machine to take away: one that has no server yet; otherwise, of those that are replaced, the oldest, as the provider
-// has it, and of those that are alike the newest.
+// mostSpare is the Machine to take away: one that has no server yet; otherwise, of those that are replaced, the oldest,
+// as the provider has it, and of those that are alike the newest.
 func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
 	made := func(m unstructured.Unstructured) int {
 		if hasServer(s, &m) {
@@ -176,9 +180,9 @@ func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
 	return capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != ""
 }
 
-// mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have said that its etcd
-// waits to be started, and after that, that it has no data: before its disk is mounted it has none either. A server that was never made
-// says nothing, which is enough unless all must be there.
+// mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have
+// said that its etcd waits to be started, and after that, that it has no data: before its disk is mounted it has none
+// either. A server that was never made says nothing, which is enough unless all must be there.
 func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdNode, all bool) (has string, silent []string) {
 	for i := range machines {
 		m := &machines[i]

@@ -53,7 +53,8 @@ var (
 	rollingOut = clustertest.Map{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress", "severity": "Warning"}
 )
 
-// surplusWorld has four Machines of a control plane of three, m1 the oldest, on servers 127.0.1.1 to 4; etcd was never started.
+// surplusWorld has four Machines of a control plane of three, m1 the oldest, on servers 127.0.1.1 to 4; etcd was never
+// started.
 type surplusWorld struct {
 	*clustertest.Environment
 	b       *Set
@@ -363,8 +364,8 @@ func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
 	return strings.Join(said, "\n")
 }
 
-// TestWaitTakesASurplusAway is what the crash suite found: the provider has made a Machine too many, and neither starts etcd nor takes
-// it away. The wait says so, takes it away, and waits for what it always waits for.
+// TestWaitTakesASurplusAway is what the crash suite found: the provider has made a Machine too many, and neither starts
+// etcd nor takes it away. The wait says so, takes it away, and waits for what it always waits for.
 func TestWaitTakesASurplusAway(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)

@@ -104,7 +104,8 @@ func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Too
 	return out, tools.Files.Write(platform.Talosconfig, data)
 }
 
-// talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to stay.
+// talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to
+// stay.
 func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string, err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, controlPlane)
 	if err != nil {

@@ -62,7 +62,8 @@ func TestUnmadeMachine(t *testing.T) {
 	}
 }
 
-// Before etcd is started the wait for the control plane deletes it, too, and does not take it for hopeless without consent.
+// Before etcd is started the wait for the control plane deletes it, too, and does not take it for hopeless without
+// consent.
 func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	t.Parallel()
 	w := newUnmade(t)
@@ -80,7 +81,8 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	}
 }
 
-// A Machine with which something might be lost, or of which another one would be no better, is left alone, whatever was agreed to.
+// A Machine with which something might be lost, or of which another one would be no better, is left alone, whatever was
+// agreed to.
 func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	machine := func(change clustertest.Map) func(surplusWorld) {

@@ -118,7 +118,8 @@ func ingredientOf(t *testing.T, overrides string, kvs ...string) render.Digest {
 	return i
 }
 
-// The journals of earlier releases have the sum of the file that was used. Where nothing changed in effect it is the same.
+// The journals of earlier releases have the sum of the file that was used. Where nothing changed in effect it is the
+// same.
 func TestValuesAreRememberedAsBefore(t *testing.T) {
 	asBefore := func(text []byte) render.Digest {
 		i, err := (render.Source{Name: "x", Data: text}).Digest(render.VariablesOf(config.Defaults()))

@@ -56,7 +56,8 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 	}
 }
 
-// TestOperatorsHaveANodeEach holds that there are no more Cilium operators than nodes for them, and never more than two.
+// TestOperatorsHaveANodeEach holds that there are no more Cilium operators than nodes for them, and never more than
+// two.
 func TestOperatorsHaveANodeEach(t *testing.T) {
 	for replicas, want := range map[string]float64{"1": 1, "3": 2, "5": 2} {
 		b := planner(t, "", "CONTROL_PLANE_REPLICAS="+replicas)

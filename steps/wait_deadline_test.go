@@ -13,7 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
-// A look that may take as long as the whole wait began late: the wait ends when it said, and tells what the look before saw.
+// A look that may take as long as the whole wait began late: the wait ends when it said, and tells what the look before
+// saw.
 func TestNoLookOutlastsItsWait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		missing string

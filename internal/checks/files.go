@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// FileError is a mistake in a file that users edit. It was found without asking anybody.
+// FileError is a mistake in a file that users edit. It was found without any request.
 type FileError struct {
 	Check   string // the doctor's check that reports the same
 	File    string // its path; of a built-in file its name
@@ -38,7 +38,8 @@ func (e FileError) Reason() string {
 	return text + ": " + e.Problem
 }
 
-// Manifests finds every mistake in the manifests, as far as it can be known without a request. The doctor reports the same.
+// Manifests finds every mistake in the manifests, as far as it can be known without a request. The doctor reports the
+// same.
 func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
 	objects, err := Rendered(cfg, sources)
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// lineIn is the line of a field of an object in the file that it was made from, or of the nearest field above it that the file has: of
-// the object itself where it has none; 0 where the object is not found. Fields are strings, elements of lists are ints.
+// lineIn is the line of a field of an object in the file that it was made from, or of the nearest field above it that
+// the file has: of the object itself where it has none; 0 where the object is not found. Fields are strings, elements
+// of lists are ints.
 func lineIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) int {
 	node := documentOf(s, v, o)
 	if node == nil {
@@ -33,7 +34,8 @@ func lineIn(s render.Source, v render.Variables, o *unstructured.Unstructured, p
 	return line
 }
 
-// nodeIn is the YAML of a field of an object in its file; nil where the file has none, as of what was added to the object.
+// nodeIn is the YAML of a field of an object in its file; nil where the file has none, as of what was added to the
+// object.
 func nodeIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) *yaml.Node {
 	node := documentOf(s, v, o)
 	for _, step := range path {
@@ -45,7 +47,8 @@ func nodeIn(s render.Source, v render.Variables, o *unstructured.Unstructured, p
 	return node
 }
 
-// documentOf is the document of an object. The file is read as it is written, with its variables: lines of what they stand for may differ.
+// documentOf is the document of an object. The file is read as it is written, with its variables: lines of what they
+// stand for may differ.
 func documentOf(s render.Source, v render.Variables, o *unstructured.Unstructured) *yaml.Node {
 	decoder := yaml.NewDecoder(bytes.NewReader(s.Data))
 	for {
@@ -71,7 +74,8 @@ func documentOf(s render.Source, v render.Variables, o *unstructured.Unstructure
 	}
 }
 
-// childOf is a field of a mapping, or an element of a sequence, and the node whose line is its own; nil where there is none.
+// childOf is a field of a mapping, or an element of a sequence, and the node whose line is its own; nil where there is
+// none.
 func childOf(node *yaml.Node, step any) (key, child *yaml.Node) {
 	switch step := step.(type) {
 	case string:

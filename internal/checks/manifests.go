@@ -71,8 +71,8 @@ func (e *unreadSchemasError) Error() string {
 }
 func (e *unreadSchemasError) Unwrap() error { return e.err }
 
-// Schemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how many are of a
-// kind that a provider brings. Its error is an *unreadSchemasError.
+// Schemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how
+// many are of a kind that a provider brings. Its error is an *unreadSchemasError.
 func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
 	known := Kinds{}
 	for _, p := range providers.Of(cfg) {

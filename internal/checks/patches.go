@@ -46,7 +46,8 @@ func Patched(objects []*unstructured.Unstructured) (found []patched) {
 	return found
 }
 
-// Patches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps of its versions.
+// Patches reads the patches of the control plane and of the workers as strictly as Talos does, and looks for the traps
+// of its versions.
 func Patches(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
 	for _, p := range Patched(objects) {
 		found = append(found, checkPatched(cfg, sources, p)...)
@@ -134,7 +135,8 @@ func pathOf(fields []string, last any) []any {
 	return append(path, last)
 }
 
-// whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge it.
+// whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge
+// it.
 func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
 	version := cfg.TalosVersion
 	if own := capi.Text(p.Object, append(append([]string{}, p.Path...), "talosVersion")...); own != "" {

@@ -65,7 +65,8 @@ func (k Kinds) Check(o *unstructured.Unstructured) (wrong []schemaProblem, known
 	return wrong, true
 }
 
-// schemaProblems does what an API server does with an object before it asks webhooks: unknown fields, defaults, the schema.
+// schemaProblems does what an API server does with an object before it asks webhooks: unknown fields, defaults, the
+// schema.
 func schemaProblems(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceValidation) ([]schemaProblem, error) {
 	if of == nil || of.OpenAPIV3Schema == nil {
 		return nil, nil

@@ -15,7 +15,8 @@ import (
 // talosForbids are capabilities that no workload has on Talos.
 var talosForbids = []string{"SYS_MODULE"}
 
-// Values refuses Helm values that the charts allow and that do not work in a cluster of Talos servers at Hetzner. It makes no request.
+// Values refuses Helm values that the charts allow and that do not work in a cluster of Talos servers at Hetzner. It
+// makes no request.
 func Values(cfg config.Config, sources render.Sources) error {
 	var problems []error
 	for _, in := range charts.All(cfg, sources) {

@@ -1,4 +1,5 @@
-// Package clustertest is a fake Hetzner, management and workload cluster in memory, for tests of steps and of what uses them.
+// Package clustertest is a fake Hetzner, management and workload cluster in memory, for tests of steps and of what uses
+// them.
 package clustertest
 
 import (
@@ -47,10 +48,11 @@ import (
 // Map is an object of a manifest, or a part of one.
 type Map = map[string]any
 
-// LoadBalancerIP is the address that the world gives the cluster; nothing listens there.
+// LoadBalancerIP is the address that the environment gives the cluster; nothing listens there.
 const LoadBalancerIP = "127.0.0.9"
 
-// Environment is Hetzner, a management and a workload cluster, and everything that works in them, as far as the steps can see.
+// Environment is Hetzner, a management and a workload cluster, and everything that works in them, as far as the steps
+// can see.
 type Environment struct {
 	Management, Workload *kubetest.Server
 	Hetzner              *hetznertest.Server
@@ -130,8 +132,8 @@ func (w *Environment) Tools() platform.Tools {
 	return tools
 }
 
-// Run runs steps of a graph, with what they say in the test's log. Nothing in the environment takes longer than milliseconds, but for a kind
-// that is not offered, which is waited for.
+// Run runs steps of a graph, with what they say in the test's log. Nothing in the environment takes longer than
+// milliseconds, but for a kind that is not offered, which is waited for.
 func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -144,7 +146,7 @@ func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, ob
 	}})
 }
 
-// Writes counts everything that anybody was asked to change.
+// Writes counts the requests for a change, to both clusters and to Hetzner.
 func (w *Environment) Writes() int {
 	return len(w.Management.Writes()) + len(w.Workload.Writes()) + len(w.Hetzner.Writes())
 }

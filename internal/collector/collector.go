@@ -58,7 +58,8 @@ func (collector Collector) Look(ctx context.Context, say flow.Say, version strin
 	if h.UID, err = workload.UID(ctx); err != nil {
 		return nil, err
 	}
-	// Before everything else: a member of etcd that is a little behind is at it by the time that it gives the snapshot, which must not be older.
+	// Before everything else: a member of etcd that is a little behind is at it by the time that it gives the snapshot,
+	// which must not be older.
 	if h.Etcd.Revision, err = etcdview.Revision(ctx, workload); err != nil {
 		return nil, err
 	}
@@ -79,8 +80,8 @@ func (collector Collector) Look(ctx context.Context, say flow.Say, version strin
 	return s, s.readInventory(ctx)
 }
 
-// holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster. Paused or
-// not is the same to a backup; that both hold it is a pivot on its way.
+// holder is the cluster that holds the Cluster object: the cluster itself after a pivot, else the management cluster.
+// Paused or not is the same to a backup; that both hold it is a pivot on its way.
 func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bool, err error) {
 	name := collector.cfg.ClusterName
 	own, ownErr := collector.holds(ctx, platform.Kubeconfig)
@@ -109,8 +110,8 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 		name, collector.tools.Files.Path(platform.Kubeconfig), collector.tools.Files.Path(platform.ManagementKubeconfig))
 }
 
-// holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the Cluster
-// object.
+// holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the
+// Cluster object.
 func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
 	c, err := connect.Cluster(collector.tools, file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,8 +169,8 @@ func (s *Source) readInventory(ctx context.Context) error {
 	return nil
 }
 
-// Snapshot streams a snapshot of etcd from the first member that gives one, and says in the header whose it is. ctx is the
-// stream's.
+// Snapshot streams a snapshot of etcd from the first member that gives one, and says in the header whose it is. ctx is
+// the stream's.
 func (s *Source) Snapshot(ctx context.Context, say flow.Say) (io.ReadCloser, error) {
 	return takeSnapshot(ctx, s.o.cfg, s.o.tools, say, s.manager, &s.Contents.Header)
 }

@@ -102,8 +102,8 @@ func TestLookForBackup(t *testing.T) {
 	}
 }
 
-// TestTheRevisionIsReadFirst: a member of etcd that is a little behind gives a snapshot as well, and has the time of the whole look to come to
-// the revision that its backup names.
+// TestTheRevisionIsReadFirst: a member of etcd that is a little behind gives a snapshot as well, and has the time of
+// the whole look to come to the revision that its backup names.
 func TestTheRevisionIsReadFirst(t *testing.T) {
 	w, o := aCluster(t)
 	var mu sync.Mutex

@@ -104,8 +104,8 @@ func (s *Source) readRelease(workload *kube.Cluster, c bootstrap.Chart) error {
 	return nil
 }
 
-// readVersions takes those that are configured, and over them what the live objects say: somebody may have changed the
-// configuration since.
+// readVersions takes those that are configured, and over them what the live objects say: the operator may have changed
+// the configuration since.
 func (s *Source) readVersions(ctx context.Context) error {
 	versions := map[string]string{}
 	for name, value := range render.VariablesOf(s.o.cfg) {

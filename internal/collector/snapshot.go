@@ -30,8 +30,8 @@ const (
 	snapshotSay = 256 << 20
 )
 
-// snapshot asks the control plane machines one after another, and the load balancer last: where a firewall lets nobody from
-// outside to the machines, it still leads to one of them.
+// takeSnapshot asks the control plane machines one after another, and the load balancer last: where a firewall blocks
+// access to the machines from outside, it still leads to one of them.
 func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
 	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
@@ -47,7 +47,7 @@ func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	}
 	var why wait.Reasons
 	for _, d := range doors {
-		members, version, err := askDoor(ctx, t, d)
+		members, version, err := askSource(ctx, t, d)
 		if err != nil {
 			why.Add(d.name, err.Error())
 			continue
@@ -93,8 +93,8 @@ func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) 
 	return found, nil
 }
 
-// askDoor wants a healthy member behind a door.
-func askDoor(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdMember, string, error) {
+// askSource expects a healthy member at the address.
+func askSource(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdMember, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
 	node, err := t.Ask(ctx, d.address)
@@ -148,7 +148,7 @@ type snapshotReader struct {
 // Read implements io.Reader.
 func (s *snapshotReader) Read(p []byte) (int, error) { return s.buffered.Read(p) }
 
-// receive lets the time run only while it waits for the node, not while somebody else takes what came.
+// receive lets the time run only while it waits for the node, not while the caller processes what was read.
 func (s *snapshotReader) receive(p []byte) (int, error) {
 	s.watch.Reset(s.stall)
 	n, err := s.stream.Read(p)

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Of compares the objects of the manifests with the live ones: what applying them does. It asks nobody;
+// Of compares the objects of the manifests with the live ones: what applying them does. It makes no request;
 // prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster
 // does not exist yet everything is new, and there are no consequences.
 func Of(live LiveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {

@@ -57,7 +57,7 @@ func (c *comparison) leftOut() {
 }
 
 // byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write
-// objects of a backup, whoever made them, and a Secret is never taken for the manifests' by that alone.
+// objects of a backup, whatever created them, and a Secret is never taken for the manifests' by that alone.
 func (c *comparison) byManager(o *unstructured.Unstructured) bool {
 	cluster := c.live.Find(capi.ClusterKind.GroupKind(), c.live.Cluster)
 	if cluster == nil || o.GroupVersionKind().GroupKind() == secretKind.GroupKind() {

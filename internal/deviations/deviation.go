@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages itself. A run
-// after the pivot does not apply the manifests, so it brings no such value to the cluster.
+// Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages
+// itself. A run after the pivot does not apply the manifests, so it brings no such value to the cluster.
 type Deviation struct {
 	Variable string `json:"variable,omitempty"` // "KUBERNETES_VERSION"; empty: of the manifests
 	Field    string `json:"field,omitempty"`    // of the variable, in bootstrap.yaml: "kubernetesVersion"
@@ -20,8 +20,8 @@ type Deviation struct {
 	Wanted   string `json:"wanted,omitempty"`   // what is configured
 	Live     string `json:"live,omitempty"`     // what the cluster has
 	What     string `json:"what,omitempty"`     // of the manifests: what applying them would do
-	// Requested tells that the configuration was changed since it was last applied: somebody asks for a change of the cluster. Else
-	// the cluster was changed, with kubectl for one.
+	// Requested tells that the configuration was changed since it was last applied: somebody asks for a change of the
+	// cluster. Else the cluster was changed, with kubectl for one.
 	Requested bool   `json:"requested"`
 	Change    string `json:"change"` // how the cluster gets the configured value
 	Keep      string `json:"keep"`   // how the configuration gets the cluster's
@@ -85,7 +85,7 @@ func change(cfg config.Config, tools platform.Tools, variable, wanted string) st
 	return "edit the TalosControlPlane with kubectl " + byTemplate
 }
 
-// byTemplate is where the guide to a change that is more than one command stands.
+// byTemplate is where the guide to a change that takes more than one command is.
 const byTemplate = `(docs/pivot.md, "To change the cluster")`
 
 // keep is how the configuration gets the cluster's value.

@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Find lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads what the
-// journal has of the configuration that was last applied.
+// Find lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads
+// what the journal has of the configuration that was last applied.
 func Find(
 	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot, origin Origin,
 ) ([]Deviation, error) {
@@ -44,8 +44,8 @@ func Find(
 // ComparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
 const ComparedWithin = flow.VerifyWithin
 
-// Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the operator wrote it
-// there: nobody wrote a default.
+// Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the
+// operator wrote it there: a default is not written anywhere.
 type Origin func(field string) (place string, written bool)
 
 // deviations is one comparison of the configuration with the cluster.
@@ -179,13 +179,14 @@ func (d *deviations) fileOf(o platform.Object) render.Source {
 	return files[0]
 }
 
-// patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is used.
+// patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is
+// used.
 func (d *deviations) patchEdited(o platform.Object) bool {
 	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.sources.OidcPatch)
 }
 
-// onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name, as one has
-// that was made with kubectl. It asks for nothing.
+// onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name,
+// as one has that was made with kubectl. It asks for nothing.
 func onlyTheTemplatesName(live consequences.LiveObjects, c consequences.Consequence) bool {
 	const template = "HCloudMachineTemplate "
 	if c.Effect != consequences.EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
@@ -251,8 +252,8 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	return out
 }
 
-// asked tells whether a value is a request: another one than was last applied, and than the cluster had since; or where that is not
-// known, one that is written somewhere.
+// asked tells whether a value is a request: another one than was last applied, and than the cluster had since; or where
+// that is not known, one that is written somewhere.
 func (a lastApplied) asked(variable, wanted string, written bool) bool {
 	if had, known := a.seen[variable]; known && had == wanted {
 		return false // it was the cluster's: that was changed, and not the configuration
@@ -263,7 +264,8 @@ func (a lastApplied) asked(variable, wanted string, written bool) bool {
 	return written
 }
 
-// edited tells whether a file is another one than was last applied; where that is not known, whether it is the user's own.
+// edited tells whether a file is another one than was last applied; where that is not known, whether it is the user's
+// own.
 func (a lastApplied) edited(s render.Source) bool {
 	if !a.known {
 		return s.Own

@@ -27,8 +27,8 @@ type use struct {
 
 type inText struct{}
 
-// uses finds the variables of the manifests. They are filled with values that stand nowhere else, so that each is found again
-// wherever the manifests put it.
+// uses finds the variables of the manifests. They are filled with values that stand nowhere else, so that each is found
+// again wherever the manifests put it.
 func uses(cfg config.Config, sources render.Sources, v render.Variables) ([]use, error) {
 	marked, marks := render.Variables{}, map[string]string{}
 	for i, variable := range config.Variables() {
@@ -112,8 +112,8 @@ func structured(text string) (map[string]any, bool) {
 	return inner, strings.Contains(text, "\n") && yaml.Unmarshal([]byte(text), &inner) == nil && inner != nil
 }
 
-// follow is the value at a path, as it would be written. Where an item is not what the path says, another of the list may be:
-// patches have no order that means something.
+// follow is the value at a path, as it would be written. Where an item is not what the path says, another of the list
+// may be: patches have no order that means something.
 func follow(value any, path []any) (string, bool) {
 	if len(path) == 0 {
 		switch value.(type) {

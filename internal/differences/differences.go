@@ -117,8 +117,8 @@ func inFile(tools platform.Tools, sources render.Sources, is render.Source, c fl
 	return d.Found
 }
 
-// Documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no object.
-// Variables that only a run knows stay as they are written.
+// Documents are the YAML documents of a file with its variables filled in, by kind and name; "" for one that is no
+// object. Variables that only a run knows stay as they are written.
 func Documents(sources render.Sources, s render.Source) (map[string]any, error) {
 	v := maps.Clone(sources.Vars)
 	for _, name := range []string{render.NetworkZoneVariable, render.LoadBalancerIPVariable} {
@@ -212,7 +212,7 @@ func (d *Differ) Compare(path string, was, is any, secret bool) {
 	d.Found = append(d.Found, Difference{File: d.file, Field: path, Was: written(was, secret), Is: written(is, secret)})
 }
 
-// few tells whether an object that comes or goes as a whole is told field by field.
+// few tells whether an object that is added or removed as a whole is reported field by field.
 func few(m map[string]any, other any) bool {
 	const most = 3
 	_, none := other.(Absent)

@@ -12,12 +12,12 @@ import (
 )
 
 // KeptFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
-// knows the hashes alone, because people put secrets into values files; this file is closed to others, as the kubeconfigs
-// are.
+// knows the hashes alone, because people put secrets into values files; this file is closed to others, as the
+// kubeconfigs are.
 const KeptFile = "sources.json"
 
-// KeepSources keeps a copy of every file that the steps are made from, so that a later plan can say what was changed in it.
-// Copies that nothing in the journal was made from are dropped.
+// KeepSources keeps a copy of every file that the steps are made from, so that a later plan can say what was changed in
+// it. Copies that nothing in the journal was made from are dropped.
 func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sources, j flow.Journal) error {
 	snapshot, err := j.Load(ctx)
 	if err != nil {

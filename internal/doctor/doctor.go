@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Verdict is what an examination comes to.
+// Verdict is the result of an examination.
 type Verdict string
 
 // The verdicts. What could not be found out is Unknown, never OK.

@@ -26,11 +26,11 @@ type Engine struct {
 
 const (
 	gib = 1 << 30
-	// engineDisk holds a kind node image unpacked (1.3 GiB), the images of cert-manager and four providers in the node (1.5),
-	// etcd and logs; the rest is air: a full disk stops etcd.
+	// engineDisk holds a kind node image unpacked (1.3 GiB), the images of cert-manager and four providers in the node
+	// (1.5), etcd and logs; the rest is air: a full disk stops etcd.
 	engineDisk = 6 * gib
-	// engineMemory holds one node with etcd, the API server, five controllers' processes and the kubelet. The processes alone were
-	// measured at 1 GiB in the lab.
+	// engineMemory holds one node with etcd, the API server, five controllers' processes and the kubelet. The processes
+	// alone were measured at 1 GiB in the lab.
 	engineMemory = 2 * gib
 )
 

@@ -21,7 +21,8 @@ import (
 )
 
 // addressRanges holds the ranges against each other and against this machine's routes: what lies behind a route of the
-// same addresses, a VPN's say, could not be reached beside the cluster. Once the network is there, a route to it is meant.
+// same addresses, a VPN's say, could not be reached beside the cluster. Once the network is there, a route to it is
+// meant.
 func (d *Doctor) addressRanges(ctx context.Context) Finding {
 	v := &config.Findings{}
 	v.Networks(d.cfg)
@@ -83,8 +84,8 @@ func ownRoutes() ([]netip.Prefix, error) {
 	return append(routes, parseRoutes(string(table))...), nil
 }
 
-// parseRoutes reads Linux's table: the second column is the destination and the eighth the mask, in the byte order of the
-// machine, which is little endian on all that Slipway is built for.
+// parseRoutes reads Linux's table: the second column is the destination and the eighth the mask, in the byte order of
+// the machine, which is little endian on all that Slipway is built for.
 func parseRoutes(table string) []netip.Prefix {
 	var routes []netip.Prefix
 	lines := bufio.NewScanner(strings.NewReader(table))

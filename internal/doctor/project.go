@@ -14,13 +14,14 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Recorded tells the doctor of the placement group that the step reserve recorded, 0 meaning none, so that it sees a token of another project.
+// Recorded tells the doctor of the placement group that the step reserve recorded, 0 meaning none, so that it sees a
+// token of another project.
 func (d *Doctor) Recorded(placementGroup int64) *Doctor {
 	d.recorded = placementGroup
 	return d
 }
 
-// project tells what is in it, so that a person sees a wrong one: the API has no word for the project itself.
+// project tells what is in it, so that the operator notices a wrong one: the API does not name the project.
 func (d *Doctor) project(ctx context.Context) Finding {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // largestComponents bounds a provider's manifest; Cluster API's own, the largest, has 1 MiB.
 const largestComponents = 16 << 20
 
-// schemas reports what checkSchemas finds: what an API server would refuse once the management cluster stands is refused before anything
-// is made. Unlike a run, it fetches the schemas where they are not on this machine.
+// schemas reports what checkSchemas finds: what an API server would refuse once the management cluster exists is
+// refused before anything is created. Unlike a run, it fetches the schemas where they are not on this machine.
 func (d *Doctor) schemas(ctx context.Context) Finding {
 	objects, err := checks.Rendered(d.cfg, d.sources)
 	if err != nil {

@@ -72,7 +72,7 @@ func (d *Doctor) askManagement(ctx context.Context, path string) (string, error)
 // (Documentation/network/kubernetes/compatibility.rst at its tags). It calls others neither good nor bad.
 func ciliumTests() map[string][2]uint64 { return map[string][2]uint64{"1.18": {30, 33}} }
 
-// ciliumTested is unknown where nobody says that the two were ever run together.
+// ciliumTested is unknown where Cilium's documentation does not say that the two were tested together.
 func ciliumTested(c config.Config) *Finding {
 	cilium, err := semver.Parse(c.CiliumVersion)
 	if err != nil {

@@ -26,8 +26,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// compareWithin is how long a restored cluster may take until it is as it was: everything has been waited for by then, so that
-// only what moves by itself, an election say, is left.
+// compareWithin is how long a restored cluster may take until it is as it was: everything has been waited for by then,
+// so that only what moves by itself, an election say, is left.
 const compareWithin = time.Minute
 
 // Likeness is one thing about a restored cluster that is to be as it was.
@@ -82,7 +82,7 @@ func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source source.Ba
 	})
 }
 
-// compare asks until nothing differs, or the time is up: what differs then is told, and is no error.
+// compareWith asks until nothing differs, or the time is up: what differs then is reported, and is no error.
 func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
 	cluster, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
@@ -145,7 +145,8 @@ func (c comparer) sameAuthority(ca, endpoint string) (seen, differs string, err 
 	return isEndpoint, "", nil
 }
 
-// authorityOf compares with the Secret of the authority in a backup. A lab has other addresses than whatever it was taken of.
+// authorityOf compares with the Secret of the authority in a backup. A lab has other addresses than whatever it was
+// taken of.
 func (c comparer) authorityOf(from source.Backup) (seen, differs string, err error) {
 	secret := from.Secret(c.cfg.ClusterName + "-ca")
 	if secret == nil {

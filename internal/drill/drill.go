@@ -40,8 +40,8 @@ const (
 	loseWithin = 2 * time.Minute
 )
 
-// Marks are what a drill has written into a cluster, and what it remembers of it: after a restore the cluster is held against
-// them.
+// Marks are what a drill has written into a cluster, and what it remembers of it: after a restore the cluster is held
+// against them.
 type Marks struct {
 	UID      string   // of kube-system
 	CA       string   // what signs the API server's certificate, in PEM
@@ -149,8 +149,8 @@ func authority(tools platform.Tools) (ca, endpoint string, err error) {
 	return string(config.CAData), config.Host, nil
 }
 
-// Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all writes to
-// the marks. A write that fails ends the using, and stop says why.
+// Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all
+// writes to the marks. A write that fails ends the using, and stop says why.
 func (d Drill) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
 	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
@@ -194,8 +194,8 @@ func (u *user) write(ctx context.Context) error {
 	return nil
 }
 
-// LoseServers deletes every server of the cluster at once, behind the back of whoever manages them. What else there is, its
-// load balancer too, stays.
+// LoseServers deletes every server of the cluster at once, directly at Hetzner: Cluster API is not asked. Everything
+// else, its load balancer too, stays.
 func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
 	w := wait.Wait{What: "every server to be gone", Within: loseWithin}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {

@@ -61,7 +61,7 @@ func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wante
 	mine := inventory.Of(cfg.ClusterName)
 	out.New = hetzner.Missing(wanted, withoutServers(slices.Clone(mine), more.Leave))
 	claim := hetzner.ClusterClaim(cfg.ClusterName).Name()
-	// That somebody restores the cluster does not reserve its name.
+	// A claim to restore the cluster does not reserve its name.
 	if more.Reservation && !slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
 		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: claim})
 	}

@@ -52,8 +52,8 @@ func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (
 	return s
 }
 
-// readyUID is who a cluster is, or why it does not answer: an API server without its etcd is silent when it is asked for an object, but
-// its /readyz may say so.
+// readyUID is who a cluster is, or why it does not answer: an API server without its etcd is silent when it is asked
+// for an object, but its /readyz may say so.
 func readyUID(ctx context.Context, c *kube.Cluster) (string, error) {
 	unready := make(chan error, 1)
 	go func() { unready <- c.Ready(ctx) }()
@@ -99,7 +99,8 @@ type lookedSides struct {
 	manager      *promise[*kube.Cluster] // nil: neither can be asked for the objects of Cluster API
 }
 
-// seeSides asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been heard.
+// seeSides asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been
+// heard.
 func (l *Look) seeSides() lookedSides {
 	s := lookedSides{
 		self:   soon(func() seenSide { return seeSide(l.cfg, l.tools, l.api, platform.Kubeconfig) }),
@@ -118,8 +119,9 @@ func (l *Look) seeSides() lookedSides {
 	return s
 }
 
-// managerOf is the cluster to read Cluster API's objects from: the one that manages; else one that holds them paused, as amid a pivot; else
-// the management cluster, where nothing may be applied yet, unless the cluster is silent, which then may manage itself.
+// managerOf is the cluster to read Cluster API's objects from: the one that manages; else one that holds them paused,
+// as amid a pivot; else the management cluster, where nothing may be applied yet, unless the cluster is silent, which
+// then may manage itself.
 func managerOf(self, beside seenSide) *kube.Cluster {
 	switch {
 	case self.manages():

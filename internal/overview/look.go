@@ -21,8 +21,9 @@ const (
 	answersWithin = 8 * time.Second
 )
 
-// Look is one look at the cluster that asks every source at once and by itself: Hetzner, the management cluster, the cluster's API and
-// each server's Talos. One that is silent costs two seconds, and keeps nothing back of what the others say.
+// Look is one look at the cluster that asks every source at once and by itself: Hetzner, the management cluster, the
+// cluster's API and each server's Talos. One that is silent costs two seconds, and keeps nothing back of what the
+// others say.
 type Look struct {
 	cfg      config.Config
 	tools    platform.Tools
@@ -78,11 +79,11 @@ func (l *Look) bound() {
 	}
 }
 
-// Context is for whoever asks beside the look: it ends with it, after two seconds where a source is silent.
+// Context is for requests made beside the look: it ends with it, after two seconds where a source is silent.
 func (l *Look) Context() context.Context { return l.ctx }
 
-// enough bounds what is asked beside the look once every source has been heard: twice the time that they took, which is long on a loaded
-// machine.
+// enough bounds what is asked beside the look once every source has been heard: twice the time that they took, which is
+// long on a loaded machine.
 func (l *Look) enough() {
 	took := time.Since(l.began)
 	within := max(silentAfter, 2*took)

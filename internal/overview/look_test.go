@@ -73,7 +73,8 @@ func built(t *testing.T) *clustertest.Environment {
 	return w
 }
 
-// A cluster whose API has lost its etcd costs two seconds, and nothing of what the others say: not the servers at Hetzner, not their Talos.
+// A cluster whose API has lost its etcd costs two seconds, and nothing of what the others say: not the servers at
+// Hetzner, not their Talos.
 func TestLookAtASilentCluster(t *testing.T) {
 	t.Parallel()
 	w := built(t)
@@ -107,7 +108,8 @@ func TestLookAtASilentCluster(t *testing.T) {
 	}
 }
 
-// A cluster that manages itself and is silent is not taken for one whose objects are not applied yet, although a management cluster is left.
+// A cluster that manages itself and is silent is not taken for one whose objects are not applied yet, although a
+// management cluster is left.
 func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	t.Parallel()
 	w := built(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Notes are remarks on the cluster that are no step's failure: what the firewall, once it is applied, does not cover, and snapshots that
-// keep Cluster API from creating another server. None where the tools cannot ask Hetzner.
+// Notes are remarks on the cluster that are no step's failure: what the firewall, once it is applied, does not cover,
+// and snapshots that keep Cluster API from creating another server. None where the tools cannot ask Hetzner.
 func (l *Look) Notes() ([]string, error) {
 	if l.tools.Hetzner == nil {
 		return nil, nil

@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Overview is the cluster as it stands now.
+// Overview is the current state of the cluster.
 type Overview struct {
 	Waiting      why.Answer          `json:"waiting"` // For is empty where nothing is missing
 	Sentence     string              `json:"sentence,omitempty"`
@@ -56,7 +56,7 @@ type EtcdMember struct {
 	Learner bool   `json:"learner"` // does not vote yet
 }
 
-// Certificate is one that somebody has to renew.
+// Certificate is one that the operator has to renew.
 type Certificate struct {
 	Of   string    `json:"of"`
 	Ends time.Time `json:"ends"`
@@ -186,7 +186,8 @@ type seenAPI struct {
 	err      error // why it does not answer
 }
 
-// seeAPI asks the cluster by the kubeconfig in the state folder, or, before there is one, by what the control plane provider keeps.
+// seeAPI asks the cluster by the kubeconfig in the state folder, or, before there is one, by what the control plane
+// provider keeps.
 func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
 	self := sides.self.get()
 	switch {

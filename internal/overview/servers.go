@@ -69,10 +69,12 @@ type seenTalos struct {
 	etcdErr error // why the members are not known
 }
 
-// cloudFirst is how long the addresses of the servers are awaited from Hetzner, before those that Cluster API knows are taken.
+// cloudFirst is how long the addresses of the servers are awaited from Hetzner, before those that Cluster API knows are
+// taken.
 const cloudFirst = 700 * time.Millisecond
 
-// seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its members.
+// seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its
+// members.
 func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects], sides lookedSides) (seen seenTalos) {
 	seen.answers = map[string]why.Talos{}
 	config, err := l.talosconfig(sides)
@@ -125,7 +127,8 @@ func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects]
 // etcdRuns is the state of Talos's service etcd when it runs.
 const etcdRuns = "Running"
 
-// talosconfig is the file in the state folder, or, before there is one, what the bootstrap provider keeps; fs.ErrNotExist: neither is there.
+// talosconfig is the file in the state folder, or, before there is one, what the bootstrap provider keeps;
+// fs.ErrNotExist: neither is there.
 func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
 	config, err := l.tools.Files.Read(platform.Talosconfig)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +145,8 @@ func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
 	return config, nil
 }
 
-// routes are the ways to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent, as Cluster API does.
+// routes are the ways to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
+// as Cluster API does.
 func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects], balancers []string) map[string][]talos.Route {
 	patience := time.NewTimer(cloudFirst)
 	defer patience.Stop()

@@ -1,4 +1,5 @@
-// Package pivotcopy keeps a copy of every object that a pivot moves, and how far the pivot has come, in the state folder.
+// Package pivotcopy keeps a copy of every object that a pivot moves, and how far the pivot has come, in the state
+// folder.
 package pivotcopy
 
 import (

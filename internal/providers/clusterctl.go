@@ -34,8 +34,9 @@ func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return tools.Clusterctl(ctx, client)
 }
 
-// overridesFolder is clusterctl's key for a folder whose manifests win over a provider's own. Without it that is a folder in the
-// user's home, and a run on another machine would install something else: so a folder is named that nobody makes.
+// overridesFolder is clusterctl's key for a folder whose manifests win over a provider's own. Without it that is a
+// folder in the user's home, and a run on another machine would install something else: so a folder is named that is
+// never created.
 const (
 	OverridesFolder = "overridesFolder"
 	NoOverrides     = "no-overrides" // in the state folder

@@ -21,7 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Install installs the providers, and what they need, in the cluster of a kubeconfig in the state folder, and returns when they serve.
+// Install installs the providers, and what they need, in the cluster of a kubeconfig in the state folder, and returns
+// when they serve.
 func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, kubeconfig string) error {
 	mgmt, err := connect.Cluster(tools, kubeconfig)
 	if err != nil {
@@ -79,12 +80,14 @@ const (
 	CertManagerNamespace = "cert-manager"
 	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
 	CertManagerTestNamespace = "cert-manager-test"
-	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's overhead.
+	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's
+	// overhead.
 	testGoneWithin = time.Minute
 )
 
-// awaitTestGone waits while what a test of cert-manager left, a dead run's or one of a moment ago, is being deleted. clusterctl takes a
-// namespace on its way out for one that is there, and then tries for ten minutes to write into one that is gone.
+// awaitTestGone waits while what a test of cert-manager left, an ended run's or a recent one, is being deleted.
+// clusterctl takes a namespace that is being deleted for one that exists, and then tries for ten minutes to write into
+// it.
 func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error {
 	w := wait.Wait{What: "a test of cert-manager to be gone", Within: testGoneWithin, Every: wait.LookGap}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
@@ -102,9 +105,10 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 	})
 }
 
-// mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed when it can
-// make a certificate's object, which it also can while nothing but the definitions is there, and then never adds the rest: no
-// provider would ever get its certificate. Another version, and one that somebody else installed, is left alone.
+// mendCertManager completes what a run that was cut off installed of cert-manager. clusterctl takes it for installed
+// when it can make a certificate's object, which it also can while nothing but the definitions is there, and then never
+// adds the rest: no provider would ever get its certificate. Another version, and one that Slipway did not install, is
+// left alone.
 func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
 	err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {

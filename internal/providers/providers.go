@@ -53,8 +53,8 @@ func Installed(ctx context.Context, mgmt *kube.Cluster) (map[string]string, erro
 	return installed, nil
 }
 
-// notInstalled lists the providers that are not installed. One that is installed at another version is an error: replacing it
-// is an upgrade, which has rules of its own.
+// notInstalled lists the providers that are not installed. One that is installed at another version is an error:
+// replacing it is an upgrade, which has rules of its own.
 func notInstalled(cfg config.Config, installed map[string]string) (missing []string, err error) {
 	for _, p := range Of(cfg) {
 		switch has := installed[p.Label]; has {

@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Placeless is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods over
-// regions or zones does not see any.
+// Placeless is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods
+// over regions or zones does not see any.
 func (r State) Placeless() string {
 	var names []string
 	for i := range r.Nodes {
@@ -56,8 +56,8 @@ func Merge(ctx context.Context, a, b <-chan struct{}) <-chan struct{} {
 	return both
 }
 
-// State is everything that has to agree about the nodes. How many there should be, and at which version, is asked of the
-// control plane itself: the guide scales and upgrades it with kubectl.
+// State is everything that has to agree about the nodes. How many there should be, and at which version, is asked of
+// the control plane itself: the guide scales and upgrades it with kubectl.
 type State struct {
 	Replicas int    // of the control plane
 	Version  string // of Kubernetes
