@@ -16,6 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/talosconfig"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -36,7 +38,7 @@ func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 	step := newAccessStep(s)
 	return flow.Add(g, "access", step.run).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+overhead).Waits(waitControlPlane(s.cfg), waitControlPlane(s.cfg))
+		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+wait.Overhead).Waits(wait.ControlPlane(s.cfg), wait.ControlPlane(s.cfg))
 }
 
 // accessStep runs and verifies the step access.
@@ -75,9 +77,11 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
 	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: platform.Kubeconfig}
 	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	if out.Talosconfig, err = writeTalosconfig(ctx, a.cfg, a.tools, a.observer, say, self, c); err != nil {
+	file, err := talosconfig.Write(ctx, a.cfg, a.tools, a.observer, say, self, c.watched())
+	if err != nil {
 		return Access{}, err
 	}
+	out.Talosconfig = Talosconfig(file)
 	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
 	if err != nil {
 		return Access{}, err
@@ -106,7 +110,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := talosconfigHolds(ctx, a.cfg, a.tools, self, was.Talosconfig); v.Answer() != flow.AnswerHolds {
+	if v := talosconfig.Verify(ctx, a.cfg, a.tools, self, talosconfig.File(was.Talosconfig)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)

@@ -2,23 +2,20 @@ package steps
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"net"
 	"strconv"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/consequences"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -71,8 +68,8 @@ func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flo
 	step := newApplyStep(s)
 	return flow.Add3(g, "apply", step.run, management, image, offer).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
-		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+overhead).
-		Waits(waitWebhooks(s.cfg), waitLoadBalancer(s.cfg))
+		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
+		Waits(wait.Webhooks(s.cfg), wait.LoadBalancer(s.cfg))
 }
 
 // applyStep runs and verifies the step apply.
@@ -95,7 +92,7 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	if err != nil {
 		return Cluster{}, err
 	}
-	ip, err := loadBalancerIP(ctx, a.cfg, a.tools, mgmt)
+	ip, err := situation.LoadBalancerIP(ctx, a.cfg, a.tools, mgmt)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -108,7 +105,7 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 		if _, err := consent(ctx, a.cfg, a.tools, say, mgmt, r); err != nil {
 			return Cluster{}, err
 		}
-		if err := apply(ctx, a.cfg, say, mgmt, r.Now, &patience); err != nil {
+		if err := apply.Objects(ctx, a.cfg, say, mgmt, r.Now, &patience); err != nil {
 			return Cluster{}, err
 		}
 		if ip, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
@@ -131,50 +128,6 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	return a.applied(ctx, say, mgmt, r, ip, &patience)
 }
 
-// loadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
-// cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
-func loadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) (string, error) {
-	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
-	if err == nil {
-		return capi.Text(live, "spec", "controlPlaneEndpoint", "host"), nil
-	}
-	if !kube.Absent(err) {
-		return "", err
-	}
-	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
-	if err != nil {
-		return "", err
-	}
-	if len(servers) > 0 {
-		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
-			"a second cluster would be made into its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
-			len(servers), cfg.ClusterName, hetzner.ServerNames(servers))
-	}
-	return "", nil
-}
-
-// apply applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
-// objects together no longer than its patience, of which it takes what it needs.
-func apply(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
-	began, had := time.Now(), *patience
-	for _, o := range objects {
-		say("applying %s", kube.Describe(o))
-		consequences.MarkOwned(o, cfg.ClusterName)
-		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx, say, func(ctx context.Context) (string, error) {
-			err := mgmt.Apply(ctx, o)
-			if err != nil && !kube.Unwell(err) {
-				return "", wait.Final(err)
-			}
-			return "", err
-		})
-		if err != nil {
-			return err
-		}
-		*patience = max(0, had-time.Since(began)).Truncate(time.Millisecond)
-	}
-	return nil
-}
-
 // applied applies everything and says what the cluster is then.
 func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string, patience *time.Duration) (Cluster, error) {
 	out := Cluster{
@@ -194,7 +147,7 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 			others = append(others, o)
 		}
 	}
-	if err := apply(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
+	if err := apply.Objects(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
 	if err := consequences.DeleteLeftOut(ctx, say, mgmt, todo); err != nil {
@@ -237,18 +190,8 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	for _, name := range was.Objects {
-		o := &metav1.PartialObjectMetadata{}
-		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
-		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name.Name}, o); err != nil {
-			return verdictFromError(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
-		}
-		if o.GetDeletionTimestamp() != nil {
-			return flow.Unknown(fmt.Errorf("%s %s is being deleted: wait until it is gone", name.Kind, name.Name))
-		}
-		if name.Kind == capi.ClusterKind.Kind && name.Name == was.Name && string(o.GetUID()) != was.UID {
-			return flow.Gone("Cluster %s is another one than the recorded", was.Name)
-		}
+	if v := situation.VerifyObjects(ctx, mgmt, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+		return v
 	}
 	return situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -16,27 +18,12 @@ type Providers struct {
 	Versions map[string]string `json:"versions"`
 }
 
-func providersSpec(cfg config.Config, tools platform.Tools, sources render.Sources) (any, error) {
-	versions := map[string]string{}
-	for _, p := range providers.Of(cfg) {
-		versions[p.Label] = p.Version
-	}
-	configured, err := sources.Clusterctl.Digest(nil)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := providers.ClusterctlConfig(cfg, tools, sources); err != nil {
-		return nil, err
-	}
-	return map[string]any{"versions": versions, "clusterctl": configured}, nil
-}
-
 // Providers adds the step capi-init to a graph: Cluster API and its providers are installed in the management cluster.
 func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.Step[Providers] {
 	step := newProvidersStep(s)
 	return flow.Add1(g, "capi-init", step.run, management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(s.made.providers).Verify(step.verify).Deadline(2*s.cfg.ProvidersTimeout.D() + overhead).
+		Spec(s.made.providers).Verify(step.verify).Deadline(2*s.cfg.ProvidersTimeout.D() + wait.Overhead).
 		Waits(s.made.installing...)
 }
 
@@ -54,15 +41,7 @@ func newProvidersStep(s *Set) providersStep {
 // run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
 func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	return step.wantedProviders(), providers.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
-}
-
-func (step providersStep) wantedProviders() Providers {
-	p := Providers{Versions: map[string]string{}}
-	for _, w := range providers.Of(step.cfg) {
-		p.Versions[w.Label] = w.Version
-	}
-	return p
+	return Providers{Versions: providers.Versions(step.cfg)}, providers.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
 }
 
 func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
@@ -72,7 +51,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	}
 	installed, err := providers.Installed(ctx, mgmt)
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	for label, version := range was.Versions {
 		if installed[label] != version {
@@ -82,7 +61,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	missing, err := providers.Unready(ctx, mgmt)
 	switch {
 	case err != nil:
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	case missing != "":
 		return flow.Gone("%s", missing)
 	}

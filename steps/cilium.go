@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -24,7 +25,7 @@ func (s *Set) HCloudCCM(g *flow.Graph) *flow.Step[CloudController] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "hcloud-ccm", step.runHCloudCCM).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg), waitTaken)...)
+		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg), wait.Taken)...)
 }
 
 // TalosCCM adds the step talos-ccm to a graph.

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -29,7 +30,7 @@ func (s *Set) Clean(g *flow.Graph) *flow.Step[Clean] {
 	step := newCleanStep(s)
 	return flow.Add(g, "clean", step.run).
 		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
-		Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + overhead)
+		Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + wait.Overhead)
 }
 
 // cleanStep runs and verifies the step clean.

@@ -9,11 +9,14 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -63,14 +66,14 @@ type facts struct {
 	balancer   *hetzner.Survivor
 	source     *source.Backup // nil: no file was given
 	file       string
-	restoring  *RestoreRecord
-	recovering *QuorumRecord
-	readopting *ReadoptRecord
+	restoring  *records.Restore
+	recovering *records.Quorum
+	readopting *records.Readopt
 
-	nodes  []etcdNode // one a server
-	deaf   error      // why Talos cannot be asked at all; nil: it was
-	leader []string   // servers whose etcd has a leader
-	survey QuorumSurvey
+	nodes  []etcddata.Node // one a server
+	deaf   error           // why Talos cannot be asked at all; nil: it was
+	leader []string        // servers whose etcd has a leader
+	survey etcddata.Survey
 
 	api      string // its address; empty: it does not answer
 	apiErr   error  // why not
@@ -98,16 +101,16 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 	tools = tools.WithDefaults()
 	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
 	var err error
-	if f.restoring, err = ReadRestoreRecord(tools.Files); err != nil {
+	if f.restoring, err = records.ReadRestore(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.recovering, err = ReadQuorumRecord(tools.Files); err != nil {
+	if f.recovering, err = records.ReadQuorum(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.readopting, err = ReadReadoptRecord(tools.Files); err != nil {
+	if f.readopting, err = records.ReadReadopt(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.servers, err = controlPlaneServers(ctx, cfg, tools); err != nil {
+	if f.servers, err = etcddata.Servers(ctx, cfg, tools); err != nil {
 		return Diagnosis{}, err
 	}
 	was := ""
@@ -126,7 +129,7 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 		select {
 		case <-ctx.Done():
 			return Diagnosis{}, context.Cause(ctx)
-		case <-time.After(controlPlaneEvery):
+		case <-time.After(wait.ControlPlaneEvery):
 		}
 	}
 	askBeside(ctx, cfg, tools, f)
@@ -135,23 +138,23 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 
 // askEtcdOf asks every server's Talos for its etcd.
 func askEtcdOf(ctx context.Context, tools platform.Tools, f *facts) {
-	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, QuorumSurvey{}
+	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, etcddata.Survey{}
 	config, err := fileOrSecret(tools, platform.Talosconfig, f, "-talosconfig", "talosconfig")
 	if err != nil {
 		f.deaf = err
 		return
 	}
-	t, nodes, err := askServers(ctx, tools, config, f.servers)
+	t, nodes, err := etcddata.Ask(ctx, tools, config, f.servers)
 	if f.nodes, f.deaf = nodes, err; err != nil {
 		return
 	}
-	for _, n := range withData(nodes) {
-		if _, err := ownMembers(ctx, t, n); err == nil {
-			f.leader = append(f.leader, n.server)
+	for _, n := range etcddata.WithData(nodes) {
+		if _, err := etcddata.MembersOf(ctx, t, n); err == nil {
+			f.leader = append(f.leader, n.Server)
 		}
 	}
 	if len(f.leader) == 0 {
-		f.survey = chooseSurvivor(ctx, t, nodes)
+		f.survey = etcddata.ChooseSurvivor(ctx, t, nodes)
 	}
 }
 

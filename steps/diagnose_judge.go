@@ -5,22 +5,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-)
 
-// Steps of the targets that mend a cluster, as far as they take time.
-var (
-	restoreTakes = []string{"kind-create", "capi-init", "apply", "servers", "etcd-recover", "etcd-bootstrap", "sweep",
-		"etcd-members", "release", "wait-nodes"}
-	pivotTakes  = []string{"pivot", "access", "clean"}
-	quorumTakes = []string{"survey", "snapshot", "clear", "etcd-recover", "etcd-bootstrap", "etcd-members", "survivor",
-		"let-go"}
-	readoptTakes = []string{"kind-create", "capi-init", "put-back", "reconcile", "wait-nodes"}
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 )
-
-// MendingSteps are all of them.
-func MendingSteps() []string {
-	return slices.Concat(restoreTakes, pivotTakes, quorumTakes, readoptTakes)
-}
 
 // judge concludes from what was seen. It makes no request.
 func (f *facts) judge() Diagnosis {
@@ -47,11 +34,11 @@ func (f *facts) judge() Diagnosis {
 	case f.deaf != nil:
 		d.Disaster, d.Sentence = Unclear, "servers exist, the API does not answer, and etcd cannot be asked: "+f.deaf.Error()
 		d.First = []string{"put the cluster's talosconfig into the state folder, or name a backup, which has it"}
-	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return !n.silent() }):
+	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return !n.Silent() }):
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
 		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); " +
 			"if all are beyond repair, delete them, and restore a backup"}
-	case !slices.ContainsFunc(f.nodes, func(n etcdNode) bool { return n.data || n.silent() }):
+	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return n.Data || n.Silent() }):
 		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a "+
 			"minute), or the bootstrap has not come so far")
 		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore "+
@@ -104,26 +91,26 @@ func (f *facts) seen() []string {
 	return lines
 }
 
-func (f *facts) seenOf(n etcdNode) string {
+func (f *facts) seenOf(n etcddata.Node) string {
 	switch {
-	case n.silent():
-		return "its Talos does not answer: " + n.err.Error()
-	case n.err != nil:
-		return "Talos answers; " + n.err.Error()
-	case !n.data:
+	case n.Silent():
+		return "its Talos does not answer: " + n.Err.Error()
+	case n.Err != nil:
+		return "Talos answers; " + n.Err.Error()
+	case !n.Data:
 		return "Talos answers and holds no data of etcd"
-	case slices.Contains(f.leader, n.server):
+	case slices.Contains(f.leader, n.Server):
 		return "its etcd has a leader"
-	case n.server == f.survey.Survivor:
+	case n.Server == f.survey.Survivor:
 		return fmt.Sprintf("its etcd has no leader, and has come farthest (index %d)", f.survey.Index)
 	}
 	return "its etcd has no leader"
 }
 
-func (f *facts) names(nodes []etcdNode) string {
+func (f *facts) names(nodes []etcddata.Node) string {
 	var names []string
 	for _, n := range nodes {
-		names = append(names, n.server)
+		names = append(names, n.Server)
 	}
 	return strings.Join(names, ", ")
 }
@@ -199,8 +186,8 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 	}
 	d.Steps = quorumTakes
 	for _, n := range f.nodes {
-		if n.silent() {
-			d.First = append(d.First, n.server+" has to answer, as it may be a member: power it on; beyond repair, delete it "+
+		if n.Silent() {
+			d.First = append(d.First, n.Server+" has to answer, as it may be a member: power it on; beyond repair, delete it "+
 				"at Hetzner")
 		}
 	}
@@ -213,9 +200,9 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 // aliveButFor is a cluster with an etcd that works.
 func (f *facts) aliveButFor(d *Diagnosis) {
 	for _, n := range f.nodes {
-		if n.err != nil || !n.data {
-			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.server,
-				f.tools.Command("replace-machine", n.server)))
+		if n.Err != nil || !n.Data {
+			d.First = append(d.First, fmt.Sprintf("%s is no member of etcd that answers: if it stays so, %s", n.Server,
+				f.tools.Command("replace-machine", n.Server)))
 		}
 	}
 	switch {

@@ -13,8 +13,10 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -33,7 +35,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 	all := []string{cp0, cp1, cp2}
 	for what, c := range map[string]struct {
 		etcd     *brokenEtcd
-		broken   func(*clustertest.Environment, *Set)
+		broken   func(*clustertest.Environment, *quorumInputs)
 		disaster Disaster
 		target   string
 		says     []string
@@ -42,17 +44,19 @@ func TestWhichDisasterItIs(t *testing.T) {
 			says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
 		"healthy but for one": {etcd: &brokenEtcd{members: []string{cp0, cp2}}, disaster: NoDisaster,
 			says: []string{"replace-machine " + cp1}},
-		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, _ *Set) {
+		"management lost": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, _ *quorumInputs) {
 			w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 		},
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
-		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *Set) {
+		"management gone": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *quorumInputs) {
 			w.Provider.There = false
 			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
-		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.ManagementKubeconfig) },
+		"management silent": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *quorumInputs) {
+			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
+		},
 			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
-		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *Set) {
+		"management cannot be asked for": {etcd: &brokenEtcd{members: all}, broken: func(w *clustertest.Environment, o *quorumInputs) {
 			w.Provider.ExistsError = errors.New("no Docker")
 			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
 		}, disaster: Unclear, says: []string{"no Docker"}},
@@ -61,28 +65,28 @@ func TestWhichDisasterItIs(t *testing.T) {
 				"holds no data of etcd"}},
 		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped",
 			"delete the servers"}},
-		"servers lost": {broken: func(w *clustertest.Environment, _ *Set) { w.Hetzner.SetServers() }, disaster: ServersLost,
+		"servers lost": {broken: func(w *clustertest.Environment, _ *quorumInputs) { w.Hetzner.SetServers() }, disaster: ServersLost,
 			target: "restore b.slipway",
 			says:   []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
-		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) { _ = o.tools.Files.Remove(platform.Talosconfig) },
+		"no way to Talos": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *quorumInputs) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
-		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *Set) {
+		"Talos silent": {etcd: &brokenEtcd{old: map[string]uint64{cp1: 5}}, broken: func(_ *clustertest.Environment, o *quorumInputs) {
 			o.tools.Talos = func([]byte) (talos.Client, error) { return deafTalos{}, nil }
 		}, disaster: Unclear, says: []string{"powered on"}},
-		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
-			_ = RestoreRecord{Began: time.Now()}.Write(o.tools.Files)
+		"a restore is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *quorumInputs) {
+			_ = records.Restore{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
-		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *Set) {
-			_ = ReadoptRecord{Began: time.Now()}.Write(o.tools.Files)
+		"a readoption is under way": {etcd: &brokenEtcd{members: all}, broken: func(_ *clustertest.Environment, o *quorumInputs) {
+			_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
-		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *Set) {
+		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *quorumInputs) {
 			w.Hetzner.SetServers()
-			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
-			_ = ReadoptRecord{Began: time.Now()}.Write(o.tools.Files)
+			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
+			_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
 		"a recovery is under way": {etcd: &brokenEtcd{members: []string{cp0}}, broken: func(_ *clustertest.Environment,
-			o *Set) {
-			_ = QuorumRecord{Began: time.Now()}.Begin(o.tools.Files)
+			o *quorumInputs) {
+			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
 		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -92,7 +96,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 				e = &brokenEtcd{}
 			}
 			w, q := quorumWorld(t, e)
-			o := q.Set
+			o := &q
 			if c.broken != nil {
 				c.broken(w, o)
 			}
@@ -126,7 +130,7 @@ func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
 // TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without an environment.
 func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{
-		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcdNode{{server: cp0, data: true}},
+		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, nodes: []etcddata.Node{{Server: cp0, Data: true}},
 		leader: []string{cp0},
 		api:    "https://127.0.0.1", uid: "living", beside: besideNone, self: true, source: backupOf("other", time.Now()),
 	}
@@ -138,7 +142,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	if d := f.judge(); d.Disaster != Unclear || !strings.Contains(d.Sentence, "the API does not answer") {
 		t.Errorf("with a leader and no API: %+v", d)
 	}
-	f.leader, f.nodes[0].data, f.servers, f.nodes = nil, false, nil, nil
+	f.leader, f.nodes[0].Data, f.servers, f.nodes = nil, false, nil, nil
 	f.balancer = &hetzner.Survivor{Name: "lb", IPv4: "192.0.2.1"}
 	if d := f.judge(); d.Disaster != ServersLost || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") ||
 		slices.Contains(d.Steps, "pivot") {
@@ -146,7 +150,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	}
 	// Who makes the lost servers anew is to go, and the load balancer, whose address the restore keeps, is not.
 	f.beside, f.besideOf = besideHolds, "k8s-mgmt"
-	for what, restoring := range map[string]*RestoreRecord{"never restored": nil, "restored before": {Began: time.Now(),
+	for what, restoring := range map[string]*records.Restore{"never restored": nil, "restored before": {Began: time.Now(),
 		Ended: time.Now()}} {
 		f.restoring = restoring
 		d := f.judge()
@@ -156,7 +160,7 @@ func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 			t.Errorf("%s, with a management cluster that holds it: %+v", what, d)
 		}
 	}
-	f.restoring = &RestoreRecord{Began: time.Now()}
+	f.restoring = &records.Restore{Began: time.Now()}
 	if d := f.judge(); len(d.First) > 0 || !strings.Contains(strings.Join(d.Does, "\n"), "192.0.2.1 stays") {
 		t.Errorf("in the middle of a restore, whose management cluster it is: %+v", d)
 	}
@@ -175,7 +179,7 @@ func TestADiagnosisComposesItsCommands(t *testing.T) {
 			return "type " +
 				strings.Join(target, " ") + " --here"
 		}},
-		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcdNode{{server: cp0, data: true}, {server: cp1}},
+		servers: []hetzner.Server{{Name: cp0}, {Name: cp1}}, nodes: []etcddata.Node{{Server: cp0, Data: true}, {Server: cp1}},
 		leader: []string{cp0}, apiErr: errors.New("no route"),
 	}
 	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+cp1+" --here") ||

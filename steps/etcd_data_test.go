@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
@@ -16,12 +17,12 @@ import (
 // Servers that boot are told as such by a diagnosis.
 func TestADiagnosisTellsServersThatBoot(t *testing.T) {
 	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: cp0}}, beside: besideNone, whose: errors.New("nobody tells"),
-		apiErr: errors.New("connection refused"), nodes: []etcdNode{{server: cp0, err: fmt.Errorf("%w: it waits", errNotMounted)}}}
+		apiErr: errors.New("connection refused"), nodes: []etcddata.Node{{Server: cp0, Err: fmt.Errorf("%w: it waits", etcddata.ErrNotMounted)}}}
 	d := f.judge()
 	if seen := strings.Join(d.Seen, "\n"); !strings.Contains(d.Sentence, "are booting") || !strings.Contains(seen, "Talos answers; its disk may not be mounted yet") {
 		t.Errorf("%s\n%s", d.Sentence, seen)
 	}
-	f.nodes[0].err = errors.New("connection refused")
+	f.nodes[0].Err = errors.New("connection refused")
 	if d := f.judge(); d.Disaster != Unclear || !strings.Contains(d.Sentence, "nor Talos answers") {
 		t.Errorf("of silent ones: %+v", d)
 	}
@@ -39,8 +40,8 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 		{state: ""},
 		{state: "Running"}, // it has just begun
 		{err: errors.New("the services are not there yet")},
-		{state: etcdWaits, made: true},
-		{state: etcdFailed, made: true}, // it has waited for half an hour
+		{state: etcddata.Preparing, made: true},
+		{state: etcddata.Failed, made: true}, // it has waited for half an hour
 	} {
 		w := newRestoreWorld(t)
 		m, cluster := w.prepare(t)
@@ -54,9 +55,9 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 			case w.etcd.data[r.Endpoint]:
 				return "Running", nil
 			}
-			return etcdWaits, nil
+			return etcddata.Preparing, nil
 		}
-		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
+		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
 		if made := len(w.etcd.calls) > 0; made != c.made || (err == nil) != c.made {
 			t.Errorf("with a server whose etcd is %q (%v): %v, and was asked %v", c.state, c.err, err, w.etcd.calls)
 		}
@@ -67,18 +68,18 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 }
 
 func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
-	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+	survey := etcddata.Survey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}, state: map[string]string{cp2: "Waiting"}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := q.clearOthers(t.Context(), clustertest.Silent, survey, snapshot); err == nil || !strings.Contains(err.Error(), cp2+": its disk may not be mounted yet") {
+	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent, survey, snapshot); err == nil || !strings.Contains(err.Error(), cp2+": its disk may not be mounted yet") {
 		t.Errorf("the servers count as empty: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err == nil || len(e.calls) != 1 {
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err == nil || len(e.calls) != 1 {
 		t.Errorf("an etcd is made: %v, after %v", err, e.calls)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -36,7 +37,7 @@ func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
 	step := newFirewallStep(s)
 	return flow.Add(g, "firewall", step.run).
 		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
-		Spec(s.made.firewall).Verify(step.verify).Deadline(overhead)
+		Spec(s.made.firewall).Verify(step.verify).Deadline(wait.Overhead)
 }
 
 // firewallStep runs and verifies the step firewall.

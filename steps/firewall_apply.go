@@ -35,7 +35,7 @@ func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.
 	step := newFirewallApplyStep(s)
 	return flow.Add1(g, "firewall-apply", step.run, firewall).
 		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
-		Verify(step.verify).Deadline(s.cfg.FirewallTimeout.D() + overhead).
+		Verify(step.verify).Deadline(s.cfg.FirewallTimeout.D() + wait.Overhead).
 		Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: s.cfg.FirewallTimeout.D()})
 }
 

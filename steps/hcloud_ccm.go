@@ -3,17 +3,13 @@ package steps
 import (
 	"context"
 	"fmt"
-	"strconv"
-
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,26 +37,11 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: config.CCMSecretName}}
-	if out.Secret.UID, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
+	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
 	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources))
 	return out, err
-}
-
-func applyCCMSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
-	data := map[string][]byte{}
-	for key, value := range ccmSecret(tools, network) {
-		data[key] = []byte(value)
-	}
-	return applySecret(ctx, say, workload, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: config.CCMSecretName},
-		Data:       data,
-	})
-}
-
-func ccmSecret(tools platform.Tools, network int64) map[string]string {
-	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(), charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}
 }
 
 // verifyHCloudCCM asks for the network at Hetzner too: a cluster restored into a new network has another ID.
@@ -76,7 +57,7 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := verifySecret(ctx, workload, was.Secret, ccmSecret(r.tools, network)); v.Answer() != flow.AnswerHolds {
+	if v := verifySecret(ctx, workload, was.Secret, apply.CloudControllerData(r.tools, network)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	return r.verify(ctx, was.Release)

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -29,7 +30,7 @@ func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 	within := imagesTimeout(s.cfg)
 	return flow.Add1(g, "image", step.run, offer).
 		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
-		Spec(s.made.image).Verify(step.verify).Deadline(within + overhead).
+		Spec(s.made.image).Verify(step.verify).Deadline(within + wait.Overhead).
 		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: within})
 }
 

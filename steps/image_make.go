@@ -141,7 +141,7 @@ func (m *imageMaker) others(ctx context.Context) (missing string, err error) {
 func (m *imageMaker) dead(u hetzner.Upload) bool { return u.Run == m.run || m.late(u.Created) }
 
 func (m *imageMaker) late(since time.Time) bool {
-	return time.Since(since) > m.cfg.ImageTimeout.D()+overhead
+	return time.Since(since) > m.cfg.ImageTimeout.D()+wait.Overhead
 }
 
 // several handles runs that made the image at the same time: the oldest snapshot stays, and a run that made another

@@ -6,21 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
-)
-
-const (
-	// managementReady is how long a management cluster that its provider calls made may take to answer.
-	managementReady = 2 * time.Minute
 )
 
 // Management is the cluster that Cluster API works in.
@@ -36,7 +29,7 @@ func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
 	step := newManagementStep(s)
 	return flow.Add(g, "kind-create", step.run).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
-		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
+		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
 }
 
 // managementStep runs and verifies the step kind-create.
@@ -54,38 +47,8 @@ func (step managementStep) run(ctx context.Context, say flow.Say) (Management, e
 	if m, err := step.adoptSelfManaged(ctx, say); err != nil || m != nil {
 		return *cmp.Or(m, &Management{}), err
 	}
-	return makeManagement(ctx, step.cfg, step.tools, say)
-}
-
-// makeManagement asks its provider for the management cluster, whatever servers there are.
-func makeManagement(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (Management, error) {
-	p, name := tools.Management, cfg.ManagementName()
-	if err := management.Record(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
-		return Management{}, err
-	}
-	kubeconfig, err := p.Ensure(ctx, name, say)
-	if err != nil {
-		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
-	}
-	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
-		return Management{}, err
-	}
-	cluster, err := tools.Connect(kubeconfig)
-	if err != nil {
-		return Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
-	}
-	m := Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig}
-	err = wait.Wait{What: "the API of management cluster " + name, Within: managementReady}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		if err := cluster.Ready(ctx); err != nil {
-			return "", err
-		}
-		m.UID, err = cluster.UID(ctx)
-		return "", err
-	})
-	if err != nil {
-		return Management{}, err
-	}
-	return m, management.Record(tools, ownership.Management{Provider: m.Provider, Name: name, UID: m.UID})
+	m, err := management.Ensure(ctx, step.cfg, step.tools, say)
+	return Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID}, err
 }
 
 // adoptSelfManaged looks before a management cluster is created: servers of a cluster without a management cluster are
@@ -135,34 +98,6 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 	return m, management.Record(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
-// verify distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
-// servers belong to whom, so only its provider's answer, or another cluster in its place, counts as gone.
 func (step managementStep) verify(ctx context.Context, m Management) flow.Verdict {
-	uid, err := step.managementUID(ctx)
-	switch {
-	case err == nil && uid == m.UID:
-		return flow.Holds()
-	case err == nil:
-		return flow.Gone("another cluster answers in the place of management cluster %s", m.Name)
-	}
-	exists, existsErr := step.tools.Management.Exists(ctx, m.Name)
-	switch {
-	case existsErr != nil:
-		return flow.Unknown(fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", m.Name, err, m.Provider, existsErr))
-	case !exists:
-		return flow.Gone("%s has no management cluster %s any more", m.Provider, m.Name)
-	case errors.Is(err, fs.ErrNotExist):
-		return flow.Gone("the kubeconfig of management cluster %s is not in the state folder", m.Name)
-	}
-	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it only if you know that it manages nothing", m.Name, err))
-}
-
-func (step managementStep) managementUID(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
-	defer cancel()
-	cluster, err := connect.Cluster(step.tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return "", err
-	}
-	return cluster.UID(ctx)
+	return management.Verify(ctx, step.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -32,7 +33,7 @@ func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], clust
 	step := newKubeconfigStep(s)
 	return flow.Add2(g, "kubeconfig", step.run, management, cluster).
 		Doc("the cluster's kubeconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
 }
 
 // kubeconfigStep runs and verifies the step kubeconfig.
@@ -98,7 +99,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	}
 	live, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	if !bytes.Equal(file, live) {
 		return flow.Gone("there is a newer kubeconfig")

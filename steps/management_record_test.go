@@ -8,6 +8,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -42,7 +43,7 @@ func TestCheckProject(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools := w.Tools().WithDefaults()
-	check := func() error { return CheckProject(t.Context(), w.Config(), tools) }
+	check := func() error { return claims.CheckProject(t.Context(), w.Config(), tools) }
 	if err := check(); err != nil {
 		t.Errorf("before the first run: %v", err)
 	}
@@ -65,7 +66,7 @@ func TestCheckProject(t *testing.T) {
 	if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	var other *OtherProjectError
+	var other *claims.OtherProjectError
 	if err := check(); !errors.As(err, &other) || !strings.Contains(err.Error(), "the token is of another project") {
 		t.Errorf("with another project's token: %v", err)
 	}

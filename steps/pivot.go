@@ -3,17 +3,16 @@ package steps
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/settle"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -32,9 +31,6 @@ func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
 		Doc("the cluster manages itself; a point of no return").
 		Verify(step.verify).Deadline(pivotDeadline(s.cfg)).Waits(waitPivot(s.cfg, s.made.installing)...)
 }
-
-// PivotUnderway tells whether a pivot of the cluster has begun and is not done, as the state folder has it.
-func (s *Set) PivotUnderway() (bool, error) { return newPivotStep(s).underway() }
 
 // pivotStep runs and verifies the step pivot.
 type pivotStep struct {
@@ -81,7 +77,7 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 		case next == resumeTarget:
 			err = p.resumeTarget(ctx, say, s)
 		default:
-			return settle(ctx, p.cfg, p.tools, p.observer, say, s)
+			return settlePivot(ctx, p.cfg, p.tools, p.observer, say, s)
 		}
 		if err != nil {
 			return Pivot{}, err
@@ -106,20 +102,6 @@ func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s pivotCluste
 	}
 	say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
 	return capi.SetPaused(ctx, p.cfg, s.target, false)
-}
-
-// serverIDs are the cluster's servers at Hetzner, sorted.
-func serverIDs(ctx context.Context, cfg config.Config, tools platform.Tools) ([]int64, error) {
-	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
-	if err != nil {
-		return nil, err
-	}
-	ids := []int64{}
-	for _, server := range servers {
-		ids = append(ids, server.ID)
-	}
-	slices.Sort(ids)
-	return ids, nil
 }
 
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
@@ -149,7 +131,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
 	}
 	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) { // until then its controllers are at work
-		if state.Servers, err = serverIDs(ctx, cfg, tools); err != nil {
+		if state.Servers, err = settle.ServerIDs(ctx, cfg, tools); err != nil {
 			return pivotcopy.State{}, err
 		}
 	}

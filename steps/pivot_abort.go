@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -17,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -111,7 +110,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s p
 func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
-		is, err := read(ctx, target, &o)
+		is, err := objectcopy.Read(ctx, target, &o)
 		switch {
 		case err != nil:
 			return err
@@ -123,36 +122,15 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for _, o := range copies {
-		if err := dropFinalizers(ctx, target, o); err != nil {
+		if err := objectcopy.DropFinalizers(ctx, target, o); err != nil {
 			return err
 		}
 	}
 	for i, o := range append(copies, clusters...) {
 		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+len(clusters))
-		if err := removeForce(ctx, target, o); err != nil {
+		if err := objectcopy.Remove(ctx, target, o); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// removeForce deletes an object whose controllers are paused, whatever its finalizers: controllers that add theirs back
-// before they see the pause cannot do so any more once it is being deleted.
-func removeForce(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
-	if err := dropFinalizers(ctx, c, o); err != nil {
-		return err
-	}
-	if err := client.IgnoreNotFound(c.Delete(ctx, o)); err != nil {
-		return fmt.Errorf("delete %s: %w", clusterapi.KeyOf(o), err)
-	}
-	return dropFinalizers(ctx, c, o)
-}
-
-// dropFinalizers takes an object's finalizers away, if it is still there.
-func dropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	if err := client.IgnoreNotFound(c.Patch(ctx, o.DeepCopy(), patch)); err != nil {
-		return fmt.Errorf("take the finalizers of %s away: %w", clusterapi.KeyOf(o), err)
 	}
 	return nil
 }

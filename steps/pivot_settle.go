@@ -5,25 +5,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/settle"
 	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// settle removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
+// settlePivot removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
 // every object once and found it well, with the servers that it had.
-func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters) (Pivot, error) {
+func settlePivot(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
@@ -33,12 +29,13 @@ func settle(ctx context.Context, cfg config.Config, tools platform.Tools, observ
 	if err != nil {
 		return Pivot{}, err
 	}
-	out, err := awaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(), func(servers []int64) error {
+	uid, servers, err := settle.AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(), func(servers []int64) error {
 		return sameServers(cfg, tools, say, &state, servers)
 	})
 	if err != nil {
 		return Pivot{}, err
 	}
+	out := Pivot{Cluster: uid, Servers: servers}
 	if err := pivotcopy.In(tools).RemoveSecrets(); err != nil {
 		return Pivot{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
 	}
@@ -66,40 +63,6 @@ func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *p
 		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, cfg.ClusterName)
 }
 
-// awaitReconciled waits until the controllers of a cluster whose objects were put there, and unpaused, have looked at
-// every one of them once and found it well. servers says at every look what is wrong with the servers that there are
-// then; that ends it.
-func awaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, target *kube.Cluster, within time.Duration, servers func([]int64) error) (out Pivot, err error) {
-	say("waiting for the controllers to look at every object")
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	inNamespace := []client.ListOption{client.InNamespace(config.Namespace)}
-	changes := target.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.MachineKind), Options: inNamespace},
-		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: inNamespace}, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: inNamespace},
-	)
-	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes, Explain: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
-		if err != nil {
-			return "", err
-		}
-		ids, err := serverIDs(ctx, cfg, tools)
-		if err != nil {
-			return "", err
-		}
-		if err := servers(ids); err != nil {
-			return "", wait.Final(err)
-		}
-		for i := range inv.Moved {
-			if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind, Name: cfg.ClusterName}) {
-				out = Pivot{Cluster: string(o.GetUID()), Servers: ids}
-			}
-		}
-		return strings.Join(management.Unsettled(inv), "; "), nil
-	})
-	return out, err
-}
-
 // sweepSource removes Secrets that a move left at the source when it ended in its last steps: those without an owner
 // are deleted together with the Cluster object. Anything else that stayed is not expected, and left to the operator.
 func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, source *kube.Cluster) error {
@@ -109,7 +72,7 @@ func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, s
 	}
 	var stayed []string
 	for _, o := range copied {
-		is, err := read(ctx, source, o)
+		is, err := objectcopy.Read(ctx, source, o)
 		if err != nil {
 			return err
 		}
@@ -117,7 +80,7 @@ func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, s
 		case is == nil:
 		case is.GetKind() == "Secret" || is.GetKind() == "ConfigMap":
 			say("removing %s, which stayed in the management cluster", clusterapi.KeyOf(o))
-			if err := removeForce(ctx, source, is); err != nil {
+			if err := objectcopy.Remove(ctx, source, is); err != nil {
 				return err
 			}
 		default:

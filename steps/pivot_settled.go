@@ -17,6 +17,5 @@ func (p *Plan) RemovePivotSecrets() error {
 
 // underway tells flow that the point of no return was passed although the journal does not say so.
 func (p pivotStep) underway() (bool, error) {
-	s, err := pivotcopy.In(p.tools).State(p.cfg.ClusterName)
-	return s.Phase == pivotcopy.Moving || s.Phase == pivotcopy.Settled, err
+	return pivotcopy.In(p.tools).Underway(p.cfg.ClusterName)
 }

@@ -121,7 +121,7 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := settle(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
+	if _, err := settlePivot(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
 		t.Fatal(err)
 	}
 	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {

@@ -3,11 +3,8 @@
 package steps
 
 import (
-	"time"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -40,10 +37,6 @@ type Plan struct {
 
 	b *Set
 }
-
-// overhead is what a step's deadline leaves for everything in it that is not its one long wait, which then ends first
-// and says what it saw.
-const overhead = 3 * time.Minute
 
 // New plans the bootstrap of a valid configuration. It reads the manifests and values, and makes no request.
 func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
@@ -82,15 +75,6 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.All = append([]string{p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
 	p.Managed = append([]string{p.Access.Name()}, releases...)
 	return p, g.Validate()
-}
-
-// verdictFromError turns an error of asking into a verdict: the answer that something does not exist is an answer,
-// everything else is none.
-func verdictFromError(err error) flow.Verdict {
-	if kube.Absent(err) {
-		return flow.Gone("%v", err)
-	}
-	return flow.Unknown(err)
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 )
 
@@ -11,19 +13,16 @@ import (
 // would choose for themselves which server survives: one would reset the server on which the other has just made the
 // new etcd. What another state folder has begun is not taken over, as the snapshot, which may be the last data there
 // are, is in that folder.
-func (q *quorum) claimQuorum(ctx context.Context, say flow.Say, _ QuorumSurvey) (Reservation, error) {
-	return claimRecovery(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
-}
-
-func (q *quorum) verifyClaim(ctx context.Context, was Reservation) flow.Verdict {
-	return verifyClaim(ctx, q.cfg, q.tools, was)
+func (q pauseStep) claimQuorum(ctx context.Context, say flow.Say, _ etcddata.Survey) (Reservation, error) {
+	found, err := claims.Recover(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
+	return reservation(found), err
 }
 
 // unclaim gives the claim up, unless another state folder has it.
-func (q *quorum) unclaim(ctx context.Context) error {
+func (q pauseStep) unclaim(ctx context.Context) error {
 	by, err := ownership.Identity(q.tools)
 	if err != nil {
 		return err
 	}
-	return giveUpClaim(ctx, q.cfg, q.tools, by)
+	return claims.GiveUpRecovery(ctx, q.cfg, q.tools, by)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
@@ -34,7 +35,7 @@ func TestOneOfTwoRecoversTheQuorum(t *testing.T) {
 	}
 	writes := len(w.Management.Writes())
 	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
-	var recovering *RecoveringError
+	var recovering *claims.RecoveringError
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err,
 		&recovering) ||
 		!strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
@@ -78,12 +79,12 @@ func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
-	var recovering *RecoveringError
+	var recovering *claims.RecoveringError
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All}); !errors.As(err,
 		&recovering) || len(e.calls) != 1 {
 		t.Errorf("%v, after %v", err, e.calls)
 	}
-	if err := q.unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {
+	if err := (pauseStep{q}).unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {
 		t.Errorf("it gives another's claim up: %v", err)
 	}
 	w.Hetzner.SetPlacementGroups()

@@ -19,9 +19,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -86,7 +86,7 @@ func (e *brokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, erro
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return talos.Node{Etcd: cmp.Or(e.state[nameAt(r)], etcdWaits)}, nil
+	return talos.Node{Etcd: cmp.Or(e.state[nameAt(r)], etcddata.Preparing)}, nil
 }
 
 func (e *brokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.EtcdMember, error) {
@@ -186,7 +186,7 @@ func (e *brokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) erro
 
 // quorumWorld is a cluster that manages itself, of as many servers as the etcd has, with a management cluster beside
 // it.
-func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum) {
+func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, quorumInputs) {
 	t.Helper()
 	w := clustertest.New(t)
 	e.uploaded = map[string]string{}
@@ -230,8 +230,8 @@ func quorumWorld(t *testing.T, e *brokenEtcd) (*clustertest.Environment, *quorum
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
 	cfg := config.Defaults()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(10*time.Second), config.Duration(10*time.Second)
-	return w, &quorum{
-		Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), patience: 5 * time.Millisecond,
+	return w, quorumInputs{
+		cfg: cfg, tools: tools.WithDefaults(), patience: 5 * time.Millisecond,
 		every: time.Millisecond,
 		inspect: func(string, string) (etcd.Content, error) {
 			return etcd.Content{UID: "workload", Revision: 1, Keys: 12}, nil

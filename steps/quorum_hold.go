@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -39,7 +40,7 @@ type Pause struct {
 // pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that
 // is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as unavailable as
 // its API: see quiet.
-func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause, error) {
+func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcddata.Survey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
 		return Pause{}, err
@@ -57,7 +58,7 @@ func (q *quorum) pause(ctx context.Context, say flow.Say, _ QuorumSurvey) (Pause
 
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not
 // answer is an error: it may act at any moment.
-func (q *quorum) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
+func (q pauseStep) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
 	mgmt, _, err := management.Open(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
 		return nil, nil, err
@@ -77,7 +78,7 @@ func annotate(ctx context.Context, c *kube.Cluster, o client.Object, name, value
 }
 
 // unpause takes back what hold did, and no other pause.
-func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
+func (q pauseStep) unpause(ctx context.Context, say flow.Say) error {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil {
 		return err
@@ -95,7 +96,7 @@ func (q *quorum) unpause(ctx context.Context, say flow.Say) error {
 // quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider:
 // with one member of three it is not to touch Machines or etcd. No webhook guards a Deployment; one guards the object
 // that could be paused.
-func (q *quorum) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quiet, error) {
+func (q pauseStep) quiet(ctx context.Context, say flow.Say, _ RecoveredEtcd) (Quiet, error) {
 	var out Quiet
 	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing:
 	// a look has not much time, and the next one after it has another connection.
@@ -154,7 +155,7 @@ func isControlPlaneProvider(d *appsv1.Deployment) bool {
 }
 
 // resume waits until every server's node is Ready, and lets Cluster API go on, wherever it is.
-func (q *quorum) resume(ctx context.Context, say flow.Say, h Pause, members EtcdMembership) (Pause, error) {
+func (q pauseStep) resume(ctx context.Context, say flow.Say, h Pause, members EtcdMembership) (Pause, error) {
 	var workload *kube.Cluster
 	nodes := wait.Wait{What: "the servers' nodes", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	err := nodes.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
@@ -177,7 +178,7 @@ func (q *quorum) resume(ctx context.Context, say flow.Say, h Pause, members Etcd
 
 // nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to
 // replace.
-func (q *quorum) nodesMissing(ctx context.Context, workload *kube.Cluster, members EtcdMembership) (string, error) {
+func (q pauseStep) nodesMissing(ctx context.Context, workload *kube.Cluster, members EtcdMembership) (string, error) {
 	if err := workload.Ready(ctx); err != nil {
 		return "", err
 	}
@@ -198,7 +199,7 @@ func (q *quorum) nodesMissing(ctx context.Context, workload *kube.Cluster, membe
 }
 
 // wake gives the providers that quiet stopped their replicas back, and waits until they serve.
-func (q *quorum) wake(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+func (q pauseStep) wake(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	w := wait.Wait{What: "Cluster API's controllers to serve", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		providers, err := providerDeployments(ctx, workload)

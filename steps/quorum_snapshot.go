@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -24,12 +26,12 @@ type QuorumSnapshot struct {
 }
 
 // takeSnapshot copies what the survivor holds, before anything is wiped anywhere, and has etcd's library read it.
-func (q *quorum) takeSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey) (QuorumSnapshot, error) {
-	folder := QuorumFiles(q.tools.Files)
+func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcddata.Survey) (QuorumSnapshot, error) {
+	folder := records.QuorumFiles(q.tools.Files)
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return QuorumSnapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
 	}
-	t, nodes, err := talosRoutes(ctx, q.cfg, q.tools)
+	t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
 	if err != nil {
 		return QuorumSnapshot{}, err
 	}
@@ -38,12 +40,12 @@ func (q *quorum) takeSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey)
 		return QuorumSnapshot{}, err
 	}
 	say("taking a snapshot of the etcd of %s", s.Survivor)
-	stream, err := t.EtcdSnapshotBy(ctx, survivor.route)
+	stream, err := t.EtcdSnapshotBy(ctx, survivor.Route)
 	if err != nil {
 		return QuorumSnapshot{}, err
 	}
 	defer stream.Close()
-	const temporary = SnapshotFile + ".new"
+	const temporary = records.SnapshotFile + ".new"
 	out, err := receive(folder.Path(temporary), stream)
 	if err != nil {
 		return QuorumSnapshot{}, fmt.Errorf("take a snapshot of the etcd of %s: %w", s.Survivor, err)
@@ -52,7 +54,7 @@ func (q *quorum) takeSnapshot(ctx context.Context, say flow.Say, s QuorumSurvey)
 		return QuorumSnapshot{}, fmt.Errorf("the snapshot of %s: %w", s.Survivor, err)
 	}
 	say("it holds %d keys at revision %d (%d MiB)", out.Keys, out.Revision, out.Size>>20)
-	return out, folder.Move(temporary, SnapshotFile)
+	return out, folder.Move(temporary, records.SnapshotFile)
 }
 
 // receive writes a stream to a file, flushed.
@@ -69,7 +71,7 @@ func receive(path string, stream io.Reader) (QuorumSnapshot, error) {
 
 // inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything
 // is wiped.
-func (q *quorum) inspectSnapshot(folder platform.Files, name string, out *QuorumSnapshot) (err error) {
+func (q snapshotStep) inspectSnapshot(folder platform.Files, name string, out *QuorumSnapshot) (err error) {
 	scratch := folder.Path("scratch")
 	if err := os.RemoveAll(scratch); err != nil { // an earlier run may have left half of it
 		return err
@@ -86,7 +88,7 @@ func (q *quorum) inspectSnapshot(folder platform.Files, name string, out *Quorum
 	return nil
 }
 
-func (q *quorum) verifySnapshot(_ context.Context, was QuorumSnapshot) flow.Verdict {
+func (q snapshotStep) verifySnapshot(_ context.Context, was QuorumSnapshot) flow.Verdict {
 	switch err := q.snapshotWhole(was); {
 	case errors.Is(err, fs.ErrNotExist):
 		return flow.Gone("the snapshot is not in the state folder")
@@ -97,8 +99,8 @@ func (q *quorum) verifySnapshot(_ context.Context, was QuorumSnapshot) flow.Verd
 }
 
 // snapshotWhole reads the snapshot to its end and compares its sum.
-func (q *quorum) snapshotWhole(was QuorumSnapshot) error {
-	path := QuorumFiles(q.tools.Files).Path(SnapshotFile)
+func (q snapshotStep) snapshotWhole(was QuorumSnapshot) error {
+	path := records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile)
 	file, err := os.Open(path)
 	if err != nil {
 		return err

@@ -15,8 +15,11 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -27,7 +30,7 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 		"the API answers":  {members: []string{cp0}},
 	} {
 		_, q := quorumWorld(t, e)
-		if _, err := q.survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
+		if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -53,7 +56,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	if after := filesIn(t, q.tools.Files); !slices.Equal(before, after) {
 		t.Errorf("the state folder had %v, and has %v", before, after)
 	}
-	surveyed, err := q.survey(t.Context(), clustertest.Silent)
+	surveyed, err := surveyStep{q}.survey(t.Context(), clustertest.Silent)
 	if err != nil || surveyed.Survivor != looked.Survivor || surveyed.Target != looked.Target {
 		t.Errorf("the recovery chooses %+v, %v", surveyed, err)
 	}
@@ -83,8 +86,8 @@ func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread",
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
-	var recovering *RecoveringError
-	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) ||
+	var recovering *claims.RecoveringError
+	if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) ||
 		!strings.Contains(err.Error(), "laptop") {
 		t.Errorf("%v", err)
 	}
@@ -96,24 +99,23 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		servers []string
 		old     map[string]uint64
 		deaf    map[string]bool
-		want    QuorumSurvey
+		want    etcddata.Survey
 	}{
-		{all, map[string]uint64{cp1: 5}, nil, QuorumSurvey{all, cp1, 5, nil, cp0, nil}},
-		{all, map[string]uint64{cp0: 5, cp1: 7, cp2: 6}, nil, QuorumSurvey{all, cp1, 7, []string{cp0, cp2}, cp0, nil}},
-		{all, map[string]uint64{cp0: 9, cp2: 6}, nil, QuorumSurvey{all, cp0, 9, []string{cp2}, cp1, nil}},
-		{all, map[string]uint64{cp0: 5, cp2: 6}, map[string]bool{cp2: true}, QuorumSurvey{all, cp0, 5, []string{cp2}, cp1,
-			[]string{cp2}}},
-		{[]string{cp2}, map[string]uint64{cp2: 6}, nil, QuorumSurvey{[]string{cp2}, cp2, 6, []string{cp2}, cp2, nil}},
+		{all, map[string]uint64{cp1: 5}, nil, etcddata.Survey{Servers: all, Survivor: cp1, Index: 5, Wipe: nil, Target: cp0, Silent: nil}},
+		{all, map[string]uint64{cp0: 5, cp1: 7, cp2: 6}, nil, etcddata.Survey{Servers: all, Survivor: cp1, Index: 7, Wipe: []string{cp0, cp2}, Target: cp0, Silent: nil}},
+		{all, map[string]uint64{cp0: 9, cp2: 6}, nil, etcddata.Survey{Servers: all, Survivor: cp0, Index: 9, Wipe: []string{cp2}, Target: cp1, Silent: nil}},
+		{all, map[string]uint64{cp0: 5, cp2: 6}, map[string]bool{cp2: true}, etcddata.Survey{Servers: all, Survivor: cp0, Index: 5, Wipe: []string{cp2}, Target: cp1, Silent: []string{cp2}}},
+		{[]string{cp2}, map[string]uint64{cp2: 6}, nil, etcddata.Survey{Servers: []string{cp2}, Survivor: cp2, Index: 6, Wipe: []string{cp2}, Target: cp2, Silent: nil}},
 	} {
 		_, q := quorumWorld(t, &brokenEtcd{servers: c.servers, old: c.old, deaf: c.deaf})
-		s, err := q.survey(t.Context(), clustertest.Silent)
+		s, err := surveyStep{q}.survey(t.Context(), clustertest.Silent)
 		if err != nil || fmt.Sprint(s) != fmt.Sprint(c.want) {
 			t.Errorf("%v: %+v, %v", c.old, s, err)
 		}
 	}
 	_, q := quorumWorld(t, &brokenEtcd{})
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := q.survey(t.Context(), clustertest.Silent); err == nil ||
+	if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); err == nil ||
 		!strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without any survivor: %v", err)
 	}
@@ -238,12 +240,12 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
 	e := &brokenEtcd{old: map[string]uint64{cp0: 5, cp1: 7}, deaf: map[string]bool{cp1: true}}
 	_, q := quorumWorld(t, e)
-	q.patience = time.Minute // far from over
+	q.patience = time.Second // the slow member gets four times as long
 	var said bool
-	s, err := q.survey(t.Context(), func(format string, args ...any) {
+	s, err := surveyStep{q}.survey(t.Context(), func(format string, args ...any) {
 		if line := fmt.Sprintf(format, args...); strings.Contains(line, cp1+" holds data of etcd and does not say how "+
 			"far it is") && !said {
-			said, q.patience = true, time.Nanosecond
+			said = true
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.deaf = nil
@@ -281,7 +283,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 		q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.All})
 		if err == nil || !strings.Contains(err.Error(), c.want) ||
-			!strings.Contains(err.Error(), QuorumFiles(q.tools.Files).String()) {
+			!strings.Contains(err.Error(), records.QuorumFiles(q.tools.Files).String()) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if slices.ContainsFunc(e.calls, func(c string) bool { return strings.HasPrefix(c, "wipe") }) {
@@ -294,11 +296,11 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := quorumWorld(t, &brokenEtcd{})
 	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
 		map[string]any{"spec": map[string]any{"paused": true}})
-	h, err := q.pause(t.Context(), clustertest.Silent, QuorumSurvey{})
+	h, err := pauseStep{q}.pause(t.Context(), clustertest.Silent, etcddata.Survey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if err := q.unpause(t.Context(), clustertest.Silent); err != nil {
+	if err := (pauseStep{q}).unpause(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
 	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
@@ -322,45 +324,45 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 			len(e.calls) != 1 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)
 		}
-		if _, err := os.Lstat(QuorumFiles(q.tools.Files).Path(SnapshotFile)); err == nil {
+		if _, err := os.Lstat(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile)); err == nil {
 			t.Errorf("%s: it lies where a good one would", what)
 		}
 	}
 	// And one that is changed in the folder, before the first wipe.
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5, cp2: 4}}
 	_, q := quorumWorld(t, e)
-	s, err := q.takeSnapshot(t.Context(), clustertest.Silent, QuorumSurvey{Survivor: cp1})
+	s, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, etcddata.Survey{Survivor: cp1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(QuorumFiles(q.tools.Files).Path(SnapshotFile), []byte("snapshot 0f "+cp0), 0o600); err != nil {
+	if err := os.WriteFile(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile), []byte("snapshot 0f "+cp0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.clearOthers(t.Context(), clustertest.Silent, QuorumSurvey{Servers: e.servers, Survivor: cp1,
+	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent, etcddata.Survey{Servers: e.servers, Survivor: cp1,
 		Wipe: []string{cp2}, Target: cp0}, s); err == nil || len(e.calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.calls)
 	}
 }
 
 func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
-	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+	survey := etcddata.Survey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5, cp2: 4}}
 	_, q := quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{}); err == nil ||
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{}); err == nil ||
 		!strings.Contains(err.Error(), cp2) || len(e.calls) > 0 {
 		t.Errorf("beside data of the old one: %v, after %v", err, e.calls)
 	}
 	e = &brokenEtcd{members: []string{cp0}, old: map[string]uint64{cp1: 5}}
 	_, q = quorumWorld(t, e)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "another",
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "another",
 		Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd of another cluster: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
 		Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd that knows less than the snapshot: %v", err)
 	}
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, QuorumSnapshot{UID: "workload",
 		Revision: 1}); err != nil || len(e.calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.calls)
 	}
@@ -369,15 +371,15 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 // TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it
 // again.
 func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
-	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+	survey := etcddata.Survey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil ||
+	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil ||
 		!slices.Contains(e.calls, "upload to "+cp0) || e.patient < 10*time.Minute {
 		t.Errorf("%v: the upload was given %s: %v", err, e.patient, e.calls)
 	}
@@ -391,8 +393,8 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 		e := &brokenEtcd{members: []string{cp0, cp2}, old: map[string]uint64{cp1: 5}, joining: []talos.EtcdMember{in}}
 		_, q := quorumWorld(t, e)
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
-		survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
-		if _, err := q.rejoinSurvivor(t.Context(), clustertest.Silent, survey, EtcdMembership{}); err == nil ||
+		survey := etcddata.Survey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+		if _, err := (recoverStep{q}).rejoinSurvivor(t.Context(), clustertest.Silent, survey, EtcdMembership{}); err == nil ||
 			len(e.calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.calls)
 		}

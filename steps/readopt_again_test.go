@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/platform"
@@ -20,14 +21,14 @@ import (
 // TestOneOfTwoReadoptions: two people with a management cluster each would both manage the same servers.
 func TestOneOfTwoReadoptions(t *testing.T) {
 	w := newReadoptWorld(t)
-	first, second := w.plan(t).r, w.plan(t).r
+	first, second := w.plan(t).in, w.plan(t).in
 	second.tools.Files = platform.FilesIn(t.TempDir())
-	mine, err := first.claimReadopt(t.Context(), w.say)
+	mine, err := (orphanStep{first}).claimReadopt(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var recovering *RecoveringError
-	if _, err := second.claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.claim.By != mine.By {
+	var recovering *claims.RecoveringError
+	if _, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.Claim.By != mine.By {
 		t.Errorf("the second is told %v", err)
 	}
 	// The first one's folder is lost, and what it has put back is found.
@@ -35,10 +36,10 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}},
 			"spec": clustertest.Map{"paused": true}}))
-	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
+	if taken, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
-	if v := first.verifyClaim(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := claimVerifier(first.cfg, first.tools)(t.Context(), mine); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 }
@@ -61,23 +62,23 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 		t.Fatalf("open: %v, %v", found.Open, err)
 	}
 	p := w.plan(t, id)
-	o, err := p.r.ensureOrphaned(t.Context(), w.say)
+	o, err := (orphanStep{p.in}).ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := p.r.compareAll(t.Context(), w.say, o)
+	d, err := (compareStep{p.in}).compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Left) != 1 || d.Left[0].UID != "left" {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	if left().GetUID() != "left" {
 		t.Error("the comparison has removed it")
 	}
-	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
+	if err := p.in.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 { // the second time as after a kill: what was put back is nothing that was left
-		if _, err := p.r.putBack(t.Context(), w.say, m, d); err != nil {
+		if _, err := (putStep{p.in}).putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
 		if is := left(); is == nil || is.GetUID() == "left" || capi.Text(is, "spec", "type") != "cx33" ||
@@ -96,12 +97,12 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	w := newReadoptWorld(t)
 	p := w.plan(t)
-	if err := p.r.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
+	if err := p.in.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	m, before := Management{Kubeconfig: platform.ManagementKubeconfig}, config.Defaults()
 	w.Install(before)
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) > 0 {
+	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) > 0 {
 		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.Inits))
 	}
 	const provider = "clusterctl.cluster.x-k8s.io/v1alpha3"
@@ -112,7 +113,7 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
+	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
 		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.Inits), strings.Join(w.said, "\n"))
 	}
 	if is := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil ||
@@ -129,7 +130,7 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := p.r.installAgain(t.Context(), w.say, m); err == nil || len(w.Inits) != 1 {
+	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err == nil || len(w.Inits) != 1 {
 		t.Errorf("with an API server that does not answer: %v, installed %d times", err, len(w.Inits))
 	}
 }

@@ -12,9 +12,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
@@ -42,7 +44,7 @@ type Leftover struct {
 }
 
 // lookAround reads all of it, and changes nothing. What cannot be asked is an error.
-func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
+func (r compareStep) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
 	c, name := r.tools.Hetzner, r.cfg.ClusterName
 	if l.servers, err = hetzner.Servers(ctx, c, name); err != nil {
 		return living{}, err
@@ -79,7 +81,7 @@ func (r *readopter) lookAround(ctx context.Context, workload *kube.Cluster, o Or
 
 // unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's
 // label.
-func (r *readopter) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
+func (r compareStep) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
 	found := map[int64]bool{}
 	for _, m := range r.source.Machines() {
 		if m.ServerID == 0 || slices.ContainsFunc(listed, func(s hetzner.Server) bool { return s.ID == m.ServerID }) {
@@ -116,7 +118,7 @@ func (c *comparing) withoutLabel(m source.Machine) {
 
 // etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other
 // until one answers. A member answers only while it has a leader, and so a quorum.
-func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
+func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
 	secret := r.source.Secret(r.cfg.ClusterName + "-talosconfig")
 	if secret == nil {
 		return nil, fmt.Errorf("ask etcd for its members: the backup has no Secret %s-talosconfig", r.cfg.ClusterName)
@@ -145,7 +147,7 @@ func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, e
 		for _, a := range s.Private {
 			private = append(private, a.String())
 		}
-		for _, route := range routesTo(public, private, balancer) {
+		for _, route := range etcddata.Routes(public, private, balancer) {
 			asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 			members, err := t.EtcdMembersOf(asking, route)
 			cancel()
@@ -163,10 +165,10 @@ func (r *readopter) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, e
 }
 
 // leftAt lists the objects of the backup that are already where they are to go.
-func (r *readopter) leftAt(ctx context.Context, workload *kube.Cluster) (left []Leftover, err error) {
+func (r compareStep) leftAt(ctx context.Context, workload *kube.Cluster) (left []Leftover, err error) {
 	target := workload
 	if !r.itself() {
-		if target, err = r.managementOf(ctx); err != nil || target == nil {
+		if target, err = managementOf(ctx, r.cfg, r.tools); err != nil || target == nil {
 			return nil, err
 		}
 	}
@@ -174,7 +176,7 @@ func (r *readopter) leftAt(ctx context.Context, workload *kube.Cluster) (left []
 		if o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName {
 			continue // of every cluster that is managed from there
 		}
-		is, err := read(ctx, target, o)
+		is, err := objectcopy.Read(ctx, target, o)
 		if err != nil {
 			return nil, err
 		}

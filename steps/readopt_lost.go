@@ -10,100 +10,21 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-const (
-	// readoptFolder holds what a readoption knows, in the state folder: its record and its journal.
-	readoptFolder = "readopt"
-	readoptRecord = "readopt.json"
-)
+const ()
 
 // ErrManaged is wrapped by the refusal to readopt a cluster whose management is not lost.
 var ErrManaged = errors.New("the cluster's management is not lost")
 
 // ErrNotLiving is wrapped by the refusal to readopt a cluster that does not answer.
 var ErrNotLiving = errors.New("the cluster does not answer")
-
-// ReadoptRecord is the file that says whose readoption a state folder is in the middle of.
-type ReadoptRecord struct {
-	source.Identity
-	Began    time.Time `json:"began"`
-	Ended    time.Time `json:"ended,omitzero"`     // zero: it is under way
-	Accepted []string  `json:"accepted,omitempty"` // differences
-}
-
-// ReadoptFiles is the folder of a readoption in a state folder.
-func ReadoptFiles(files platform.Files) platform.Files { return files.Folder(readoptFolder) }
-
-// ReadReadoptRecord reads it; nil where there is none.
-func ReadReadoptRecord(files platform.Files) (*ReadoptRecord, error) {
-	return readRecord[ReadoptRecord](ReadoptFiles(files), readoptRecord)
-}
-
-func (r ReadoptRecord) Write(files platform.Files) error {
-	return writeRecord(ReadoptFiles(files), readoptRecord, r)
-}
-
-// PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It
-// refuses where RoomForReadopt does.
-func PrepareReadopt(files platform.Files, source source.Backup) error {
-	r, err := roomForReadopt(files, source)
-	if err != nil || r == nil || r.Ended.IsZero() {
-		return err
-	}
-	return files.Move(readoptFolder, readoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
-}
-
-// RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder.
-// It changes nothing.
-func RoomForReadopt(files platform.Files, source source.Backup) error {
-	_, err := roomForReadopt(files, source)
-	return err
-}
-
-// roomForReadopt gives the record of the readoption that is there, if one is.
-func roomForReadopt(files platform.Files, source source.Backup) (*ReadoptRecord, error) {
-	restoring, err := ReadRestoreRecord(files)
-	if err != nil {
-		return nil, err
-	}
-	if restoring != nil && restoring.Ended.IsZero() {
-		return nil, fmt.Errorf("a restore of cluster %s, begun %s, is under way in this folder: run that to its end, or "+
-			"destroy what it made",
-			restoring.Cluster, restoring.Began.Format(time.RFC3339))
-	}
-	quorum, err := ReadQuorumRecord(files)
-	if err != nil {
-		return nil, err
-	}
-	if quorum != nil {
-		return nil, fmt.Errorf("recover-quorum, begun %s, is under way in this folder: run that to its end",
-			quorum.Began.Format(time.RFC3339))
-	}
-	r, err := ReadReadoptRecord(files)
-	if err != nil || r == nil || !r.Ended.IsZero() {
-		return r, err
-	}
-	if mine := source.Identity(); r.Identity != mine {
-		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way "+
-			"in this folder: run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
-	}
-	return r, nil
-}
-
-// EndReadopt records that a readoption came to its end.
-func EndReadopt(files platform.Files) error {
-	r, err := ReadReadoptRecord(files)
-	if err != nil || r == nil {
-		return err
-	}
-	r.Ended = time.Now().UTC()
-	return r.Write(files)
-}
 
 // Orphan is a cluster that exists and has no management cluster.
 type Orphan struct {
@@ -114,27 +35,27 @@ type Orphan struct {
 }
 
 // ensureOrphaned verifies that the cluster exists and has no management cluster, and begins the readoption's record.
-func (r *readopter) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
+func (r orphanStep) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
 	o, _, kubeconfig, err := r.lookForManager(ctx, say)
 	if err != nil {
 		return Orphan{}, err
 	}
-	record, err := ReadReadoptRecord(r.tools.Files)
+	underway, err := records.ReadReadopt(r.tools.Files)
 	if err != nil {
 		return Orphan{}, err
 	}
-	if record == nil {
-		record = &ReadoptRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
+	if underway == nil {
+		underway = &records.Readopt{Identity: r.source.Identity(), Began: time.Now().UTC()}
 	}
-	record.Accepted = r.accept
-	if err := record.Write(r.tools.Files); err != nil {
+	underway.Accepted = r.accept
+	if err := underway.Write(r.tools.Files); err != nil {
 		return Orphan{}, err
 	}
 	return o, r.tools.Files.Write(platform.Kubeconfig, kubeconfig)
 }
 
 // lookForManager asks the cluster, and who may manage it. An answer that cannot be had never counts as "none".
-func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
+func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
 	kubeconfig []byte, err error) {
 	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
 		return Orphan{}, nil, nil, err
@@ -144,7 +65,7 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	if err != nil {
 		return Orphan{}, nil, nil, err
 	}
-	mgmt, err := r.managementOf(ctx)
+	mgmt, err := managementOf(ctx, r.cfg, r.tools)
 	if err != nil {
 		return Orphan{}, nil, nil, err
 	}
@@ -171,15 +92,16 @@ func (r *readopter) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 
 // claimReadopt ensures that no other state folder readopts the cluster: two temporary management clusters with one
 // cluster's objects would manage the same servers.
-func (r *readopter) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
-	return claimRecovery(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
+func (r orphanStep) claimReadopt(ctx context.Context, say flow.Say) (Reservation, error) {
+	found, err := claims.Recover(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
 		o, _, _, err := r.lookForManager(ctx, say)
 		return o.Paused || o.Released, err
 	})
+	return reservation(found), err
 }
 
 // openWorkload connects to the cluster by what the state folder and the backup have of it.
-func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
+func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
 	var kubeconfigs [][]byte
 	switch mine, err := r.tools.Files.Read(platform.Kubeconfig); {
 	case err == nil:
@@ -221,7 +143,7 @@ func (r *readopter) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 
 // standingAt refuses where a cluster holds the Cluster object. target tells that this is where the readoption puts it,
 // so that one with its mark is its own.
-func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
+func (r orphanStep) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
@@ -229,7 +151,7 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 	if cluster == nil {
 		return Orphan{}, nil
 	}
-	record, err := ReadReadoptRecord(r.tools.Files)
+	record, err := records.ReadReadopt(r.tools.Files)
 	if err != nil {
 		return Orphan{}, err
 	}
@@ -253,7 +175,7 @@ func (r *readopter) standingAt(ctx context.Context, c *kube.Cluster, where strin
 }
 
 // itself tells whether the objects go back into the cluster that they describe.
-func (r *readopter) itself() bool { return r.source.Contents.Header.SelfManaged }
+func (r readoptInputs) itself() bool { return r.source.Contents.Header.SelfManaged }
 
 // accepts tells whether a person accepted a difference.
-func (r *readopter) accepts(id string) bool { return slices.Contains(r.accept, id) }
+func (r readoptInputs) accepts(id string) bool { return slices.Contains(r.accept, id) }

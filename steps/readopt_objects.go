@@ -15,7 +15,7 @@ import (
 
 // returning are the objects of the backup as they are put back: the Cluster paused, without what was accepted to be
 // left out, with what was accepted to be adopted, and owners before what they own.
-func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error) {
+func (r readoptInputs) returning(d Comparison) ([]*unstructured.Unstructured, error) {
 	out := map[clusterapi.Key]bool{}
 	for _, name := range d.LeftOut {
 		if machine := r.source.Object(capi.MachineKind.Kind, name); machine != nil {
@@ -45,7 +45,7 @@ func (r *readopter) returning(d Comparison) ([]*unstructured.Unstructured, error
 }
 
 // returned changes an object to what was accepted.
-func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstructured.Unstructured {
+func (r readoptInputs) returned(o *unstructured.Unstructured, d Comparison) *unstructured.Unstructured {
 	// its controllers write it again, and then it tells that they have looked
 	unstructured.RemoveNestedField(o.Object, "status")
 	set := func(value any, fields ...string) { _ = unstructured.SetNestedField(o.Object, value, fields...) }
@@ -81,7 +81,7 @@ func (r *readopter) returned(o *unstructured.Unstructured, d Comparison) *unstru
 
 // machineFor makes the objects of a server that the backup does not know, out of those of another control plane
 // Machine: they differ in nothing but their names, the server and its place.
-func (r *readopter) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstructured, err error) {
+func (r readoptInputs) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstructured, err error) {
 	machines := slices.DeleteFunc(r.source.Machines(), func(m source.Machine) bool { return !m.ControlPlane })
 	if len(machines) == 0 {
 		return nil, fmt.Errorf("make a Machine for server %s: the backup has none of the control plane that it could be like",

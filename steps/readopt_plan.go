@@ -12,7 +12,14 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/settle"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -39,14 +46,26 @@ type ReadoptPlan struct {
 	Access      *flow.Step[Access]      // nil: it does not
 	HandOver    *flow.Step[Reservation]
 
-	r *readopter
+	in readoptInputs
+	b  *Set
 }
 
-// readopter is a restorer of a cluster that exists.
-type readopter struct {
-	*restorer
-	accept []string // IDs of differences
+// readoptInputs is what the steps of a readoption are made from, besides the steps of the bootstrap.
+type readoptInputs struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+	source   source.Backup
+	accept   []string // IDs of differences
 }
+
+// The steps of a readoption that are its own.
+type (
+	orphanStep  struct{ readoptInputs }
+	compareStep struct{ readoptInputs }
+	putStep     struct{ readoptInputs }
+)
 
 // mismatchKinds are the prefixes of the IDs of differences.
 var mismatchKinds = []string{
@@ -76,83 +95,97 @@ func NewReadopt(cfg config.Config, tools platform.Tools, source source.Backup, a
 		return nil, err
 	}
 	accept = slices.Compact(slices.Sorted(slices.Values(accept)))
-	r := &readopter{&restorer{Set: b, source: source}, accept}
-	p := &ReadoptPlan{Graph: flow.New("slipway-readopt"), r: r}
-	p.reopen(cfg)
-	if r.itself() {
+	in := readoptInputs{cfg: cfg, tools: tools.WithDefaults(), source: source, accept: accept}
+	if in.sources, err = render.Read(render.VariablesOf(cfg), in.tools.Overrides); err != nil {
+		return nil, err
+	}
+	in.observer = &situation.Observer{Cfg: cfg, Tools: in.tools, Sources: in.sources, Began: time.Now()}
+	p := &ReadoptPlan{Graph: flow.New("slipway-readopt"), in: in, b: b}
+	if err := p.reopen(cfg); err != nil {
+		return nil, err
+	}
+	if in.itself() {
 		p.accessFromItself()
 	} else {
 		p.accessFromManagement()
 	}
-	p.HandOver = flow.Add(p.Graph, "reserve", r.handOver).After(p.last()...).
-		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on readopting it is given up").
-		Deadline(reservedWithin + overhead).Waits(waitReserved)
+	p.HandOver = addHandOver(p.Graph, cfg, tools, "readopting", p.last()...)
 	p.All = []string{p.HandOver.Name()}
 	return p, p.Graph.Validate()
 }
 
 // reopen are the steps until the controllers are at work again.
-func (p *ReadoptPlan) reopen(cfg config.Config) {
-	g, r := p.Graph, p.r
+func (p *ReadoptPlan) reopen(cfg config.Config) error {
+	g, r := p.Graph, p.in
+	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
+	installed, err := providers.Spec(cfg, r.tools, r.sources)
+	if err != nil {
+		return err
+	}
+	installing, err := providers.Waits(cfg, r.sources)
+	if err != nil {
+		return err
+	}
 	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
-	p.Orphan = flow.Add(g, "orphaned", r.ensureOrphaned).
+	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
 		Doc("the cluster lives and is the backup's, and nobody manages it").
-		Spec(id).Deadline(overhead)
+		Spec(id).Deadline(wait.Overhead)
 
-	p.Comparison = flow.Add1(g, "compare", r.compareAll, p.Orphan).
+	p.Comparison = flow.Add1(g, "compare", compare.compareAll, p.Orphan).
 		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
-		Spec(id).Deadline(overhead)
+		Spec(id).Deadline(wait.Overhead)
 
-	p.Claim = flow.Add(g, "claim", r.claimReadopt).After(p.Comparison).
+	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
 		Doc("nobody else readopts or restores this cluster").
-		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim",
-		Within: reservedWithin})
+		Spec(id).Verify(claimVerifier(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim",
+		Within: wait.ReservedWithin})
 
-	p.Sweep = flow.Add1(g, "sweep", r.removeGone, p.Comparison).After(p.Claim).
+	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
 		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
-		Deadline(overhead)
+		Deadline(wait.Overhead)
 
 	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
 	if r.itself() {
 		name, doc = "management", "the cluster itself, which managed itself"
 	}
-	p.Management = flow.Add(g, name, r.manageAgain).After(p.Comparison, p.Sweep).
+	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
 		Doc(doc).
-		Spec(r.made.management).Verify(r.verifyManager).Deadline(cfg.ManagementTimeout.D() + overhead).Waits(waitManagement)
+		Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
 
-	p.Providers = flow.Add1(g, "capi-init", r.installAgain, p.Management).
+	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(r.made.providers).Deadline(2*cfg.ProvidersTimeout.D() + overhead).
-		Waits(r.made.installing...)
+		Spec(installed).Deadline(2*cfg.ProvidersTimeout.D() + wait.Overhead).
+		Waits(installing...)
 
-	p.Cluster = flow.Add2(g, "put-back", r.putBack, p.Management, p.Comparison).After(p.Providers).
+	p.Cluster = flow.Add2(g, "put-back", put.putBack, p.Management, p.Comparison).After(p.Providers).
 		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
-		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + overhead).Waits(waitWebhooks(cfg))
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(cfg))
 
-	p.Secret = flow.Add1(g, "secret", newTokenSecretStep(r.restorer.Set).run, p.Management).After(p.Cluster).
+	p.Secret = flow.Add1(g, "secret", put.renewToken, p.Management).After(p.Cluster).
 		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
-		Deadline(overhead)
+		Deadline(wait.Overhead)
 
-	p.Released = flow.Add2(g, "unpause", r.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
+	p.Released = flow.Add2(g, "unpause", put.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
 		Doc("everything was compared once more, and the controllers are let go").
-		Spec(id).Deadline(overhead)
+		Spec(id).Deadline(wait.Overhead)
 
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
-	p.Reconciled = flow.Add2(g, "reconcile", r.reconcile, p.Management, p.Comparison).After(p.Released).
+	p.Reconciled = flow.Add2(g, "reconcile", put.reconcile, p.Management, p.Comparison).After(p.Released).
 		Doc("the controllers have looked at every object and found it well; no server was made or deleted but as said").
-		Deadline(within + overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)",
+		Deadline(within + wait.Overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)",
 		Within: within})
+	return nil
 }
 
 func (p *ReadoptPlan) accessFromManagement() {
-	p.Kubeconfig = p.r.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
-	p.Talosconfig = p.r.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
-	p.Nodes = p.r.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
+	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
 }
 
 func (p *ReadoptPlan) accessFromItself() {
-	p.Access = p.r.Access(p.Graph).After(p.Reconciled)
+	p.Access = p.b.Access(p.Graph).After(p.Reconciled)
 }
 
 // last are the steps after which everything is done.
@@ -179,18 +212,18 @@ type Readoption struct {
 
 // Look looks at everything, and changes nothing.
 func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
-	r := p.r
+	r, compare := p.in, compareStep{p.in}
 	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
 		Differences: []Mismatch{}}
 	if !r.itself() {
 		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
 	}
 	say("looking for the cluster and for who manages it")
-	orphan, workload, _, err := r.lookForManager(ctx, say)
+	orphan, workload, _, err := orphanStep{r}.lookForManager(ctx, say)
 	if err != nil {
 		return out, err
 	}
-	record, err := ReadReadoptRecord(r.tools.Files)
+	record, err := records.ReadReadopt(r.tools.Files)
 	if err != nil {
 		return out, err
 	}
@@ -199,10 +232,10 @@ func (p *ReadoptPlan) Look(ctx context.Context, say flow.Say) (Readoption, error
 		return out, nil
 	}
 	say("comparing the backup with the servers, the nodes and etcd's members")
-	if out.Differences, err = r.compareWith(ctx, workload, orphan); err != nil {
+	if out.Differences, err = compare.compareWith(ctx, workload, orphan); err != nil {
 		return out, err
 	}
-	if out.Comparison, out.Open, err = r.decide(ctx, out.Differences); err != nil {
+	if out.Comparison, out.Open, err = compare.decide(ctx, out.Differences); err != nil {
 		return out, err
 	}
 	objects, err := r.returning(out.Comparison)
@@ -243,7 +276,7 @@ func counted(n int, what string) string {
 }
 
 // compareWith compares the backup with what exists.
-func (r *readopter) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
+func (r compareStep) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
 	l, err := r.lookAround(ctx, workload, o)
 	if err != nil {
 		return nil, err
@@ -252,7 +285,7 @@ func (r *readopter) compareWith(ctx context.Context, workload *kube.Cluster, o O
 }
 
 // decide says what follows from what was accepted, and what was not.
-func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
+func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
 	for _, m := range found {
 		if m.accepted == nil || !r.accepts(m.ID) {
 			open = append(open, m.ID)
@@ -261,7 +294,7 @@ func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison,
 		d.Accepted = append(d.Accepted, m.ID)
 		m.accepted(&d)
 	}
-	ids, err := serverIDs(ctx, r.cfg, r.tools)
+	ids, err := settle.ServerIDs(ctx, r.cfg, r.tools)
 	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
 	if want := max(r.source.Replicas(), d.Replicas); err == nil {
 		d.Made = max(0, int(want)-r.managed(d))
@@ -270,7 +303,7 @@ func (r *readopter) decide(ctx context.Context, found []Mismatch) (d Comparison,
 }
 
 // managed counts the control plane's Machines that are put back.
-func (r *readopter) managed(d Comparison) int {
+func (r compareStep) managed(d Comparison) int {
 	n := len(d.Adopted)
 	for _, m := range r.source.Machines() {
 		if m.ControlPlane && !slices.Contains(d.LeftOut, m.Name) {
@@ -281,7 +314,7 @@ func (r *readopter) managed(d Comparison) int {
 }
 
 // judge compares, and refuses where anything is not accepted.
-func (r *readopter) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
+func (r compareStep) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
 	found, err := r.compareWith(ctx, workload, o)
 	if err != nil {
 		return Comparison{}, err
@@ -295,7 +328,7 @@ func (r *readopter) judge(ctx context.Context, workload *kube.Cluster, o Orphan)
 }
 
 // compareAll is the comparison before anything is made.
-func (r *readopter) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
+func (r compareStep) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
 	if o.Released {
 		return Comparison{}, nil // the controllers work again, and may differ from the backup
 	}

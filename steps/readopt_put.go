@@ -20,15 +20,21 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/nodes"
+	"github.com/slipway-k8s/slipway/internal/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/settle"
+	"github.com/slipway-k8s/slipway/internal/token"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // manageAgain makes or finds the cluster that the objects go to.
-func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, error) {
+func (r putStep) manageAgain(ctx context.Context, say flow.Say) (Management, error) {
 	if !r.itself() {
-		return makeManagement(ctx, r.cfg, r.tools, say)
+		m, err := management.Ensure(ctx, r.cfg, r.tools, say)
+		return Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID}, err
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -39,9 +45,9 @@ func (r *readopter) manageAgain(ctx context.Context, say flow.Say) (Management, 
 }
 
 // verifyManager asks who answers there.
-func (r *readopter) verifyManager(ctx context.Context, m Management) flow.Verdict {
+func (r putStep) verifyManager(ctx context.Context, m Management) flow.Verdict {
 	if !r.itself() {
-		return newManagementStep(r.restorer.Set).verify(ctx, m)
+		return management.Verify(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -56,7 +62,7 @@ func (r *readopter) verifyManager(ctx context.Context, m Management) flow.Verdic
 
 // removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that
 // manages itself its controllers may be among them.
-func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
+func (r putStep) removeGone(ctx context.Context, say flow.Say, d Comparison) (Sweep, error) {
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return Sweep{}, err
@@ -71,10 +77,10 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 		if err := r.refuseNodeOfLiving(ctx, node); err != nil {
 			return Sweep{}, err
 		}
-		if err := freePods(ctx, r.tools, say, workload, name); err != nil {
+		if err := nodes.FreePods(ctx, r.tools, say, workload, name); err != nil {
 			return Sweep{}, err
 		}
-		if err := removeNode(ctx, say, workload, node); err != nil {
+		if err := nodes.Remove(ctx, say, workload, node); err != nil {
 			return Sweep{}, err
 		}
 	}
@@ -83,7 +89,7 @@ func (r *readopter) removeGone(ctx context.Context, say flow.Say, d Comparison) 
 
 // refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not
 // removed.
-func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
+func (r putStep) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
 	id := node.Spec.ProviderID
 	for _, m := range r.source.Machines() {
 		if id == "" && m.Server == node.Name && m.ServerID != 0 {
@@ -103,7 +109,7 @@ func (r *readopter) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) e
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their
 // kinds are gone.
-func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
+func (r putStep) installAgain(ctx context.Context, say flow.Say, m Management) (Providers, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Providers{}, err
@@ -116,7 +122,7 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 		for _, o := range r.source.All() {
 			if err := target.List(ctx, capi.ListOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
 				say("%ss are not known any more, though the providers are installed: they are installed anew", o.GetKind())
-				if err := r.sweepProviders(ctx, say, target); err != nil {
+				if err := sweepProviders(ctx, say, target); err != nil {
 					return Providers{}, err
 				}
 				break
@@ -125,11 +131,11 @@ func (r *readopter) installAgain(ctx context.Context, say flow.Say, m Management
 			}
 		}
 	}
-	return newProvidersStep(r.restorer.Set).run(ctx, say, m)
+	return Providers{Versions: providers.Versions(r.cfg)}, providers.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
 }
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
-func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
+func (r putStep) putBack(ctx context.Context, say flow.Say, m Management, d Comparison) (Cluster, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
@@ -158,12 +164,22 @@ func (r *readopter) putBack(ctx context.Context, say flow.Say, m Management, d C
 		}
 	}
 	ip, _ := r.source.Endpoint()
-	return r.describe(ctx, target, objects, ip)
+	return describe(ctx, r.cfg, target, objects, ip)
+}
+
+// renewToken writes today's Hetzner token over the backup's.
+func (r putStep) renewToken(ctx context.Context, say flow.Say, m Management) (TokenSecret, error) {
+	target, err := connect.Cluster(r.tools, m.Kubeconfig)
+	if err != nil {
+		return TokenSecret{}, err
+	}
+	uid, err := token.Write(ctx, r.cfg, r.tools, say, target)
+	return TokenSecret{Namespace: config.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
 // makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be
 // there any more, since something more was accepted.
-func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
+func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
 	objects []*unstructured.Unstructured, d Comparison) error {
 	inv := clusterapi.Inventory{}
 	var err error
@@ -174,7 +190,7 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 	}
 	remove := func(o *unstructured.Unstructured, why string) error {
 		say("removing %s, %s, without its finalizers", clusterapi.KeyOf(o), why)
-		return removeForce(ctx, target, o)
+		return objectcopy.Remove(ctx, target, o)
 	}
 	for _, o := range inv.Of(r.cfg.ClusterName) {
 		key := clusterapi.KeyOf(&o)
@@ -190,7 +206,7 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 		if i < 0 {
 			continue
 		}
-		is, err := read(ctx, target, o)
+		is, err := objectcopy.Read(ctx, target, o)
 		if err != nil {
 			return err
 		}
@@ -204,21 +220,21 @@ func (r *readopter) makeRoom(ctx context.Context, say flow.Say, target *kube.Clu
 }
 
 // isBacked tells whether the backup has an object.
-func (r *readopter) isBacked(key clusterapi.Key) bool {
+func (r putStep) isBacked(key clusterapi.Key) bool {
 	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool {
 		return clusterapi.KeyOf(o) == key
 	})
 }
 
 // put makes an object where it is not there yet, waiting while the webhooks do not answer.
-func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
+func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
 	w := wait.Wait{What: "the webhooks for " + kube.Describe(o), Within: r.cfg.LoadBalancerTimeout.D()}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		is, err := read(ctx, target, o)
+		is, err := objectcopy.Read(ctx, target, o)
 		if err != nil || is != nil {
 			return "", err
 		}
-		err = recreate(ctx, target, o)
+		err = objectcopy.Create(ctx, target, o)
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 			return "", nil
@@ -231,7 +247,7 @@ func (r *readopter) put(ctx context.Context, say flow.Say, target *kube.Cluster,
 
 // tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded,
 // also as the condition that the provider sets only when it founds one.
-func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
+func (r putStep) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.ControlPlane()
 	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())
 	if err != nil {
@@ -256,7 +272,7 @@ func (r *readopter) tellControlPlane(ctx context.Context, say flow.Say, target *
 
 // unpause compares once more, every object with the backup and the backup with the cluster, and then unpauses the
 // controllers.
-func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
+func (r putStep) unpause(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
@@ -278,7 +294,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	say("comparing every object with the backup")
-	wrong, err := differing(ctx, say, target, objects)
+	wrong, err := objectcopy.Differing(ctx, say, target, objects)
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -290,7 +306,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 	if err != nil {
 		return Pivot{}, err
 	}
-	if _, err := r.judge(ctx, workload, Orphan{Paused: true}); err != nil {
+	if _, err := (compareStep{r.readoptInputs}).judge(ctx, workload, Orphan{Paused: true}); err != nil {
 		return Pivot{}, fmt.Errorf("%w; the cluster stays paused", err)
 	}
 	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
@@ -298,7 +314,7 @@ func (r *readopter) unpause(ctx context.Context, say flow.Say, m Management, d C
 }
 
 // reconcile waits until the controllers have looked at everything, and verifies that they keep every server.
-func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
+func (r putStep) reconcile(ctx context.Context, say flow.Say, m Management, d Comparison) (Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Pivot{}, err
@@ -307,7 +323,8 @@ func (r *readopter) reconcile(ctx context.Context, say flow.Say, m Management, d
 	if d.Made > 0 || d.Rolling {
 		within += r.cfg.ControlPlaneTimeout.D()
 	}
-	return awaitReconciled(ctx, r.cfg, r.tools, r.observer, say, target, within, d.untouched)
+	uid, servers, err := settle.AwaitReconciled(ctx, r.cfg, r.tools, r.observer, say, target, within, d.untouched)
+	return Pivot{Cluster: uid, Servers: servers}, err
 }
 
 // untouched says which servers came or went against what was said.

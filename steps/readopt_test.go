@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -203,24 +204,24 @@ func TestReadoptRefusesOnPaper(t *testing.T) {
 func TestOneRecoveryAtATime(t *testing.T) {
 	const began = `{"cluster": "k8s", "uid": "workload", "snapshot": "another", "began": "2026-01-02T03:04:05Z"`
 	for what, write := range map[string]func(platform.Files, string) error{
-		"a restore": func(f platform.Files, record string) error {
-			return RestoreFiles(f).Write(RestoreRecordFile, []byte(record))
+		"a restore": func(f platform.Files, content string) error {
+			return records.RestoreFiles(f).Write(records.RestoreRecordFile, []byte(content))
 		},
-		"recover-quorum": func(f platform.Files, record string) error {
-			return QuorumFiles(f).Write(quorumRecord,
-				[]byte(record))
+		"recover-quorum": func(f platform.Files, content string) error {
+			return records.QuorumFiles(f).Write(records.QuorumRecord,
+				[]byte(content))
 		},
-		"another backup": func(f platform.Files, record string) error {
-			return ReadoptFiles(f).Write(readoptRecord, []byte(record))
+		"another backup": func(f platform.Files, content string) error {
+			return records.ReadoptFiles(f).Write(records.ReadoptRecord, []byte(content))
 		},
 	} {
 		files := platform.FilesIn(t.TempDir())
 		// One that is over is set aside, or says so; of recover-quorum nothing is left then.
-		for record, allowed := range map[string]bool{began + "}": false, began + `, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
-			if err := write(files, record); err != nil {
+		for content, allowed := range map[string]bool{began + "}": false, began + `, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
+			if err := write(files, content); err != nil {
 				t.Fatal(err)
 			}
-			if err := PrepareReadopt(files, managedBackup()); (err == nil) != allowed || err != nil &&
+			if err := records.PrepareReadopt(files, managedBackup()); (err == nil) != allowed || err != nil &&
 				!strings.Contains(err.Error(), what) {
 				t.Errorf("%s, over: %v: %v", what, allowed, err)
 			}
@@ -233,17 +234,17 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 	for over, ended := range map[bool]time.Time{true: time.Now(), false: {}} {
 		w := newReadoptWorld(t)
 		p := w.plan(t)
-		files := p.r.tools.Files
-		if err := (ReadoptRecord{Identity: w.source.Identity(), Ended: ended}).Write(files); err != nil {
+		files := p.in.tools.Files
+		if err := (records.Readopt{Identity: w.source.Identity(), Ended: ended}).Write(files); err != nil {
 			t.Fatal(err)
 		}
-		if err := RoomForReadopt(files, w.source); err != nil {
+		if err := records.RoomForReadopt(files, w.source); err != nil {
 			t.Errorf("over %v: %v", over, err)
 		}
 		if found, err := p.Look(t.Context(), w.say); err != nil || found.Underway == over {
 			t.Errorf("over %v: under way is %v, %v", over, found.Underway, err)
 		}
-		if record, err := ReadReadoptRecord(files); err != nil || record == nil {
+		if record, err := records.ReadReadopt(files); err != nil || record == nil {
 			t.Errorf("over %v: its record is %+v, %v", over, record, err)
 		}
 	}
@@ -253,12 +254,12 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	r := w.plan(t).r
-	o, err := r.ensureOrphaned(t.Context(), w.say)
+	r := w.plan(t).in
+	o, err := (orphanStep{r}).ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = r.compareAll(t.Context(), w.say, o)
+	_, err = (compareStep{r}).compareAll(t.Context(), w.say, o)
 	var open *UnacceptedError
 	if !errors.As(err, &open) || len(open.Open) != 1 ||
 		!strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
@@ -278,7 +279,7 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 // removed.
 func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	w := newReadoptWorld(t)
-	r := w.plan(t).r
+	r := w.plan(t).in
 	if err := r.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -288,20 +289,20 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	defer s.Close()
 	r.tools.Hetzner = s.Client(nil)
 	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
-	if found, err := r.unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
+	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") ||
+	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") ||
 		node() == nil {
 		t.Errorf("the node of a server that lives is removed: %v", err)
 	}
 	empty := hetznertest.NewStore()
 	defer empty.Close()
 	r.tools.Hetzner = empty.Client(nil)
-	if found, err := r.unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
+	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
 		t.Errorf("without it: %v, %v", found, err)
 	}
-	if _, err := r.removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
+	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
 		t.Errorf("the node of a server that is gone stays: %v", err)
 	}
 }
@@ -313,8 +314,8 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	accept := []string{"server-missing/k8s-control-plane-2", "server-unknown/k8s-control-plane-new"}
 	p := w.plan(t, accept...)
-	r := p.r
-	o, err := r.ensureOrphaned(t.Context(), w.say)
+	r := p.in
+	o, err := (orphanStep{r}).ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +324,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	// ID 102 is the new server's in this environment.
 	w.source.Object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
-	d, err := r.compareAll(t.Context(), w.say, o)
+	d, err := (compareStep{r}).compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -332,7 +333,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
-		if _, err := r.putBack(t.Context(), w.say, m, d); err != nil {
+		if _, err := (putStep{r}).putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -349,20 +350,20 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	// A change by another client keeps it paused; then it is let go.
 	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") ||
+	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") ||
 		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
 	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil ||
+	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
 		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
-		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil ||
+		if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err != nil ||
 			capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}

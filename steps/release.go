@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -181,7 +182,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	revision, err := workload.DeployedRevision(ctx, was.Namespace, was.Name)
 	switch {
 	case err != nil:
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	case revision == 0:
 		return flow.Gone("Helm release %s is not deployed any more", was.Name)
 	case revision != was.Revision:
@@ -190,7 +191,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	unready, err := was.unready(ctx, workload)
 	switch {
 	case err != nil:
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	case unready != "":
 		return flow.Gone("%s", unready)
 	}

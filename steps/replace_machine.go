@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -21,9 +20,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/nodes"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -303,7 +304,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
-			if err := freePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
+			if err := nodes.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
 				return "", err
 			}
 			freed = true
@@ -339,32 +340,6 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	return made, now, err
 }
 
-// freePods deletes the Pods of a server that does not exist any more, so that they start elsewhere at once. Kubernetes
-// by itself leaves them there for five minutes, in case that the server comes back, and in a cluster that manages
-// itself the controllers of Cluster API may be among them: meanwhile no controller would delete the Machine or create
-// another.
-func freePods(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, name string) error {
-	node := &corev1.Node{}
-	if err := workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil || node.Spec.ProviderID == "" {
-		return client.IgnoreNotFound(err)
-	}
-	gone, err := hetzner.ServerGone(ctx, tools.Hetzner, node.Spec.ProviderID)
-	if err != nil || !gone {
-		return err
-	}
-	pods := &corev1.PodList{}
-	if err := workload.List(ctx, pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
-		return fmt.Errorf("list the Pods of node %s: %w", name, err)
-	}
-	if err := endPods(ctx, workload, pods.Items); err != nil {
-		return err
-	}
-	if len(pods.Items) > 0 {
-		say("server %s does not exist any more: its %d Pods start on other nodes", name, len(pods.Items))
-	}
-	return nil
-}
-
 func orNothing(s string) string {
 	if s == "" {
 		return "nothing is said against it"
@@ -374,12 +349,12 @@ func orNothing(s string) string {
 
 // refreshTalosconfig writes the list of nodes anew.
 func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	ip, err := loadBalancerIP(ctx, replacer.cfg, replacer.tools, manager)
+	ip, err := situation.LoadBalancerIP(ctx, replacer.cfg, replacer.tools, manager)
 	if err != nil {
 		return err
 	}
-	c := Cluster{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	_, err = writeTalosconfig(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
+	c := situation.Watched{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	_, err = talosconfig.Write(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
 	return err
 }
 

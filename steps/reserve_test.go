@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -55,7 +56,7 @@ func TestOneOfTwoReserves(t *testing.T) {
 		if won < 0 {
 			t.Fatalf("nobody won: %v", errs)
 		}
-		var reserved *ReservedError
+		var reserved *claims.ReservedError
 		winner, err := ownership.Identity(both[won].tools)
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
@@ -199,7 +200,7 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	report, err := plan.Graph.Run(t.Context(), flow.Options{Targets: plan.All})
-	var reserved *ReservedError
+	var reserved *claims.ReservedError
 	if !errors.As(err, &reserved) || provider.Ensured > 0 || w.Writes() != before {
 		t.Errorf("the second run: %v; %d management clusters, %d writes", err, provider.Ensured, w.Writes()-before)
 	}

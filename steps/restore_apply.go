@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,11 +12,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -25,7 +26,7 @@ import (
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
 // as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
 // and only then let go: it makes the servers, and nothing more.
-func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
+func (r restoreApplyStep) applyHeld(ctx context.Context, say flow.Say, m Management, lost Lost, _ Image) (Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
@@ -36,8 +37,8 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	}
 	patience := r.cfg.LoadBalancerTimeout.D()
 	// What is there is never taken back: without an address only where there is none yet.
-	if err != nil || r.addressOf(live) == "" {
-		if err := apply(ctx, r.cfg, say, mgmt, r.restored(lost, ""), &patience); err != nil {
+	if err != nil || addressOf(live) == "" {
+		if err := apply.Objects(ctx, r.cfg, say, mgmt, r.restored(lost, ""), &patience); err != nil {
 			return Cluster{}, err
 		}
 	}
@@ -48,17 +49,17 @@ func (r *restorer) applyHeld(ctx context.Context, say flow.Say, m Management, lo
 	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip), &patience); err != nil {
 		return Cluster{}, err
 	}
-	return r.describe(ctx, mgmt, r.restored(lost, ip), ip)
+	return describe(ctx, r.cfg, mgmt, r.restored(lost, ip), ip)
 }
 
 // addressOf is what the load balancer's address is, as far as CAPH has said.
-func (r *restorer) addressOf(live *unstructured.Unstructured) string {
+func addressOf(live *unstructured.Unstructured) string {
 	return capi.Text(live, "status", "controlPlaneLoadBalancer", "ipv4")
 }
 
 // awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose
 // objects name another address than its load balancer has would never be reached.
-func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string,
+func (r restoreApplyStep) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string,
 	err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -71,7 +72,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 		if err != nil {
 			return "", err
 		}
-		if ip = r.addressOf(live); ip == "" {
+		if ip = addressOf(live); ip == "" {
 			return "HetznerCluster " + r.cfg.ClusterName + " has no load balancer yet", nil
 		}
 		if want != "" && ip != want {
@@ -84,7 +85,7 @@ func (r *restorer) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 }
 
 // applyAll applies all objects, and keeps the pause between the control plane's creation and its release.
-func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
+func (r restoreApplyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
 	patience *time.Duration) error {
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
@@ -93,7 +94,7 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 			}
 			continue
 		}
-		if err := apply(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{o}, patience); err != nil {
+		if err := apply.Objects(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{o}, patience); err != nil {
 			return err
 		}
 	}
@@ -102,12 +103,12 @@ func (r *restorer) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 
 // hold creates the TalosControlPlane and sets in its status that its etcd is bootstrapped. One that exists without the
 // pause has that already: the pause goes only after that.
-func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured,
+func (r restoreApplyStep) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured,
 	patience *time.Duration) error {
 	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
-		if err := apply(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
+		if err := apply.Objects(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
 			return err
 		}
 		live = wanted
@@ -127,64 +128,20 @@ func (r *restorer) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	return nil
 }
 
-// tellFounded tells the control plane provider, in the status of its object, that etcd was founded.
-func tellFounded(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *unstructured.Unstructured,
-	status string) (*unstructured.Unstructured, error) {
-	say("telling the control plane provider that etcd is not its to found")
-	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
-		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
-	}
-	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, tcp.GetName())
-	if err != nil {
-		return nil, err
-	}
-	if !capi.Truth(live, "status", "bootstrapped") {
-		return nil, fmt.Errorf("status.bootstrapped of %s did not stay true", kube.Describe(live))
-	}
-	return live, nil
-}
-
-// describe is the cluster as the later steps want it.
-func (r *restorer) describe(ctx context.Context, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
-	ip string) (Cluster, error) {
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, r.cfg.ClusterName)
-	if err != nil {
-		return Cluster{}, err
-	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, r.cfg.ControlPlaneName())
-	if err != nil {
-		return Cluster{}, err
-	}
-	infrastructure, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
-	if err != nil {
-		return Cluster{}, err
-	}
-	host, port := capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host"), capi.Number(infrastructure, "spec",
-		"controlPlaneEndpoint", "port")
-	out := Cluster{
-		Name: r.cfg.ClusterName, UID: string(cluster.GetUID()), LoadBalancerIP: ip,
-		Endpoint:     net.JoinHostPort(host, strconv.FormatInt(port, 10)),
-		ControlPlane: tcp.GetName(), Template: capi.Text(tcp, "spec", "infrastructureTemplate", "name"),
-		Replicas: int(capi.Number(tcp, "spec", "replicas")), Version: capi.Text(tcp, "spec", "version"),
-	}
-	for _, o := range objects {
-		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(),
-			Name: o.GetName()})
-	}
-	return out, nil
-}
-
-func (r *restorer) verifyCluster(ctx context.Context, was Cluster) flow.Verdict {
-	if v := newApplyStep(r.Set).verify(ctx, was); v.Answer() != flow.AnswerHolds {
-		return v
-	}
+func (r restoreApplyStep) verifyCluster(ctx context.Context, was Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
+	if v := situation.VerifyObjects(ctx, mgmt, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+		return v
+	}
+	if v := situation.VerifyEndpoint(ctx, r.cfg, r.tools, r.sources, was.LoadBalancerIP); v.Answer() != flow.AnswerHolds {
+		return v
+	}
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	if _, held := tcp.GetAnnotations()[situation.PausedAnnotation]; held {
 		return flow.Gone("%s is paused", kube.Describe(tcp))
@@ -194,7 +151,7 @@ func (r *restorer) verifyCluster(ctx context.Context, was Cluster) flow.Verdict 
 
 // restored are the objects for a load balancer at ip; without an address (ip is empty) those that can do without: the
 // Cluster then does not name its control plane yet.
-func (r *restorer) restored(lost Lost, ip string) []*unstructured.Unstructured {
+func (r restoreApplyStep) restored(lost Lost, ip string) []*unstructured.Unstructured {
 	was, host := r.source.Endpoint()
 	var objects []*unstructured.Unstructured
 	for _, o := range r.source.Wanted() {

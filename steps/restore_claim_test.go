@@ -9,9 +9,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -21,37 +22,36 @@ func TestOneOfTwoRestores(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread",
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
-	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
+	mine, err := lostStep{w.r}.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other := newSet(w.r.cfg, w.r.tools, render.Sources{Vars: w.r.sources.Vars})
-	other.tools.Files = platform.FilesIn(t.TempDir())
-	others := &restorer{Set: other, source: w.source}
+	others := w.r
+	others.tools.Files = platform.FilesIn(t.TempDir())
 
-	var restoring *RecoveringError
-	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) ||
-		restoring.claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
+	var restoring *claims.RecoveringError
+	if _, err := (lostStep{others}).claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) ||
+		restoring.Claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
-	if err := other.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
+	if err := others.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := others.ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
+	if _, err := (lostStep{others}).ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
 		t.Errorf("before its folder is a restore's the second is told %v", err)
 	}
-	record, err := ReadRestoreRecord(other.tools.Files)
-	if kept, keptErr := other.tools.Files.Read(platform.Kubeconfig); record != nil ||
+	record, err := records.ReadRestore(others.tools.Files)
+	if kept, keptErr := others.tools.Files.Read(platform.Kubeconfig); record != nil ||
 		string(kept) != "of the lost cluster" || errors.Join(err, keptErr) != nil {
 		t.Errorf("its folder was changed: %+v, %q, %v, %v", record, kept, err, keptErr)
 	}
-	if err := other.tools.Files.Remove(platform.Kubeconfig); err != nil {
+	if err := others.tools.Files.Remove(platform.Kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newReserveStep(other).run(t.Context(), w.say); !errors.As(err, &restoring) {
+	if _, err := claims.Reserve(t.Context(), others.cfg, others.tools, w.say); !errors.As(err, &restoring) {
 		t.Errorf("a bootstrap meanwhile, with another folder, is told %v", err)
 	}
-	if again, err := w.r.claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
+	if again, err := (lostStep{w.r}).claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
 		t.Errorf("without its journal the first gets %+v, %v", again, err)
 	}
 	if n := len(w.Hetzner.Writes()); n != 1 {
@@ -63,20 +63,20 @@ func TestOneOfTwoRestores(t *testing.T) {
 	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io",
 		"v1beta1")})
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
-	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
+	if _, err := (lostStep{others}).claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}
 	w.Management.Put(restoredCluster(w))
-	taken, err := others.claimRestore(t.Context(), w.say, Lost{})
+	taken, err := lostStep{others}.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil || taken.By == mine.By {
 		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)
 	}
-	if v := w.r.verifyClaim(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := claimVerifier(w.r.cfg, w.r.tools)(t.Context(), mine); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 
 	// At its end the name is the restorer's, and no restore is under way any more.
-	out, err := others.handOver(t.Context(), w.say)
+	out, err := handOver(t.Context(), others.cfg, others.tools, w.say)
 	if err != nil || out.By != taken.By {
 		t.Fatalf("handed over to %+v, %v", out, err)
 	}
@@ -84,10 +84,10 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[clustertest.ReservedBy] != taken.By {
 		t.Errorf("left: %+v", groups)
 	}
-	if again, err := others.handOver(t.Context(), w.say); err != nil || again != out {
+	if again, err := handOver(t.Context(), others.cfg, others.tools, w.say); err != nil || again != out {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	if v := others.verifyClaim(t.Context(), taken); v.Answer() != flow.AnswerHolds {
+	if v := claimVerifier(others.cfg, others.tools)(t.Context(), taken); v.Answer() != flow.AnswerHolds {
 		t.Errorf("a claim that was given up ends the restore: %s", v.Reason())
 	}
 }

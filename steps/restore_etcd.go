@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -23,22 +24,11 @@ const (
 	bootstrapEvery = time.Second
 	// questionsWithin bounds what is asked in a look that may be a whole upload, besides it.
 	questionsWithin = time.Minute
-	// etcdFailed is Talos's state of an etcd that does not come up, etcdWaits for one that waits to be started or to have
-	// others to join, which becomes etcdFailed after half an hour. Both come after the disk is mounted.
-	etcdFailed = "Failed"
-	etcdWaits  = "Preparing"
 )
-
-// RecoveredEtcd is the etcd that was restored.
-type RecoveredEtcd struct {
-	Server   string `json:"server"`   // on which
-	UID      string `json:"uid"`      // of the namespace kube-system in it
-	Revision int64  `json:"revision"` // at least, when it was looked at
-}
 
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
-func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster,
+func (r etcdStep) uploadSnapshot(ctx context.Context, say flow.Say, m Management, c Cluster,
 	target RecoveryTarget) (RecoveryTarget, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -46,30 +36,30 @@ func (r *restorer) uploadSnapshot(ctx context.Context, say flow.Say, m Managemen
 	}
 	// A server that has just booted refuses until its etcd service waits for data. One look may be a whole upload.
 	within := r.cfg.ControlPlaneTimeout.D()
-	w := wait.Wait{What: target.Server + " to take the etcd snapshot", Within: within, Every: controlPlaneEvery,
+	w := wait.Wait{What: target.Server + " to take the etcd snapshot", Within: within, Every: wait.ControlPlaneEvery,
 		Each: within}
 	return target, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		return "", r.upload(ctx, say, mgmt, c, target)
 	})
 }
 
-func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
+func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
 	target RecoveryTarget) error {
 	asking, cancel := context.WithTimeout(ctx, questionsWithin)
 	defer cancel()
-	t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
+	t, nodes, err := etcddata.Look(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
-	if has := withData(nodes); len(has) > 0 {
-		say("%s holds data of etcd already", has[0].server)
+	if has := etcddata.WithData(nodes); len(has) > 0 {
+		say("%s holds data of etcd already", has[0].Server)
 		return nil
 	}
 	chosen, err := targetAmong(nodes, target)
 	if err != nil {
 		return err
 	}
-	switch there, err := hasSnapshot(ctx, t, chosen.route, r.source.Open); {
+	switch there, err := etcddata.HasSnapshot(ctx, t, chosen.Route, r.source.Open); {
 	case err != nil:
 		return err
 	case there:
@@ -83,25 +73,13 @@ func (r *restorer) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	defer snapshot.Close()
 	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20,
 		target.Server)
-	return t.UploadSnapshot(ctx, chosen.route, snapshot)
-}
-
-func targetAmong(nodes []etcdNode, target RecoveryTarget) (etcdNode, error) {
-	i := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.server == target.Server })
-	switch {
-	case i < 0:
-		return etcdNode{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the "+
-			"cluster's any more: run again, another is chosen", target.Server))
-	case nodes[i].err != nil:
-		return etcdNode{}, nodes[i].err
-	}
-	return nodes[i], nil
+	return t.UploadSnapshot(ctx, chosen.Route, snapshot)
 }
 
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of
 // the snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they
 // are.
-func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster,
+func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m Management, c Cluster,
 	target RecoveryTarget) (RecoveredEtcd, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -111,16 +89,16 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 	var asked time.Time
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
 	within := r.cfg.ControlPlaneTimeout.D()
-	w := wait.Wait{What: "etcd to be restored", Within: within, Every: controlPlaneEvery, Each: within}
+	w := wait.Wait{What: "etcd to be restored", Within: within, Every: wait.ControlPlaneEvery, Each: within}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, questionsWithin)
 		defer cancel()
-		t, nodes, err := lookForEtcd(asking, r.tools, mgmt, c)
+		t, nodes, err := etcddata.Look(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 		if err != nil {
 			return "", err
 		}
-		if len(withData(nodes)) == 0 {
-			if missing := unanswered(nodes, c.Replicas); missing != "" {
+		if len(etcddata.WithData(nodes)) == 0 {
+			if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
 				return missing, nil // a server that does not answer may hold an etcd
 			}
 			if time.Since(asked) < bootstrapEvery {
@@ -129,14 +107,14 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 			asked = time.Now()
 			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
 		}
-		if failed := r.failedEtcd(asking, t, withData(nodes)); failed != nil {
+		if failed := r.failedEtcd(asking, t, etcddata.WithData(nodes)); failed != nil {
 			return "", wait.Final(failed)
 		}
 		out, err = r.identify(asking, mgmt, c)
 		if err != nil {
 			return "", err
 		}
-		out.Server = withData(nodes)[0].server
+		out.Server = etcddata.WithData(nodes)[0].Server
 		return "", nil
 	})
 	return out, err
@@ -144,8 +122,8 @@ func (r *restorer) bootstrapRecovered(ctx context.Context, say flow.Say, m Manag
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
 // uploaded again.
-func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t talos.Client,
-	nodes []etcdNode, target RecoveryTarget) (string, error) {
+func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster, t talos.Client,
+	nodes []etcddata.Node, target RecoveryTarget) (string, error) {
 	chosen, err := targetAmong(nodes, target)
 	if err != nil {
 		return "", wait.Final(err)
@@ -156,7 +134,7 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 	say("asking %s to restore the snapshot", target.Server)
 	asking, cancel := context.WithTimeout(ctx, questionsWithin)
 	defer cancel()
-	err = t.BootstrapRecovered(asking, chosen.route)
+	err = t.BootstrapRecovered(asking, chosen.Route)
 	if errors.Is(err, talos.ErrEtcdData) {
 		return target.Server + " holds data of etcd already: they are looked at", nil
 	}
@@ -164,16 +142,16 @@ func (r *restorer) requestRestoration(ctx context.Context, say flow.Say, mgmt *k
 }
 
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
-func (r *restorer) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdNode) error {
+func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcddata.Node) error {
 	for _, n := range nodes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-		is, err := t.AskBy(asking, n.route)
+		is, err := t.AskBy(asking, n.Route)
 		cancel()
-		if err == nil && is.Etcd == etcdFailed {
+		if err == nil && is.Etcd == etcddata.Failed {
 			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another "+
 				"etcd version. Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot "+
 				"--graceful=false) and run again, with another backup if it fails again",
-				n.server, n.route)
+				n.Server, n.Route)
 		}
 	}
 	return nil
@@ -181,7 +159,7 @@ func (r *restorer) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdN
 
 // identify asks the cluster who it is. An etcd that was bootstrapped anew has another kube-system, and begins at
 // revision 1.
-func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
+func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) (RecoveredEtcd, error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
 	if err != nil {
 		return RecoveredEtcd{}, err
@@ -195,7 +173,7 @@ func (r *restorer) identify(ctx context.Context, mgmt *kube.Cluster, c Cluster) 
 	return r.identifyAt(asking, workload)
 }
 
-func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (RecoveredEtcd, error) {
+func (r etcdStep) identifyAt(ctx context.Context, workload *kube.Cluster) (RecoveredEtcd, error) {
 	uid, err := workload.UID(ctx)
 	if err != nil {
 		return RecoveredEtcd{}, err
@@ -218,7 +196,7 @@ func (r *restorer) identifyAt(ctx context.Context, workload *kube.Cluster) (Reco
 }
 
 // verifyEtcd asks the restored cluster who it is. Silence is no answer.
-func (r *restorer) verifyEtcd(ctx context.Context, was RecoveredEtcd) flow.Verdict {
+func (r etcdStep) verifyEtcd(ctx context.Context, was RecoveredEtcd) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
@@ -230,20 +208,15 @@ func (r *restorer) verifyEtcd(ctx context.Context, was RecoveredEtcd) flow.Verdi
 	return flow.Unknown(err)
 }
 
-// EtcdMembership are etcd's members.
-type EtcdMembership struct {
-	Members []string `json:"members"` // names of their servers
-}
-
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
-func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster,
+func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m Management, c Cluster,
 	etcd RecoveredEtcd) (EtcdMembership, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return EtcdMembership{}, err
 	}
 	var out EtcdMembership
-	w := wait.Wait{What: "etcd's members", Within: r.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery}
+	w := wait.Wait{What: "etcd's members", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		var missing string
 		out, missing, err = r.membership(ctx, mgmt, c)
@@ -254,24 +227,24 @@ func (r *restorer) awaitMembers(ctx context.Context, say flow.Say, m Management,
 
 // membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no
 // other's: in two etcds of servers of the same names the members' IDs differ.
-func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
-	t, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
+func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster) (EtcdMembership, string, error) {
+	t, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return EtcdMembership{}, "", err
 	}
-	if missing := unanswered(nodes, c.Replicas); missing != "" {
+	if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
 		return EtcdMembership{}, missing, nil
 	}
 	var servers []string
 	for _, n := range nodes {
-		servers = append(servers, n.server)
+		servers = append(servers, n.Server)
 	}
 	var why wait.Reasons
 	var first []talos.EtcdMember
 	for _, n := range nodes {
-		members, err := ownMembers(ctx, t, n)
+		members, err := etcddata.MembersOf(ctx, t, n)
 		if err != nil {
-			why.Add(n.server, err.Error())
+			why.Add(n.Server, err.Error())
 			continue
 		}
 		if first == nil {
@@ -279,9 +252,9 @@ func (r *restorer) membership(ctx context.Context, mgmt *kube.Cluster, c Cluster
 		}
 		view := etcdview.View{Members: members, Health: map[string]error{}}
 		if differs := view.Differs(servers); differs != "" {
-			why.Add(n.server, differs)
+			why.Add(n.Server, differs)
 		} else if !slices.Equal(members, first) {
-			why.Add(n.server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].server)
+			why.Add(n.Server, "its etcd counts others of the same names: it is another etcd than that of "+nodes[0].Server)
 		}
 	}
 	return EtcdMembership{Members: servers}, strings.Join(why.Lines(), "; "), nil

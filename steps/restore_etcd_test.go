@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -22,16 +23,16 @@ import (
 func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	target, err := etcdStep{w.r}.chooseTarget(t.Context(), w.say, m, c)
 	if err != nil || target.Server != "k8s-control-plane-0" {
 		t.Fatalf("%+v, %v", target, err)
 	}
 	w.etcd.booting = 1
 	for range 2 { // and again, as after a kill
-		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := (etcdStep{w.r}).uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +47,7 @@ func TestAResetServerGetsTheSnapshotInGoodTime(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
 		RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +60,11 @@ func TestAServerWithEtcdIsTheTarget(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
 	w.etcd.data["127.0.1.2"] = true
-	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
+	target, err := etcdStep{w.r}.chooseTarget(t.Context(), w.say, m, c)
 	if err != nil || target.Server != "k8s-control-plane-2" {
 		t.Errorf("%+v, %v", target, err)
 	}
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
 		RecoveryTarget{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
 		t.Errorf("%v, with an etcd on another server it was asked %v", err, w.etcd.calls)
 	}
@@ -74,7 +75,7 @@ func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.silent["127.0.1.1"] = true
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
 		RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") ||
 		len(w.etcd.calls) > 0 {
 		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
@@ -96,7 +97,7 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 		m, cluster := w.prepare(t)
 		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.Revision
 		w.etcd.data["127.0.1.0"] = true
-		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
+		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster, RecoveryTarget{Server: "k8s-control-plane-0"})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {
 			t.Errorf("%s: %v, and was asked %v", c.what, err, w.etcd.calls)
 		}
@@ -108,7 +109,7 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
-	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
 		RecoveryTarget{Server: "k8s-control-plane-0"}); err == nil {
 		t.Error("a server that says that it has data, and shows none, counts as restored")
 	}
@@ -120,7 +121,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
 		map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
+	if _, err := (releaseControlPlaneStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
 		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"),
 			"status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
@@ -133,7 +134,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 					"bootstrapped": true, "conditions": []any{map[string]any{"type": bootstrappedCondition, "status": "True"}}}})
 		}
 	}
-	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
+	if _, err := (releaseControlPlaneStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err != nil {
 		t.Error(err)
 	}
 }
@@ -152,7 +153,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil || missing != "" || len(out.Members) != 3 {
+	if out, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil || missing != "" || len(out.Members) != 3 {
 		t.Errorf("of one etcd: %+v, %q, %v", out, missing, err)
 	}
 	w.etcd.members = func(r talos.Route) []talos.EtcdMember {
@@ -161,7 +162,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 		}
 		return etcdOf(1)
 	}
-	if _, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil ||
+	if _, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil ||
 		!strings.Contains(missing, "k8s-control-plane-2: its etcd counts others") {
 		t.Errorf("of two etcds: %q, %v", missing, err)
 	}
@@ -180,9 +181,9 @@ func TestAnEtcdThatFailsIsNotWaitedFor(t *testing.T) {
 		if r.Endpoint != "127.0.0.7" || r.Node == "" {
 			return "", errors.New("connection refused")
 		}
-		return etcdFailed, nil
+		return etcddata.Failed, nil
 	}
-	_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"})
+	_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, c, RecoveryTarget{Server: "k8s-control-plane-0"})
 	if err == nil || !strings.Contains(err.Error(), "does not come up on what it has restored") {
 		t.Errorf("%v", err)
 	}

@@ -20,9 +20,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -119,7 +121,7 @@ func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if !f.data[r.Endpoint] {
-			return talos.Node{Etcd: etcdWaits}, f.answer(r)
+			return talos.Node{Etcd: etcddata.Preparing}, f.answer(r)
 		}
 		return f.HealthyTalos.AskBy(ctx, r)
 	}
@@ -186,7 +188,7 @@ type restoreWorld struct {
 	*clustertest.Environment
 	etcd   *fakeEtcd
 	source source.Backup
-	r      *restorer
+	r      restoreInputs
 	said   []string
 }
 
@@ -266,7 +268,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 	}
 	tools := w.Tools()
 	tools.Talos = func([]byte) (talos.Client, error) { return w.etcd, nil }
-	w.r = &restorer{Set: newSet(cfg, tools, render.Sources{Vars: render.VariablesOf(cfg)}), source: w.source}
+	w.r = inputsOf(cfg, tools, w.source)
 	return w
 }
 
@@ -283,4 +285,11 @@ func crd(plural, group, version, kind string) *unstructured.Unstructured {
 		"spec": map[string]any{"group": group, "scope": "Namespaced", "names": map[string]any{"kind": kind},
 			"versions": []any{map[string]any{"name": version, "storage": true}}},
 	})
+}
+
+// inputsOf are the inputs of a restore's steps in a folder without files of the operator.
+func inputsOf(cfg config.Config, tools platform.Tools, backup source.Backup) restoreInputs {
+	tools, sources := tools.WithDefaults(), render.Sources{Vars: render.VariablesOf(cfg)}
+	return restoreInputs{cfg: cfg, tools: tools, sources: sources, source: backup,
+		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}}
 }

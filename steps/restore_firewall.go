@@ -5,6 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 )
 
@@ -16,8 +17,8 @@ type DetachedFirewall struct {
 // detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on
 // their public addresses, as in a bootstrap, and they come behind it as there: at the end. What is taken off is written
 // down first.
-func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
-	record, err := ReadRestoreRecord(r.tools.Files)
+func (r detachStep) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
+	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record == nil {
 		return DetachedFirewall{}, err
 	}
@@ -40,8 +41,8 @@ func (r *restorer) detachFirewall(ctx context.Context, say flow.Say) (DetachedFi
 
 // attachFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it
 // comes after the pivot, where no step takes anything from before.
-func (r *restorer) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
-	was, err := ReadRestoreRecord(r.tools.Files)
+func (r detachStep) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
+	was, err := records.ReadRestore(r.tools.Files)
 	if err != nil || was == nil || was.Firewall == 0 {
 		return DetachedFirewall{}, err
 	}

@@ -14,14 +14,14 @@ import (
 
 // Explain says what a change of what a step is made from is.
 func (p *RestorePlan) Explain(c flow.Change) []differences.Difference {
-	return differences.Explain(p.b.tools, p.b.sources, c)
+	return differences.Explain(p.in.tools, p.in.sources, c)
 }
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where
 // the cluster is not lost its error wraps ErrAlive, and where another state folder recovers it, it is a
 // *RecoveringError, as the restore's would be.
 func (p *RestorePlan) Losses(ctx context.Context, now time.Time) ([]string, error) {
-	r := p.r
+	r := p.lost
 	mine, err := r.underway()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (p *RestorePlan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []
 		return orders.Bill{}, nil
 	}
 	more := orders.Extra{Image: would[p.Image.Name()], Firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return orders.Missing(ctx, p.b.cfg, p.b.tools, orders.Of(p.r.source.Wanted(), p.b.cfg.Location), more)
+	return orders.Missing(ctx, p.in.cfg, p.in.tools, orders.Of(p.in.source.Wanted(), p.in.cfg.Location), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.

@@ -3,10 +3,8 @@ package steps
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"time"
 
@@ -15,22 +13,18 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
-	// restoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
-	restoreFolder     = "restore"
-	RestoreRecordFile = "restore.json"
-	// SnapshotFile is the path of the etcd snapshot in it while a restore is under way.
-	SnapshotFile = "etcd.snapshot"
 	// lostFolder is where the lost cluster's own files go: they open nothing any more, and some would mislead.
 	lostFolder = "lost"
 	// bootstrapJournal is the file of the bootstrap's own journal, which flow writes.
@@ -50,84 +44,9 @@ type Lost struct {
 	Was string `json:"was,omitempty"`
 }
 
-// RestoreRecord is the file that says whose restore a state folder is in the middle of.
-type RestoreRecord struct {
-	source.Identity
-	Began time.Time `json:"began"`
-	Ended time.Time `json:"ended,omitzero"` // zero: it is under way
-	// Firewall is the one that was taken off the servers; 0: none was.
-	Firewall int64 `json:"firewall,omitempty"`
-}
-
-// RestoreFiles is the folder of a restore in a state folder.
-func RestoreFiles(files platform.Files) platform.Files { return files.Folder(restoreFolder) }
-
-// ReadRestoreRecord reads it; nil where there is none.
-func ReadRestoreRecord(files platform.Files) (*RestoreRecord, error) {
-	return readRecord[RestoreRecord](RestoreFiles(files), RestoreRecordFile)
-}
-
-func (r RestoreRecord) Write(files platform.Files) error {
-	return writeRecord(RestoreFiles(files), RestoreRecordFile, r)
-}
-
-// readRecord reads what an operation on a state folder remembers of itself; nil where there is none.
-func readRecord[T any](files platform.Files, name string) (*T, error) {
-	data, err := files.Read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	r := new(T)
-	if err := json.Unmarshal(data, r); err != nil {
-		return nil, fmt.Errorf("read %s: %w", files.Path(name), err)
-	}
-	return r, nil
-}
-
-func writeRecord(files platform.Files, name string, record any) error {
-	data, err := json.MarshalIndent(record, "", "  ")
-	if err != nil {
-		return err
-	}
-	return files.Write(name, append(data, '\n'))
-}
-
-// PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It
-// refuses where the restore of another backup is under way.
-func PrepareRestore(files platform.Files, source source.Backup) error {
-	r, err := ReadRestoreRecord(files)
-	if err != nil || r == nil {
-		return err
-	}
-	if r.Ended.IsZero() {
-		if mine := source.Identity(); r.Identity != mine {
-			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in "+
-				"this folder: run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
-		}
-		return nil
-	}
-	return files.Move(restoreFolder, restoreFolder+"-"+r.Ended.Format("20060102T150405Z"))
-}
-
-// EndRestore records that a restore came to its end, and removes the snapshot, which holds every secret of the cluster.
-func EndRestore(files platform.Files) error {
-	r, err := ReadRestoreRecord(files)
-	if err != nil || r == nil {
-		return err
-	}
-	if err := RestoreFiles(files).Remove(SnapshotFile); err != nil {
-		return err
-	}
-	r.Ended = time.Now().UTC()
-	return r.Write(files)
-}
-
 // ensureLost verifies that nothing exists that a restored cluster would conflict with: two clusters of one name and one
 // set of keys would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
-func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
+func (r lostStep) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	mine, err := r.underway()
 	if err != nil {
 		return Lost{}, err
@@ -140,7 +59,7 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 			return Lost{}, fmt.Errorf("set the files of the lost cluster aside: %w", err)
 		}
 		// From here on the folder is the restore's, and what is in it is its own.
-		began := RestoreRecord{Identity: r.source.Identity(), Began: time.Now().UTC()}
+		began := records.Restore{Identity: r.source.Identity(), Began: time.Now().UTC()}
 		if err := began.Write(r.tools.Files); err != nil {
 			return Lost{}, err
 		}
@@ -150,7 +69,7 @@ func (r *restorer) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 
 // verifyLost asks again: between the look and the claim another state folder may have restored the cluster, also while
 // this restore was interrupted for days. What this restore created does not count.
-func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
+func (r lostStep) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	if err := r.refuseOthers(ctx); err != nil {
 		return flow.Unknown(err)
 	}
@@ -159,7 +78,7 @@ func (r *restorer) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 
 // refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to
 // resume.
-func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) error {
+func (r lostStep) refuse(ctx context.Context, say flow.Say, underway bool) error {
 	if underway {
 		return r.refuseOthers(ctx)
 	}
@@ -168,8 +87,8 @@ func (r *restorer) refuse(ctx context.Context, say flow.Say, underway bool) erro
 
 // refuseOthers says what exists that this restore, which is under way, has not created. Its Cluster object comes before
 // every server, and once the pivot has begun to move that, what exists is its own.
-func (r *restorer) refuseOthers(ctx context.Context) error {
-	if moved, err := r.pivotUnderway(); err != nil || moved {
+func (r lostStep) refuseOthers(ctx context.Context) error {
+	if moved, err := r.movedByThis(); err != nil || moved {
 		return err
 	}
 	// First of all: where nothing exists a partially created management cluster does not matter.
@@ -185,18 +104,18 @@ func (r *restorer) refuseOthers(ctx context.Context) error {
 	}
 	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where somebody else has restored "+
 		"the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
-		RestoreFiles(r.tools.Files), lostFolder)
+		records.RestoreFiles(r.tools.Files), lostFolder)
 }
 
 // underway tells whether the folder is in the middle of the restore of this very backup.
-func (r *restorer) underway() (bool, error) {
-	record, err := ReadRestoreRecord(r.tools.Files)
+func (r lostStep) underway() (bool, error) {
+	record, err := records.ReadRestore(r.tools.Files)
 	return record != nil && record.Identity == r.source.Identity() && record.Ended.IsZero(), err
 }
 
 // refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own
 // folder is recognized by what it left in the management cluster, and by its claim, which goes at its end.
-func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
+func (r lostStep) refuseAlive(ctx context.Context, say flow.Say) error {
 	claim, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	if err != nil {
 		return err
@@ -219,15 +138,15 @@ func (r *restorer) refuseAlive(ctx context.Context, say flow.Say) error {
 	}
 	if claim != nil {
 		if by, err := ownership.KnownIdentity(r.tools); err != nil || claim.By != by {
-			return cmp.Or[error](err, &RecoveringError{claim})
+			return cmp.Or[error](err, &claims.RecoveringError{Claim: claim})
 		}
 	}
 	return r.refuseLiving(ctx)
 }
 
 // heldBeside is the Cluster object in the management cluster; nil: there is none.
-func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, error) {
-	mgmt, err := r.managementOf(ctx)
+func (r lostStep) heldBeside(ctx context.Context) (*unstructured.Unstructured, error) {
+	mgmt, err := managementOf(ctx, r.cfg, r.tools)
 	if err != nil || mgmt == nil {
 		return nil, err
 	}
@@ -239,12 +158,12 @@ func (r *restorer) heldBeside(ctx context.Context) (*unstructured.Unstructured, 
 }
 
 // isRestored tells whether a Cluster object is one that a restore of this backup has made.
-func (r *restorer) isRestored(cluster *unstructured.Unstructured) bool {
+func (r lostStep) isRestored(cluster *unstructured.Unstructured) bool {
 	return cluster.GetAnnotations()[capi.RestoredAnnotation] == r.source.Identity().Snapshot
 }
 
 // refuseLiving asks Hetzner for the cluster's servers, and the cluster itself.
-func (r *restorer) refuseLiving(ctx context.Context) error {
+func (r lostStep) refuseLiving(ctx context.Context) error {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return err
@@ -259,7 +178,7 @@ func (r *restorer) refuseLiving(ctx context.Context) error {
 
 // refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here:
 // that there is no server is known from Hetzner already.
-func (r *restorer) refuseAnswer(ctx context.Context) error {
+func (r lostStep) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
 		kubeconfigs = append(kubeconfigs, mine)
@@ -289,33 +208,12 @@ func (r *restorer) refuseAnswer(ctx context.Context) error {
 	return nil
 }
 
-// managementOf connects to the temporary management cluster; nil where its provider says that there is none, or a
-// partially created one.
-func (r *restorer) managementOf(ctx context.Context) (*kube.Cluster, error) {
-	p, name := r.tools.Management, r.cfg.ManagementName()
-	exists, err := p.Exists(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
-	}
-	if !exists {
-		return nil, nil
-	}
-	kubeconfig, err := r.tools.Existing(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
-	}
-	if kubeconfig == nil {
-		return nil, nil
-	}
-	return r.tools.Connect(kubeconfig)
-}
-
 // setLostAside moves what the state folder has of the lost cluster aside: its journal says of every step that
 // it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
-func (r *restorer) setLostAside() error {
+func (r lostStep) setLostAside() error {
 	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
-		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, quorumFolder, readoptFolder} {
-		if err := r.tools.Files.Move(name, filepath.Join(restoreFolder, lostFolder, name)); err != nil {
+		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, records.QuorumFolder, records.ReadoptFolder} {
+		if err := r.tools.Files.Move(name, filepath.Join(records.RestoreFolder, lostFolder, name)); err != nil {
 			return err
 		}
 	}
@@ -323,7 +221,7 @@ func (r *restorer) setLostAside() error {
 }
 
 // findSurvivors looks for what the new servers can take over.
-func (r *restorer) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
+func (r lostStep) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
 	out, notes, err := r.survivors(ctx)
 	for _, n := range notes {
 		say("%s", n)
@@ -332,7 +230,7 @@ func (r *restorer) findSurvivors(ctx context.Context, say flow.Say) (Lost, error
 }
 
 // survivors says what becomes of the cluster's address, too, and what that breaks.
-func (r *restorer) survivors(ctx context.Context) (out Lost, notes []string, err error) {
+func (r lostStep) survivors(ctx context.Context) (out Lost, notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	var host string
 	out.Was, host = r.source.Endpoint()

@@ -1,9 +1,16 @@
 package steps
 
 import (
+	"time"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,8 +48,9 @@ type RestorePlan struct {
 	FirewallApply *flow.Step[FirewallAttachment]
 	Clean         *flow.Step[Clean]
 
-	b *Set
-	r *restorer
+	b    *Set
+	in   restoreInputs
+	lost lostStep
 }
 
 // NewRestore plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster
@@ -56,20 +64,25 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 	if err != nil {
 		return nil, err
 	}
-	r := &restorer{Set: b, source: source}
+	in, err := newRestoreInputs(cfg, tools, source)
+	if err != nil {
+		return nil, err
+	}
+	lost, seed, firewall := lostStep{in}, seedStep{in}, detachStep{in}
+	apply, etcd, stale, release := restoreApplyStep{in}, etcdStep{in}, staleStep{in}, releaseControlPlaneStep{in}
 	g := flow.New("slipway-restore")
-	p := &RestorePlan{Graph: g, b: b, r: r}
+	p := &RestorePlan{Graph: g, b: b, in: in, lost: lost}
 	id := source.Identity()
-	controlPlane := waitControlPlane(cfg)
+	controlPlane := wait.ControlPlane(cfg)
 
-	p.Lost = flow.Add(g, "lost", r.ensureLost).
+	p.Lost = flow.Add(g, "lost", lost.ensureLost).
 		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
-		Spec(id).Verify(r.verifyLost).Deadline(overhead)
+		Spec(id).Verify(lost.verifyLost).Deadline(wait.Overhead)
 
-	p.Claim = flow.Add1(g, "claim", r.claimRestore, p.Lost).
+	p.Claim = flow.Add1(g, "claim", lost.claimRestore, p.Lost).
 		Doc("nobody else restores this cluster").
-		Spec(id).Verify(r.verifyClaim).Deadline(reservedWithin + overhead).Waits(flow.Wait{For: "the claim",
-		Within: reservedWithin})
+		Spec(id).Verify(claimVerifier(cfg, tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim",
+		Within: wait.ReservedWithin})
 
 	p.Preflight = b.Preflight(g).After(p.Claim)
 	p.Image = b.Image(g, p.Preflight)
@@ -77,51 +90,51 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 	p.Providers = b.Providers(g, p.Management)
 	p.Secret = b.TokenSecret(g, p.Management)
 
-	p.Seed = flow.Add1(g, "seed", r.seedSecrets, p.Management).
+	p.Seed = flow.Add1(g, "seed", seed.seedSecrets, p.Management).
 		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
-		Spec(id).Verify(r.verifySecrets).Deadline(overhead).Waits(waitTaken)
+		Spec(id).Verify(seed.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken)
 
-	p.Lifted = flow.Add(g, "firewall-lift", r.detachFirewall).After(p.Claim).
+	p.Lifted = flow.Add(g, "firewall-lift", firewall.detachFirewall).After(p.Claim).
 		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
-		Spec(id).Deadline(overhead)
+		Spec(id).Deadline(wait.Overhead)
 
-	p.Cluster = flow.Add3(g, "apply", r.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed,
+	p.Cluster = flow.Add3(g, "apply", apply.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed,
 		p.Lifted).
 		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
-		Spec(id).Verify(r.verifyCluster).Deadline(2*cfg.LoadBalancerTimeout.D()+overhead).
-		Waits(waitWebhooks(cfg), waitLoadBalancer(cfg))
+		Spec(id).Verify(apply.verifyCluster).Deadline(2*cfg.LoadBalancerTimeout.D()+wait.Overhead).
+		Waits(wait.Webhooks(cfg), wait.LoadBalancer(cfg))
 
-	p.Target = flow.Add2(g, "servers", r.chooseTarget, p.Management, p.Cluster).
+	p.Target = flow.Add2(g, "servers", etcd.chooseTarget, p.Management, p.Cluster).
 		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
-		Spec(id).Verify(r.verifyTarget).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(etcd.verifyTarget).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
 
-	p.Upload = flow.Add3(g, "etcd-recover", r.uploadSnapshot, p.Management, p.Cluster, p.Target).
+	p.Upload = flow.Add3(g, "etcd-recover", etcd.uploadSnapshot, p.Management, p.Cluster, p.Target).
 		Doc("the etcd snapshot lies on the chosen server").
-		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
 
-	p.Etcd = flow.Add3(g, "etcd-bootstrap", r.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
+	p.Etcd = flow.Add3(g, "etcd-bootstrap", etcd.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
 		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
-		Spec(id).Verify(r.verifyEtcd).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(etcd.verifyEtcd).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
 
 	p.Kubeconfig = b.Kubeconfig(g, p.Management, p.Cluster)
 
-	p.Quiet = flow.Add2(g, "quiet", r.quietStale, p.Kubeconfig, p.Etcd).
+	p.Quiet = flow.Add2(g, "quiet", stale.quietStale, p.Kubeconfig, p.Etcd).
 		Doc("Cluster API of the time of the snapshot, which woke up with it, is stopped before it makes servers").
-		Spec(id).Deadline(quietWithin + overhead).Waits(flow.Wait{For: "the old controllers to be stopped",
+		Spec(id).Deadline(quietWithin + wait.Overhead).Waits(flow.Wait{For: "the old controllers to be stopped",
 		Within: quietWithin})
 
-	p.Sweep = flow.Add3(g, "sweep", r.sweepStale, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet).
+	p.Sweep = flow.Add3(g, "sweep", stale.sweepStale, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet).
 		Doc("objects and nodes of the lost servers are gone; the cloud controller manager has today's token and network").
-		Spec(id).Deadline(sweepWithin + overhead).Waits(flow.Wait{For: "the restored cluster to take changes",
+		Spec(id).Deadline(sweepWithin + wait.Overhead).Waits(flow.Wait{For: "the restored cluster to take changes",
 		Within: sweepWithin})
 
-	p.Members = flow.Add3(g, "etcd-members", r.awaitMembers, p.Management, p.Cluster, p.Etcd).
+	p.Members = flow.Add3(g, "etcd-members", etcd.awaitMembers, p.Management, p.Cluster, p.Etcd).
 		Doc("every control plane server is a voting member of that one etcd").
-		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
 
-	p.Release = flow.Add2(g, "release", r.releaseControlPlane, p.Management, p.Cluster).After(p.Members, p.Sweep).
+	p.Release = flow.Add2(g, "release", release.releaseControlPlane, p.Management, p.Cluster).After(p.Members, p.Sweep).
 		Doc("the control plane provider is let go, and has seen that etcd is there").
-		Spec(id).Verify(r.verifyRelease).Deadline(cfg.ControlPlaneTimeout.D() + overhead).Waits(controlPlane)
+		Spec(id).Verify(release.verifyRelease).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
 
 	p.Talos = b.Talosconfig(g, p.Management, p.Release)
 	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
@@ -129,20 +142,18 @@ func NewRestore(cfg config.Config, tools platform.Tools, source source.Backup) (
 	p.All = []string{p.Talos.Name(), p.Nodes.Name()}
 	last := flow.Node(p.Nodes)
 	if source.Contents.Header.SelfManaged {
-		p.pivot(r.pivotUnderway)
+		p.pivot(lost.movedByThis)
 		last = p.Access
 	}
-	p.HandOver = flow.Add(g, "reserve", r.handOver).After(last).
-		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on restoring it is given up").
-		Deadline(reservedWithin + overhead).Waits(waitReserved)
+	p.HandOver = addHandOver(g, cfg, tools, "restoring", last)
 	p.All = append(p.All, p.HandOver.Name())
 	if source.Contents.Header.SelfManaged && hadFirewall(source) {
 		p.addFirewall()
 		return p, g.Validate()
 	}
-	back := flow.Add(g, "firewall-return", r.attachFirewall).After(last).
+	back := flow.Add(g, "firewall-return", firewall.attachFirewall).After(last).
 		Doc("the servers are behind the firewall that the lost ones were behind").
-		Deadline(overhead)
+		Deadline(wait.Overhead)
 	p.All = append(p.All, back.Name())
 	return p, g.Validate()
 }
@@ -162,18 +173,42 @@ func (p *RestorePlan) addFirewall() {
 	p.All = append(p.All, p.FirewallApply.Name())
 }
 
-// restorer is a Set that has a backup.
-type restorer struct {
-	*Set
-	source source.Backup
+// restoreInputs is what the steps of a restore are made from, besides the steps of the bootstrap.
+type restoreInputs struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+	source   source.Backup
 }
 
-// pivotUnderway tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the
+func newRestoreInputs(cfg config.Config, tools platform.Tools, source source.Backup) (restoreInputs, error) {
+	tools = tools.WithDefaults()
+	sources, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
+	if err != nil {
+		return restoreInputs{}, err
+	}
+	observer := &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources, Began: time.Now()}
+	return restoreInputs{cfg: cfg, tools: tools, sources: sources, observer: observer, source: source}, nil
+}
+
+// The steps of a restore that are its own.
+type (
+	lostStep                struct{ restoreInputs }
+	seedStep                struct{ restoreInputs }
+	detachStep              struct{ restoreInputs }
+	restoreApplyStep        struct{ restoreInputs }
+	etcdStep                struct{ restoreInputs }
+	staleStep               struct{ restoreInputs }
+	releaseControlPlaneStep struct{ restoreInputs }
+)
+
+// movedByThis tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the
 // folder is the lost cluster's.
-func (r *restorer) pivotUnderway() (bool, error) {
-	record, err := ReadRestoreRecord(r.tools.Files)
+func (r lostStep) movedByThis() (bool, error) {
+	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record == nil || record.Identity != r.source.Identity() {
 		return false, err
 	}
-	return r.PivotUnderway()
+	return pivotcopy.In(r.tools).Underway(r.cfg.ClusterName)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
@@ -24,6 +25,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/nodes"
+	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
@@ -33,11 +36,6 @@ const (
 	quietWithin = 5 * time.Minute
 	sweepWithin = 10 * time.Minute
 )
-
-// Quiet is what was stopped.
-type Quiet struct {
-	Deployments []string `json:"deployments,omitempty"`
-}
 
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
 // objects describe servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its
@@ -53,7 +51,7 @@ func SilenceSnapshot(s source.Backup) ([]string, error) {
 // removes its webhooks, which no Pod answers. Its Pods cannot run before a node takes them: those that the snapshot
 // knows are gone, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
 // cluster.
-func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
+func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, _ RecoveredEtcd) (Quiet, error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
 		return Quiet{}, err
@@ -75,7 +73,7 @@ func (r *restorer) quietStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 
 // heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the
 // snapshot, and not those that this restore has moved into it since.
-func (r *restorer) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
+func (r staleStep) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
@@ -136,16 +134,9 @@ func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) e
 	return nil
 }
 
-// Sweep is what of the lost servers was taken out of the cluster.
-type Sweep struct {
-	Nodes   []string `json:"nodes,omitempty"`
-	Objects int      `json:"objects,omitempty"`
-	Paused  []string `json:"paused,omitempty"` // other clusters, as namespace/name
-}
-
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the
 // token of today before the Pods of the old nodes are started anew on the new ones.
-func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep,
+func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, m Management, c Cluster) (Sweep,
 	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
@@ -177,7 +168,7 @@ func (r *restorer) sweepStale(ctx context.Context, say flow.Say, kc Kubeconfig, 
 
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
-func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
@@ -195,14 +186,14 @@ func (r *restorer) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 		return fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
-	_, err = applyCCMSecret(ctx, r.tools, say, workload, namespace, network)
+	_, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network)
 	return err
 }
 
 // pauseOthers pauses the clusters that the restored one manages besides itself. They still exist, and what is known of
 // them here is of the time of the snapshot: the providers that the pivot installs would make servers anew that were
 // removed since, and evict members of etcd that came since. Only a person can tell when that is over.
-func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
+func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
 	all, err := clusterapi.Clusters(ctx, workload)
 	if err != nil {
 		return nil, err
@@ -230,7 +221,7 @@ func (r *restorer) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 
 // sweepObjects removes the cluster's objects of Cluster API, without their controllers' help and without their
 // finalizers: nothing at Hetzner is touched. The providers go too, so that the pivot installs them whole.
-func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
+func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
@@ -245,51 +236,17 @@ func (r *restorer) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	})
 	for i := range objects {
 		say("removing the stale %s", clusterapi.KeyOf(&objects[i]))
-		if err := removeForce(ctx, workload, &objects[i]); err != nil {
+		if err := objectcopy.Remove(ctx, workload, &objects[i]); err != nil {
 			return 0, err
 		}
 	}
-	return len(objects), r.sweepProviders(ctx, say, workload)
-}
-
-func boolOrder(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func (r *restorer) sweepProviders(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	all := &appsv1.DeploymentList{}
-	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
-		return fmt.Errorf("list the providers' Deployments: %w", err)
-	}
-	for i := range all.Items {
-		d := &all.Items[i]
-		if err := client.IgnoreNotFound(workload.Delete(ctx, d, client.PropagationPolicy("Background"))); err != nil {
-			return fmt.Errorf("delete Deployment %s/%s: %w", d.Namespace, d.Name, err)
-		}
-	}
-	installed := capi.ListOf(capi.ProviderKind)
-	if err := workload.List(ctx, installed); err != nil {
-		if kube.Absent(err) {
-			return nil
-		}
-		return fmt.Errorf("list the installed providers: %w", err)
-	}
-	for i := range installed.Items {
-		say("forgetting that %s is installed: the pivot installs it anew", installed.Items[i].GetName())
-		if err := client.IgnoreNotFound(workload.Delete(ctx, &installed.Items[i])); err != nil {
-			return fmt.Errorf("delete Provider %s: %w", installed.Items[i].GetName(), err)
-		}
-	}
-	return nil
+	return len(objects), sweepProviders(ctx, say, workload)
 }
 
 // sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then:
 // Kubernetes by itself waits a minute, in case a node returns. A node that says that it is somebody else's than
 // Hetzner Cloud's (a dedicated server, say) may exist, with Pods running on it, and is left alone.
-func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
+func (r staleStep) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return nil, err
@@ -298,13 +255,13 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 	for _, s := range servers {
 		alive[s.Name] = true
 	}
-	nodes := &corev1.NodeList{}
-	if err := workload.List(ctx, nodes); err != nil {
+	all := &corev1.NodeList{}
+	if err := workload.List(ctx, all); err != nil {
 		return nil, fmt.Errorf("list the nodes: %w", err)
 	}
 	var gone []string
-	for i := range nodes.Items {
-		n := &nodes.Items[i]
+	for i := range all.Items {
+		n := &all.Items[i]
 		if alive[n.Name] {
 			continue
 		}
@@ -313,26 +270,13 @@ func (r *restorer) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 			alive[n.Name] = true
 			continue
 		}
-		if err := removeNode(ctx, say, workload, n); err != nil {
+		if err := nodes.Remove(ctx, say, workload, n); err != nil {
 			return nil, err
 		}
 		gone = append(gone, n.Name)
 	}
 	slices.Sort(gone)
 	return gone, sweepPods(ctx, say, workload, alive)
-}
-
-// removeNode removes a node whose server is gone.
-func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, n *corev1.Node) error {
-	say("removing node %s, whose server is gone", n.Name)
-	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {
-		return fmt.Errorf("take the finalizers of node %s away: %w", n.Name, err)
-	}
-	if err := client.IgnoreNotFound(workload.Delete(ctx, n)); err != nil {
-		return fmt.Errorf("delete node %s: %w", n.Name, err)
-	}
-	return nil
 }
 
 // sweepPods deletes the Pods of nodes that are not alive without waiting for a kubelet to end them.
@@ -342,24 +286,11 @@ func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive 
 		return fmt.Errorf("list the Pods: %w", err)
 	}
 	dead := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return alive[p.Spec.NodeName] })
-	if err := endPods(ctx, workload, dead); err != nil {
+	if err := nodes.EndPods(ctx, workload, dead); err != nil {
 		return err
 	}
 	if len(dead) > 0 {
 		say("removed %d Pods of nodes that are gone", len(dead))
-	}
-	return nil
-}
-
-// endPods deletes Pods of nodes whose servers are gone. Their grace period is 0, as no kubelet is left that could end
-// them in good order.
-func endPods(ctx context.Context, workload *kube.Cluster, pods []corev1.Pod) error {
-	for i := range pods {
-		p := &pods[i]
-		if err := client.IgnoreNotFound(workload.Delete(ctx, p, client.GracePeriodSeconds(0),
-			client.Preconditions{UID: &p.UID})); err != nil {
-			return fmt.Errorf("delete Pod %s/%s of node %s, whose server is gone: %w", p.Namespace, p.Name, p.Spec.NodeName, err)
-		}
 	}
 	return nil
 }

@@ -13,7 +13,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -24,7 +26,7 @@ const bootstrappedCondition = "MachinesBootstrapped"
 // releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
 // folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
 // one, so this is done only while every one of them holds some.
-func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
+func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say flow.Say, m Management, c Cluster) (Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
@@ -58,16 +60,16 @@ func (r *restorer) releaseControlPlane(ctx context.Context, say flow.Say, m Mana
 	return c, err
 }
 
-func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
+func (r releaseControlPlaneStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c Cluster,
 	tcp *unstructured.Unstructured) error {
-	_, nodes, err := lookForEtcd(ctx, r.tools, mgmt, c)
+	_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
-	if missing := unanswered(nodes, c.Replicas); missing != "" {
+	if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
 		return errors.New(missing)
 	}
-	if has := withData(nodes); len(has) != len(nodes) {
+	if has := etcddata.WithData(nodes); len(has) != len(nodes) {
 		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it "+
 			"might found another etcd", len(nodes), len(has)))
 	}
@@ -79,14 +81,14 @@ func (r *restorer) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	return nil
 }
 
-func (r *restorer) verifyRelease(ctx context.Context, was Cluster) flow.Verdict {
+func (r releaseControlPlaneStep) verifyRelease(ctx context.Context, was Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	if !capi.ConditionTrue(tcp, bootstrappedCondition) {
 		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)

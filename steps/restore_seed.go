@@ -9,10 +9,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -24,7 +26,7 @@ type Seed struct {
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A
 // bundle that is there with other contents belongs to another cluster of the name: servers may have been made of it,
 // and it is not overwritten.
-func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
+func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m Management) (Seed, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Seed{}, err
@@ -44,13 +46,13 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 	secret := &corev1.Secret{Type: corev1.SecretType(capi.Text(was, "type")), Data: data}
 	secret.Namespace, secret.Name = config.Namespace, name
 	secret.Labels = map[string]string{capi.ClusterNameLabel: r.cfg.ClusterName, capi.MoveLabel: ""}
-	uid, err := applySecret(ctx, say, mgmt, secret)
+	uid, err := apply.Secret(ctx, say, mgmt, secret)
 	if err != nil {
 		return Seed{}, err
 	}
 	for _, o := range r.source.KeptSecrets() {
 		say("writing %s", kube.Describe(o))
-		if err := applyTaken(ctx, say, mgmt, o); err != nil {
+		if err := apply.Object(ctx, say, mgmt, o); err != nil {
 			return Seed{}, err
 		}
 	}
@@ -58,7 +60,7 @@ func (r *restorer) seedSecrets(ctx context.Context, say flow.Say, m Management) 
 }
 
 // refuseOther compares a Secret that is there with the backup's. No value is part of what it says.
-func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
+func (r seedStep) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
 	is := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, is)
 	if kube.Absent(err) {
@@ -77,14 +79,14 @@ func (r *restorer) refuseOther(ctx context.Context, mgmt *kube.Cluster, name str
 	return nil
 }
 
-func (r *restorer) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
+func (r seedStep) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	is := &corev1.Secret{}
 	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: was.Secret.Namespace, Name: was.Secret.Name}, is); err != nil {
-		return verdictFromError(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
+		return verdict.FromError(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
 	}
 	if string(is.UID) != was.Secret.UID {
 		return flow.Gone("Secret %s is another one than the recorded", was.Secret.Name)

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -55,7 +56,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	}
 	refused := func(what string) {
 		t.Helper()
-		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+		if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := files.Read(bootstrapJournal); err != nil {
@@ -82,24 +83,24 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of a recovery that the loss of the servers has overtaken nothing is to be resumed.
-	if err := errors.Join(QuorumRecord{Cluster: "k8s"}.Begin(files), ReadoptRecord{}.Write(files)); err != nil {
+	if err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files)); err != nil {
 		t.Fatal(err)
 	}
 
-	if lost, err := w.r.ensureLost(t.Context(), w.say); err != nil || lost.IP != "" || lost.Was != "127.0.0.7" {
+	if lost, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || lost.IP != "" || lost.Was != "127.0.0.7" {
 		t.Fatalf("%+v, %v", lost, err)
 	}
 	if said := strings.Join(w.said, "\n"); !strings.Contains(said, "another address") {
 		t.Errorf("a lost load balancer goes unmentioned: %s", said)
 	}
 	for _, name := range []string{bootstrapJournal, platform.Kubeconfig} {
-		if data, err := files.Read(filepath.Join(restoreFolder, lostFolder, name)); err != nil ||
+		if data, err := files.Read(filepath.Join(records.RestoreFolder, lostFolder, name)); err != nil ||
 			string(data) != "of the lost cluster" {
 			t.Errorf("%s was not set aside: %v", name, err)
 		}
 	}
-	quorum, quorumErr := ReadQuorumRecord(files)
-	readoption, readoptErr := ReadReadoptRecord(files)
+	quorum, quorumErr := records.ReadQuorum(files)
+	readoption, readoptErr := records.ReadReadopt(files)
 	if quorum != nil || readoption != nil || quorumErr != nil || readoptErr != nil {
 		t.Errorf("other recoveries were not set aside: %v, %v, %v, %v", quorum, readoption, quorumErr, readoptErr)
 	}
@@ -109,8 +110,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	goesOn := func(what string, want bool) {
 		t.Helper()
-		v := w.r.verifyLost(t.Context(), Lost{})
-		_, err := w.r.ensureLost(t.Context(), w.say)
+		v := lostStep{w.r}.verifyLost(t.Context(), Lost{})
+		_, err := lostStep{w.r}.ensureLost(t.Context(), w.say)
 		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want ||
 			errors.Is(err, ErrAlive) == want {
 			t.Errorf("%s: %v, %v", what, v, err)
@@ -124,7 +125,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if err := files.Write(platform.Kubeconfig, []byte("the restore's own")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
 		t.Error(err)
 	}
 	goesOn("with what it has made itself", true)
@@ -138,7 +139,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	goesOn("with a pivot under way", true)
 	contents := *w.source.Contents
 	contents.Snapshot.SHA256 = "another"
-	if err := PrepareRestore(files, source.Backup{Contents: &contents}); err == nil {
+	if err := records.PrepareRestore(files, source.Backup{Contents: &contents}); err == nil {
 		t.Error("the restore of another backup begins in the middle of this one")
 	}
 }
@@ -154,7 +155,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	// or its servers are lost again: the management cluster makes them anew
 	for _, servers := range [][]schema.Server{{server}, nil} {
 		w.Hetzner.SetServers(servers...)
-		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+		if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("after its end, with %d servers: %v", len(servers), err)
 		}
 	}
@@ -162,7 +163,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread",
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
-	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
 	}
 }
@@ -187,7 +188,7 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 	} {
 		w := newRestoreWorld(t)
 		w.Hetzner.SetLoadBalancers(c.lb)
-		lost, err := w.r.findSurvivors(t.Context(), w.say)
+		lost, err := lostStep{w.r}.findSurvivors(t.Context(), w.say)
 		if lost != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.what, lost, err)
 		}
@@ -207,7 +208,7 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 		want string
 	}{{Lost{}, ""}, {Lost{IP: "127.0.0.7"}, "adopted"}, {Lost{IP: "127.0.0.7", Balancer: "lb"}, "lb"}} {
 		for _, ip := range []string{"", "127.0.0.9"} { // before and after CAPH has said what the address is
-			for _, o := range w.r.restored(c.lost, ip) {
+			for _, o := range (restoreApplyStep{w.r}).restored(c.lost, ip) {
 				if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" &&
 					name != c.want {
 					t.Errorf("%+v, %q: CAPH is told %q", c.lost, ip, name)
@@ -224,7 +225,7 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
-		if _, err := w.r.seedSecrets(t.Context(), w.say, m); err != nil {
+		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -235,7 +236,7 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos",
 		map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
-	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
+	if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
 }
@@ -269,7 +270,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	add(&c.Secrets, "Secret", config.TokenSecretName, nil,
 		clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
-		if _, err := w.r.seedSecrets(t.Context(), w.say, Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
+		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -319,7 +320,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		}
 	}
 	m := Management{Kubeconfig: platform.ManagementKubeconfig}
-	c, err := w.r.applyHeld(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, Image{})
+	c, err := restoreApplyStep{w.r}.applyHeld(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, Image{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +365,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 
 func TestTheFirewallComesBack(t *testing.T) {
 	w := newRestoreWorld(t)
-	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
+	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
 		t.Fatal(err)
 	}
 	covers := func() bool {
@@ -375,7 +376,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 		}
 		return false
 	}
-	if lifted, err := w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
+	if lifted, err := (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
 		t.Fatalf("without a firewall: %+v, %v", lifted, err)
 	}
 	if _, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil); err != nil {
@@ -390,11 +391,11 @@ func TestTheFirewallComesBack(t *testing.T) {
 	}
 	var lifted DetachedFirewall
 	for range 2 { // the second time as after a kill: it knows what it took off
-		if lifted, err = w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
+		if lifted, err = (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
 			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
 		}
 	}
-	if _, err := w.r.attachFirewall(t.Context(), w.say); err != nil || !covers() {
+	if _, err := (detachStep{w.r}).attachFirewall(t.Context(), w.say); err != nil || !covers() {
 		t.Errorf("the servers stay in the open: %v", err)
 	}
 }

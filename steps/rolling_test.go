@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -80,9 +81,13 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := describeTalosconfig(data)
-	if want := []string{"10.10.64.2", "10.10.64.3", "10.10.64.9"}; err != nil || !slices.Equal(is.nodes, want) {
-		t.Errorf("the talosconfig names %v, want %v; %v", is.nodes, want, err)
+	credentials, err := talos.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, nodes := credentials.Targets()
+	if want := []string{"10.10.64.2", "10.10.64.3", "10.10.64.9"}; !slices.Equal(nodes, want) {
+		t.Errorf("the talosconfig names %v, want %v", nodes, want)
 	}
 	report, err := runPlan(t, w, w.Config(), journal, nil)
 	if err != nil || len(ran(report)) > 0 {

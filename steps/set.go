@@ -6,6 +6,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -58,7 +60,7 @@ type specs struct {
 func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) (specs, error) {
 	s := specs{
 		offer:      map[string]string{"location": cfg.Location, "serverType": cfg.ServerType, "loadBalancerType": cfg.LoadBalancerType},
-		management: map[string]string{"provider": tools.Management.Name(), "name": cfg.ManagementName()},
+		management: management.Spec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
 		nodes:      map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas, "kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
 	}
@@ -66,10 +68,10 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	if s.image, err = imageSpec(cfg, sources); err != nil {
 		return specs{}, err
 	}
-	if s.providers, err = providersSpec(cfg, tools, sources); err != nil {
+	if s.providers, err = providers.Spec(cfg, tools, sources); err != nil {
 		return specs{}, err
 	}
-	if s.installing, err = waitProviders(cfg, sources); err != nil {
+	if s.installing, err = providers.Waits(cfg, sources); err != nil {
 		return specs{}, err
 	}
 	if s.cluster, err = clusterSpec(cfg, sources); err != nil {

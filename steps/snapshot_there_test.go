@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 )
 
 // Another snapshot may lie on the server, as large as the right one: an etcd that is restored twice has snapshots of
@@ -17,7 +18,7 @@ func TestARestoreUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
 	w.etcd.uploaded[address] = strings.ToUpper(theSnapshot)
 	target := RecoveryTarget{Server: "k8s-control-plane-0"}
 	for range 2 { // once is enough: the server may be restoring what lies on it
-		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := (etcdStep{w.r}).uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,16 +28,16 @@ func TestARestoreUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
 }
 
 func TestARecoveryOfTheQuorumUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
-	survey := QuorumSurvey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
+	survey := etcddata.Survey{Servers: []string{cp0, cp1, cp2}, Survivor: cp1, Target: cp0}
 	e := &brokenEtcd{old: map[string]uint64{cp1: 5}}
 	_, q := quorumWorld(t, e)
-	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.uploaded[cp0] = "snapshot of " + cp2
 	for range 2 {
-		if _, err := q.uploadSnapshot(t.Context(), clustertest.Silent, survey, snapshot); err != nil {
+		if _, err := (recoverStep{q}).uploadSnapshot(t.Context(), clustertest.Silent, survey, snapshot); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -123,7 +124,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 		return nil, "none is taken away, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, replaces)
-	_, nodes, err := lookForEtcd(ctx, p.b.tools, p.mgmt, p.cluster)
+	_, nodes, err := etcddata.Look(ctx, p.b.tools, p.mgmt, p.cluster.Name, p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so nobody can be asked
 	}
@@ -183,16 +184,16 @@ func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
 // mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have
 // said that its etcd waits to be started, and after that, that it has no data: before its disk is mounted it has none
 // either. A server that was never made says nothing, which is enough unless all must be there.
-func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdNode, all bool) (has string, silent []string) {
+func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcddata.Node, all bool) (has string, silent []string) {
 	for i := range machines {
 		m := &machines[i]
 		name := cmp.Or(capi.Text(m, "spec", "infrastructureRef", "name"), m.GetName())
-		at := slices.IndexFunc(nodes, func(n etcdNode) bool { return n.machine == m.GetName() })
+		at := slices.IndexFunc(nodes, func(n etcddata.Node) bool { return n.Machine == m.GetName() })
 		switch {
-		case at >= 0 && nodes[at].data || capi.Text(m, "status", "nodeRef", "name") != "":
+		case at >= 0 && nodes[at].Data || capi.Text(m, "status", "nodeRef", "name") != "":
 			return name, nil
 		case !hasServer(s, m) && !all:
-		case at < 0 || nodes[at].err != nil || s.Talos[name].State != etcdWaits:
+		case at < 0 || nodes[at].Err != nil || s.Talos[name].State != etcddata.Preparing:
 			silent = append(silent, name)
 		}
 	}

@@ -2,29 +2,15 @@ package steps
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"slices"
-	"time"
-
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// talosconfigSpare is how long before its end a client certificate is replaced. The provider's live a year.
-const talosconfigSpare = 30 * 24 * time.Hour
 
 // Talosconfig is the file that opens the Talos API of the servers.
 type Talosconfig struct {
@@ -39,7 +25,7 @@ func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], clus
 	step := newTalosconfigStep(s)
 	return flow.Add2(g, "talosconfig", step.run, management, cluster).
 		Doc("the cluster's talosconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
 }
 
 // talosconfigStep runs and verifies the step talosconfig.
@@ -61,74 +47,8 @@ func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c 
 	if err != nil {
 		return Talosconfig{}, err
 	}
-	return writeTalosconfig(ctx, t.cfg, t.tools, t.observer, say, mgmt, c)
-}
-
-// writeTalosconfig does it with whichever cluster manages c.
-func writeTalosconfig(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster, c Cluster) (Talosconfig, error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := mgmt.Changes(watching,
-		kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{capi.ClusterNameLabel: c.Name}}},
-		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
-	)
-	var config []byte
-	var nodes []string
-	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Explain: observer.Progress(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
-		var missing string
-		if nodes, missing, err = talosNodes(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
-			return missing, err
-		}
-		config, err = management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
-		if kube.Absent(err) {
-			return "its Secret does not exist yet", nil
-		}
-		return "", err
-	})
-	if err != nil {
-		return Talosconfig{}, err
-	}
-	credentials, err := talos.Parse(config)
-	if err != nil {
-		return Talosconfig{}, err
-	}
-	out := Talosconfig{File: platform.Talosconfig, Endpoints: []string{c.LoadBalancerIP}, Nodes: nodes}
-	if out.Fingerprint, err = credentials.Fingerprint(); err != nil {
-		return Talosconfig{}, err
-	}
-	credentials.Point(out.Endpoints, out.Nodes)
-	data, err := credentials.Bytes()
-	if err != nil {
-		return Talosconfig{}, fmt.Errorf("write talosconfig: %w", err)
-	}
-	return out, tools.Files.Write(platform.Talosconfig, data)
-}
-
-// talosNodes lists the private addresses of the control plane servers, and says what is missing to the ones that are to
-// stay.
-func talosNodes(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string, err error) {
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, controlPlane)
-	if err != nil {
-		return nil, "", err
-	}
-	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cluster)
-	if err != nil {
-		return nil, "", err
-	}
-	members := capi.ControlPlaneMachines(machines)
-	for _, m := range members {
-		if a := capi.Addresses(&m, capi.AddressInternal); len(a) > 0 {
-			nodes = append(nodes, a[0])
-		}
-	}
-	slices.Sort(nodes)
-	switch want := int(capi.Number(tcp, "spec", "replicas")); {
-	case len(nodes) < want:
-		return nodes, fmt.Sprintf("%d of %d servers have a private address", len(nodes), want), nil
-	case len(members) > want && capi.Rolling(tcp) == "": // the last of those that were replaced is still there
-		return nodes, fmt.Sprintf("%d control plane Machines instead of %d", len(members), want), nil
-	}
-	return nodes, capi.Rolling(tcp), nil
+	out, err := talosconfig.Write(ctx, t.cfg, t.tools, t.observer, say, mgmt, c.watched())
+	return Talosconfig(out), err
 }
 
 // verify compares what matters in the file with the cluster. Not the bytes: the provider writes its own with a
@@ -138,60 +58,5 @@ func (t talosconfigStep) verify(ctx context.Context, was Talosconfig) flow.Verdi
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return talosconfigHolds(ctx, t.cfg, t.tools, mgmt, was)
-}
-
-func talosconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster, was Talosconfig) flow.Verdict {
-	file, err := tools.Files.Read(was.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return flow.Gone("the file %s is not in the state folder", was.File)
-	}
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	mine, err := describeTalosconfig(file)
-	if err != nil {
-		return flow.Gone("the file %s is damaged: %v", was.File, err)
-	}
-	config, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
-	if err != nil {
-		return verdictFromError(err)
-	}
-	live, err := describeTalosconfig(config)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	nodes, missing, err := talosNodes(ctx, mgmt, cfg.ClusterName, cfg.ControlPlaneName())
-	switch {
-	case err != nil:
-		return verdictFromError(err)
-	case missing != "":
-		return flow.Gone("%s", missing)
-	case mine.fingerprint != live.fingerprint:
-		return flow.Gone("the file %s is of another cluster", was.File)
-	case time.Until(mine.expires) < talosconfigSpare:
-		return flow.Gone("the certificate in %s ends on %s", was.File, mine.expires.Format(time.DateOnly))
-	case !slices.Equal(mine.endpoints, was.Endpoints) || !slices.Equal(mine.nodes, nodes):
-		return flow.Gone("the servers have changed")
-	}
-	return flow.Holds()
-}
-
-type talosconfigContent struct {
-	fingerprint      string
-	expires          time.Time
-	endpoints, nodes []string
-}
-
-func describeTalosconfig(data []byte) (c talosconfigContent, err error) {
-	credentials, err := talos.Parse(data)
-	if err != nil {
-		return c, err
-	}
-	if c.fingerprint, err = credentials.Fingerprint(); err != nil {
-		return c, err
-	}
-	c.expires, err = credentials.Expires()
-	c.endpoints, c.nodes = credentials.Targets()
-	return c, err
+	return talosconfig.Verify(ctx, t.cfg, t.tools, mgmt, talosconfig.File(was))
 }

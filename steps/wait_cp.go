@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,13 +14,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
-)
-
-const (
-	// controlPlaneEvery is short because neither Talos nor the load balancer announces when it begins to answer.
-	controlPlaneEvery = time.Second
 )
 
 // ControlPlane is the workload cluster's own API.
@@ -35,7 +30,7 @@ func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], clu
 	step := newControlPlaneStep(s)
 	return flow.Add2(g, "wait-cp", step.run, management, cluster).
 		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + overhead).Waits(waitControlPlane(s.cfg))
+		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
 }
 
 // controlPlaneStep runs and verifies the step wait-cp.
@@ -67,7 +62,7 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
-	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: controlPlaneEvery, Changes: changes, Whole: true}
+	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery, Changes: changes, Whole: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		s, uid := step.observer.Observe(ctx, mgmt, c.watched())
 		if out.UID = uid; uid != "" && capi.Truth(situation.OrEmpty(s.ControlPlane), "status", "initialized") {
@@ -99,7 +94,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	}
 	config, err := management.SecretValue(ctx, mgmt, step.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	workload, err := step.tools.Connect(config)
 	if err != nil {

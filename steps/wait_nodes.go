@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -39,7 +40,7 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 	step := newNodesStep(s)
 	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
-		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + overhead).Waits(waitNodes(s.cfg))
+		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
 }
 
 // nodesStep runs and verifies the step wait-nodes.
@@ -106,7 +107,7 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	}
 	r, err := rollout.Read(ctx, n.cfg, n.tools, mgmt, workload)
 	if err != nil {
-		return verdictFromError(err)
+		return verdict.FromError(err)
 	}
 	if missing := r.Missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -75,7 +76,7 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 func TestNothingElseRunsInTheMiddleOfARecovery(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Now()}).Begin(platform.FilesIn("state")); err != nil {
+	if err := (records.Quorum{Cluster: "k8s", Began: time.Now()}).Begin(platform.FilesIn("state")); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, "state")

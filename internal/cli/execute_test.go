@@ -377,7 +377,7 @@ func TestStatusOfTheRealWorld(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	s := statedir.Dir(filepath.Join(dir, ".slipway", "k8s"))
-	record(t, s, "image")
+	recordStep(t, s, "image")
 	if r := execute(t, t.Context(), dir, "", "status"); r.code != ExitDone ||
 		!strings.Contains(r.stdout, "Hetzner and the clusters were not asked: HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)

@@ -25,7 +25,7 @@ func TestFaultsOfTheStateFolder(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	do := func() ran { return execute(t, t.Context(), dir, "", "preflight", "--lab", "--state-dir", string(s)) }
-	record(t, s, "image")
+	recordStep(t, s, "image")
 	whole, err := os.ReadFile(s.Path("journal.json"))
 	if err != nil {
 		t.Fatal(err)

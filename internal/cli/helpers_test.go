@@ -50,8 +50,8 @@ const secret = "s3cr3t-s3cr3t"
 
 func quiet(string, ...any) {}
 
-// record writes a journal that knows of one step.
-func record(t *testing.T, s statedir.Dir, step string) {
+// recordStep writes a journal that knows of one step.
+func recordStep(t *testing.T, s statedir.Dir, step string) {
 	t.Helper()
 	err := s.Journal().Save(t.Context(), flow.Snapshot{Format: flow.Format, Graph: "slipway",
 		Steps: map[string]flow.Record{step: {State: flow.StateDone}}})

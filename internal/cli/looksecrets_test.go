@@ -60,7 +60,7 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 	t.Chdir(dir)
 	for _, target := range []string{"plan", "status"} {
 		if target == "status" {
-			record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+			recordStep(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 		}
 		for _, output := range []string{"text", "json"} {
 			r := execute(t, t.Context(), dir, environment, target, "--output", output)
@@ -81,7 +81,7 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	var seen []string
 	dir := t.TempDir()
 	t.Chdir(dir)
-	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	recordStep(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 	environment := "HCLOUD_ENDPOINT=" + deaf(t, &seen) + " PATH=" + os.Getenv("PATH")
 	write := func(command string) {
 		t.Helper()

@@ -174,7 +174,7 @@ func TestClaimRecordsTheCluster(t *testing.T) {
 	if err := s.Claim(t.Context(), "k8s", statedir.WorldHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
-	record(t, s, "image")
+	recordStep(t, s, "image")
 	err := s.Claim(t.Context(), "other", statedir.WorldHetzner, quiet)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 		t.Errorf("the folder of a cluster: %v", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -58,7 +59,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return err
 	}
-	if err := steps.RoomForReadopt(state.Files(), source); err != nil {
+	if err := records.RoomForReadopt(state.Files(), source); err != nil {
 		return err
 	}
 	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
@@ -105,7 +106,7 @@ func accepted(list string) (ids []string) {
 }
 
 func readopt(ctx context.Context, r *running, source source.Backup, accept []string) error {
-	if err := steps.PrepareReadopt(r.tools.Files, source); err != nil {
+	if err := records.PrepareReadopt(r.tools.Files, source); err != nil {
 		return err
 	}
 	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)
@@ -126,7 +127,7 @@ func readopt(ctx context.Context, r *running, source source.Backup, accept []str
 	if plan.Access == nil { // else the cluster manages itself
 		made.management = plan.Management
 	}
-	return runRecovery(ctx, r, plan.Graph, plan.All, steps.ReadoptFiles(r.tools.Files), steps.EndReadopt, made)
+	return runRecovery(ctx, r, plan.Graph, plan.All, records.ReadoptFiles(r.tools.Files), records.EndReadopt, made)
 }
 
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier

@@ -8,9 +8,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestReadoptRefusesBeforeAnythingIsBegun(t *testing.T) {
@@ -43,7 +43,7 @@ func TestNothingElseRunsInTheMiddleOfAReadoption(t *testing.T) {
 	t.Chdir(dir)
 	state := platform.FilesIn(filepath.Join(dir, "state"))
 	record := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z"}`
-	if err := steps.ReadoptFiles(state).Write("readopt.json", []byte(record)); err != nil {
+	if err := records.ReadoptFiles(state).Write("readopt.json", []byte(record)); err != nil {
 		t.Fatal(err)
 	}
 	for _, target := range []string{"bootstrap", "pivot", "all"} {
@@ -75,7 +75,7 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 	}
 	look("no folder yet")
 	over := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T04:04:05Z"}`
-	if err := steps.ReadoptFiles(state).Write("readopt.json", []byte(over)); err != nil {
+	if err := records.ReadoptFiles(state).Write("readopt.json", []byte(over)); err != nil {
 		t.Fatal(err)
 	}
 	look("one that is over")

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -35,7 +37,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		if err != nil {
 			return &usage.Error{Err: err}
 		}
-		folder := steps.QuorumFiles(r.tools.Files)
+		folder := records.QuorumFiles(r.tools.Files)
 		if err := agreeToRecover(ctx, r, plan, folder); err != nil {
 			return err
 		}
@@ -53,7 +55,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
 // agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
 func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
-	record, err := steps.ReadQuorumRecord(r.tools.Files)
+	record, err := records.ReadQuorum(r.tools.Files)
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, fol
 	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
 		return errors.Join(err, folder.RemoveFolder())
 	}
-	return steps.QuorumRecord{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
+	return records.Quorum{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
 }
 
 func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
@@ -95,7 +97,7 @@ func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 }
 
 // recoveryLines say what is done and what is lost.
-func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string {
+func recoveryLines(s etcddata.Survey, snapshot steps.QuorumSnapshot) []string {
 	lines := []string{
 		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
 			"first",
@@ -117,7 +119,7 @@ func recoveryLines(s steps.QuorumSurvey, snapshot steps.QuorumSnapshot) []string
 }
 
 // recoveryLosses are what a recovery cannot bring back.
-func recoveryLosses(s steps.QuorumSurvey) []string {
+func recoveryLosses(s etcddata.Survey) []string {
 	return []string{
 		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the "+
 			"quorum broke", s.Survivor),
@@ -162,7 +164,7 @@ func refuseDuringRecovery(c *console, state statedir.Dir) error {
 	if err := refuseDuringRestore(c, state); err != nil {
 		return err
 	}
-	record, err := steps.ReadQuorumRecord(state.Files())
+	record, err := records.ReadQuorum(state.Files())
 	if err != nil || record == nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -48,7 +50,7 @@ func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 
 // What could not be compared is named before it is wiped.
 func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
-	s := steps.QuorumSurvey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
+	s := etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
 	const said = "b holds data of etcd too"
 	if lines := strings.Join(recoveryLines(s, steps.QuorumSnapshot{}), "\n"); strings.Contains(lines, said) {
 		t.Errorf("of a server that was compared: %s", lines)
@@ -94,7 +96,7 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	files := platform.FilesIn(filepath.Join(dir, "state"))
-	if err := (steps.QuorumRecord{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
+	if err := (records.Quorum{Cluster: "k8s", Began: time.Date(2026, 5, 4, 12, 0, 0, 0,
 		time.UTC)}).Begin(files); err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +104,12 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(steps.QuorumSurvey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7,
+	out, err := json.Marshal(etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7,
 		Wipe: []string{"a", "c"}, Target: "a", Silent: []string{"c"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	journal := flow.Folder(steps.QuorumFiles(files).String())
+	journal := flow.Folder(records.QuorumFiles(files).String())
 	if err := journal.Save(t.Context(), flow.Snapshot{Format: 1, Graph: "slipway-recover-quorum",
 		Steps: map[string]flow.Record{plan.Survey.Name(): {State: flow.StateDone, Output: out}}}); err != nil {
 		t.Fatal(err)
@@ -135,7 +137,7 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 // The last server is reset before it gets its own data back, and nothing else is said of it.
 func TestTheForecastOfALastServer(t *testing.T) {
 	f := recoveryForecast{Cluster: "k8s"}
-	f.add(steps.QuorumSurvey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
+	f.add(etcddata.Survey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
 	text := f.text()
 	if !strings.Contains(text, "- reset: a, as no other server is left") ||
 		strings.Contains(text, "only when the new etcd") {

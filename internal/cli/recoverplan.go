@@ -11,6 +11,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -23,8 +25,8 @@ type recoveryForecast struct {
 	Kind    string `json:"kind"` // "recover-quorum-plan", to tell it from events
 	Cluster string `json:"cluster"`
 	// Began is when a recovery that is under way was agreed to; zero: none is. Then the survey is that one's.
-	Began  time.Time           `json:"began,omitzero"`
-	Survey *steps.QuorumSurvey `json:"survey,omitempty"`
+	Began  time.Time        `json:"began,omitzero"`
+	Survey *etcddata.Survey `json:"survey,omitempty"`
 	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the
 	// others hold its data.
 	Reset   []string         `json:"reset,omitempty"`
@@ -70,7 +72,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName,
 		Takes:   forecastDuration(took, plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
-	record, err := steps.ReadQuorumRecord(tools.Files)
+	record, err := records.ReadQuorum(tools.Files)
 	if err != nil {
 		return err
 	}
@@ -103,17 +105,17 @@ func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.Q
 }
 
 // resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
-func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record steps.QuorumRecord,
+func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record records.Quorum,
 	files platform.Files) error {
 	f.Began = record.Began
-	survey, made, err := flow.Restore(ctx, flow.Folder(steps.QuorumFiles(files).String()), plan.Survey)
+	survey, made, err := flow.Restore(ctx, flow.Folder(records.QuorumFiles(files).String()), plan.Survey)
 	if err == nil && made {
 		f.add(survey)
 	}
 	return err
 }
 
-func (f *recoveryForecast) add(s steps.QuorumSurvey) {
+func (f *recoveryForecast) add(s etcddata.Survey) {
 	f.Survey, f.Lost = &s, recoveryLosses(s)
 	f.Reset = slices.DeleteFunc(slices.Clone(s.Wipe), func(server string) bool { return server == s.Survivor })
 	f.Reset = append(f.Reset, s.Survivor)

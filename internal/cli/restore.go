@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -88,7 +89,7 @@ func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.R
 			return err
 		}
 	}
-	journal := flow.Folder(steps.RestoreFiles(state.Files()).String())
+	journal := flow.Folder(records.RestoreFiles(state.Files()).String())
 	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
 }
 
@@ -126,7 +127,7 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 // that would found an empty etcd in the place of the one that is restored. So it
 // does where the cluster is being readopted, whose objects it would unpause.
 func refuseDuringRestore(c *console, state statedir.Dir) error {
-	record, err := steps.ReadRestoreRecord(state.Files())
+	record, err := records.ReadRestore(state.Files())
 	if err != nil {
 		return err
 	}
@@ -136,7 +137,7 @@ func refuseDuringRestore(c *console, state statedir.Dir) error {
 			"unless that is protected against deletion at Hetzner (%s)",
 			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
 	}
-	readopting, err := steps.ReadReadoptRecord(state.Files())
+	readopting, err := records.ReadReadopt(state.Files())
 	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
 		return err
 	}
@@ -166,14 +167,14 @@ func restore(ctx context.Context, r *running, file backupfile.File, source sourc
 	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err
 	}
-	if err := steps.PrepareRestore(r.tools.Files, source); err != nil {
+	if err := records.PrepareRestore(r.tools.Files, source); err != nil {
 		return err
 	}
 	if r.options.Lab {
 		source = source.Elsewhere(r.cfg.Config)
 	}
-	folder := steps.RestoreFiles(r.tools.Files)
-	source.Snapshot = folder.Path(steps.SnapshotFile)
+	folder := records.RestoreFiles(r.tools.Files)
+	source.Snapshot = folder.Path(records.SnapshotFile)
 	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
 	if err != nil {
 		return &usage.Error{Err: err}
@@ -191,7 +192,7 @@ func restore(ctx context.Context, r *running, file backupfile.File, source sourc
 	}); err != nil {
 		return backupfile.Refusal(ctx, err)
 	}
-	return runRecovery(ctx, r, plan.Graph, plan.All, folder, steps.EndRestore, outputs{
+	return runRecovery(ctx, r, plan.Graph, plan.All, folder, records.EndRestore, outputs{
 		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
 	})
 }
@@ -199,7 +200,7 @@ func restore(ctx context.Context, r *running, file backupfile.File, source sourc
 // refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every
 // secret of the cluster, lies in the folder. One that is under way has it there, and its steps ask.
 func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) error {
-	record, err := steps.ReadRestoreRecord(r.tools.Files)
+	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
-	temporary := folder.Path(steps.SnapshotFile + ".new")
+	temporary := folder.Path(records.SnapshotFile + ".new")
 	contents, err := file.Extract(ctx, temporary)
 	if err != nil {
 		return err
@@ -245,7 +246,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s",
 			strings.Join(silenced, ", "))
 	}
-	return os.Rename(temporary, folder.Path(steps.SnapshotFile))
+	return os.Rename(temporary, folder.Path(records.SnapshotFile))
 }
 
 // restoreOptions are the flags of restore.

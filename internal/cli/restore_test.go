@@ -15,10 +15,10 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // writeBackup writes a backup that holds nothing but its header and an empty snapshot.
@@ -123,7 +123,7 @@ func TestNothingElseRunsInTheMiddleOfARestore(t *testing.T) {
 	write := func(ended string) {
 		t.Helper()
 		record := `{"cluster": "k8s", "uid": "uid", "snapshot": "5a5a", "began": "2026-01-02T03:04:05Z"` + ended + `}`
-		if err := steps.RestoreFiles(state).Write("restore.json", []byte(record)); err != nil {
+		if err := records.RestoreFiles(state).Write("restore.json", []byte(record)); err != nil {
 			t.Fatal(err)
 		}
 	}

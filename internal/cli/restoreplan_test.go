@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -156,7 +157,7 @@ func TestTheLostClusterAPIDoesNotWakeUp(t *testing.T) {
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
 		t.Fatalf("%+v", r)
 	}
-	is, err := etcd.Inspect(filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore", steps.SnapshotFile),
+	is, err := etcd.Inspect(filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore", records.SnapshotFile),
 		filepath.Join(dir, "member"))
 	if err != nil || is.Keys != 4 || is.UID != "uid-of-the-lost" { // kube-system, and what is theirs
 		t.Errorf("the snapshot holds %+v, %v", is, err)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no
@@ -30,8 +30,8 @@ func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Confi
 
 // refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
 func refuseOtherProject(ctx context.Context, r *running) error {
-	err := steps.CheckProject(ctx, r.cfg.Config, r.tools)
-	if other := (*steps.OtherProjectError)(nil); errors.As(err, &other) {
+	err := claims.CheckProject(ctx, r.cfg.Config, r.tools)
+	if other := (*claims.OtherProjectError)(nil); errors.As(err, &other) {
 		return &usage.Error{Err: err}
 	}
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {

@@ -174,7 +174,7 @@ func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
 func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
-	record(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
+	recordStep(t, statedir.Dir(filepath.Join(dir, ".slipway", "k8s")), "preflight")
 	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir,
 		hide: &redact.Redactor{}, size: sized(80, 24)}
 	a, err := parseArguments([]string{"status", "--watch"})

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -350,7 +351,7 @@ func (d Destroyer) forget() error {
 		}
 	}
 	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
-	for _, folder := range []platform.Files{steps.RestoreFiles(d.tools.Files), steps.QuorumFiles(d.tools.Files), steps.ReadoptFiles(d.tools.Files)} {
+	for _, folder := range []platform.Files{records.RestoreFiles(d.tools.Files), records.QuorumFiles(d.tools.Files), records.ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
@@ -268,15 +268,15 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	plantCluster(s)
 	o := demolisher(t, s, nil)
 	files := o.tools.Files
-	err := errors.Join(steps.QuorumRecord{Cluster: "k8s"}.Begin(files), steps.ReadoptRecord{}.Write(files), steps.RestoreRecord{}.Write(files),
-		steps.QuorumFiles(files).Write(steps.SnapshotFile, []byte("every Secret")))
+	err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files), records.Restore{}.Write(files),
+		records.QuorumFiles(files).Write(records.SnapshotFile, []byte("every Secret")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []platform.Files{steps.QuorumFiles(files), steps.ReadoptFiles(files), steps.RestoreFiles(files)} {
+	for _, folder := range []platform.Files{records.QuorumFiles(files), records.ReadoptFiles(files), records.RestoreFiles(files)} {
 		if _, err := os.Lstat(folder.Path("")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", folder, err)
 		}

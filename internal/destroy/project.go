@@ -17,9 +17,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager holds has its
@@ -50,7 +50,7 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 		return nil
 	default:
 		// A restored cluster holds the objects of its backup, of servers that are gone, until the restore has replaced them.
-		if restoring, err := steps.ReadRestoreRecord(d.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+		if restoring, err := records.ReadRestore(d.tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
 			return err
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // A token of another project finds nothing of the cluster there. That is not taken for gone, whoever manages it.
@@ -72,7 +72,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.restore != "" {
-					if err := steps.RestoreFiles(o.tools.Files).Write(steps.RestoreRecordFile, []byte(tt.restore)); err != nil {
+					if err := records.RestoreFiles(o.tools.Files).Write(records.RestoreRecordFile, []byte(tt.restore)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -53,7 +53,7 @@ func In(tools platform.Tools) Copy {
 	return Copy{tools.Files.Folder(Folder)}
 }
 
-// State is the zero pivotState where there is no copy of this cluster.
+// State is the zero State where there is no copy of this cluster.
 func (c Copy) State(cluster string) (State, error) {
 	data, err := c.Files.Read(Record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,6 +70,12 @@ func (c Copy) State(cluster string) (State, error) {
 		return State{}, nil
 	}
 	return s, nil
+}
+
+// Underway tells whether the pivot of a cluster has passed its point of no return.
+func (c Copy) Underway(cluster string) (bool, error) {
+	s, err := c.State(cluster)
+	return s.Phase == Moving || s.Phase == Settled, err
 }
 
 // SetState records how far the pivot has come.

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // owner is the record of the cluster that the folder belongs to; nil where it belongs to none. Folders of releases that
@@ -49,9 +49,9 @@ func (s Dir) CheckOwner(ctx context.Context, cluster string) error {
 }
 
 // unused tells whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
-func (s Dir) unused(ctx context.Context, record ownership.Record) (bool, error) {
-	if record.Reservation != 0 || record.Management != nil ||
-		slices.ContainsFunc(steps.ClusterFiles(), func(name string) bool { return s.has(name) }) {
+func (s Dir) unused(ctx context.Context, owner ownership.Record) (bool, error) {
+	if owner.Reservation != 0 || owner.Management != nil ||
+		slices.ContainsFunc(records.ClusterFiles(), func(name string) bool { return s.has(name) }) {
 		return false, nil
 	}
 	made, err := s.made(ctx)

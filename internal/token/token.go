@@ -1,4 +1,4 @@
-package steps
+package token
 
 import (
 	"context"
@@ -7,14 +7,31 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
+
+// Write writes the token where manifests/cluster.yaml tells CAPH to look, and returns the UID of its Secret. The
+// label makes the Secret move along when the cluster is moved into itself, also before CAPH has put its own mark on it.
+func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string, error) {
+	if err := refuseTokenOfOtherProject(ctx, cfg, tools, mgmt); err != nil {
+		return "", err
+	}
+	say("writing Secret %s/%s", config.Namespace, config.TokenSecretName)
+	return apply.Secret(ctx, say, mgmt, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.TokenSecretName, Labels: map[string]string{capi.MoveLabel: ""}},
+		Data:       map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
+	})
+}
 
 // refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token
 // whose project has none of them. CAPH would create all of them a second time there. It happens where another state
@@ -37,7 +54,7 @@ func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools pla
 		return err
 	}
 	// A restore replaces the objects of servers that are gone.
-	if restoring, err := ReadRestoreRecord(tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+	if restoring, err := records.ReadRestore(tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
 		return err
 	}
 	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)

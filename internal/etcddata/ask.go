@@ -1,0 +1,85 @@
+package etcddata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// AskAll asks every control plane server whether it holds data of etcd, all at once. The management cluster may be
+// on them, so they are found at Hetzner.
+func AskAll(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []Node, error) {
+	config, err := tools.Files.Read(platform.Talosconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put "+
+			"the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	servers, err := Servers(ctx, cfg, tools)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Ask(ctx, tools, config, servers)
+}
+
+func Servers(ctx context.Context, cfg config.Config, tools platform.Tools) ([]hetzner.Server, error) {
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
+}
+
+// Ask does so for some servers, with a talosconfig.
+func Ask(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client,
+	[]Node, error) {
+	credentials, err := talos.Parse(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	balancers, _ := credentials.Targets()
+	t, err := tools.Talos(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := make([]Node, len(servers))
+	var asking sync.WaitGroup
+	for i, s := range servers {
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, etcdview.RoutesTo(s, balancers)) })
+	}
+	asking.Wait()
+	return t, nodes, nil
+}
+
+// askServer asks one server, over the first route that reaches it.
+func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) Node {
+	n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
+	for i, route := range routes {
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		data, err := HasData(asking, t, route)
+		cancel()
+		if err == nil {
+			n.Route, n.Data, n.Err = route, data, nil
+			return n
+		}
+		if i == 0 {
+			n.Err = err
+		}
+	}
+	return n
+}
+
+func MembersOf(ctx context.Context, t talos.Client, n Node) ([]talos.EtcdMember, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+	defer cancel()
+	return t.EtcdMembersOf(ctx, n.Route)
+}

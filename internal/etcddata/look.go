@@ -1,0 +1,145 @@
+package etcddata
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/etcdview"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Failed is Talos's state of an etcd that does not come up, etcdWaits for one that waits to be started or to have
+// others to join, which becomes etcdFailed after half an hour. Both come after the disk is mounted.
+const Failed = "Failed"
+
+const Preparing = "Preparing"
+
+// Node is a control plane server, and whether it holds data of etcd.
+type Node struct {
+	Machine, Server string
+	Route           talos.Route // by which it answered
+	Data            bool
+	Err             error // it did not answer, or errNotMounted
+}
+
+// Silent tells that the server did not answer at all.
+func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMounted) }
+
+// ErrNotMounted is wrapped where a server answers that it has no data of etcd, and may not see them yet.
+var ErrNotMounted = errors.New("its disk may not be mounted yet")
+
+// Look asks every control plane server whether it holds data of etcd, all at once.
+func Look(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster, loadBalancerIP string) (talos.Client, []Node,
+	error) {
+	config, err := management.SecretValue(ctx, mgmt, cluster+"-talosconfig", "talosconfig")
+	if err != nil {
+		return nil, nil, err
+	}
+	t, err := tools.Talos(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	machines = capi.ControlPlaneMachines(machines)
+	nodes := make([]Node, len(machines))
+	var asking sync.WaitGroup
+	for i := range machines {
+		asking.Go(func() { nodes[i] = askForEtcd(ctx, t, &machines[i], loadBalancerIP) })
+	}
+	asking.Wait()
+	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Server, b.Server) })
+	return t, nodes, nil
+}
+
+// askForEtcd asks one server, over the first route that reaches it: its own addresses, and through the load
+// balancer, which is the only one where a firewall closes the public addresses.
+func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) Node {
+	n := Node{Machine: machine.GetName(), Server: capi.Text(machine, "spec", "infrastructureRef", "name"),
+		Err: errors.New("it has no address yet")}
+	var failed []error
+	for _, route := range Routes(capi.Addresses(machine, capi.AddressExternal),
+		capi.Addresses(machine, capi.AddressInternal), balancer) {
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		data, err := HasData(asking, t, route)
+		cancel()
+		if err == nil {
+			n.Route, n.Data, n.Err = route, data, nil
+			return n
+		}
+		failed = append(failed, err)
+	}
+	if len(failed) > 0 {
+		n.Err = failed[0] // of its own address: the others are detours
+	}
+	return n
+}
+
+// HasData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as
+// to look for them: before its disk is mounted a server shows none either. So its etcd is asked for its state first.
+func HasData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
+	is, silent := t.AskBy(ctx, route)
+	data, err := t.HasEtcdData(ctx, route)
+	switch {
+	case err != nil || data:
+		return data, err
+	case silent != nil:
+		return false, fmt.Errorf("%w: %w", ErrNotMounted, silent)
+	case is.Etcd != Preparing && is.Etcd != Failed:
+		return false, fmt.Errorf("%w: it shows no data of etcd, and its etcd is %q, not %s", ErrNotMounted,
+			cmp.Or(is.Etcd, "not there"), Preparing)
+	}
+	return false, nil
+}
+
+// Routes are the routes to a server's Talos API, the direct ones first.
+func Routes(public, private []string, balancer string) (routes []talos.Route) {
+	for _, address := range slices.Concat(public, private) {
+		routes = append(routes, talos.Route{Endpoint: address})
+	}
+	for _, address := range private {
+		if balancer != "" {
+			routes = append(routes, talos.Route{Endpoint: balancer, Node: address})
+		}
+	}
+	return routes
+}
+
+// WithData are the nodes that hold data.
+func WithData(nodes []Node) (found []Node) {
+	for _, n := range nodes {
+		if n.Data {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+// Unanswered says which nodes have not answered; empty: all have, and there are as many as wanted.
+func Unanswered(nodes []Node, want int) string {
+	var lines []string
+	if len(nodes) < want {
+		lines = append(lines, fmt.Sprintf("%d of %d servers are ordered", len(nodes), want))
+	}
+	var why wait.Reasons
+	for _, n := range nodes {
+		if n.Err != nil {
+			why.Add(n.Server, n.Err.Error())
+		}
+	}
+	return strings.Join(append(lines, why.Lines()...), "; ")
+}

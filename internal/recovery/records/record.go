@@ -1,0 +1,40 @@
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// read reads what an operation on a state folder remembers of itself; nil where there is none.
+func read[T any](files platform.Files, name string) (*T, error) {
+	data, err := files.Read(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(T)
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", files.Path(name), err)
+	}
+	return r, nil
+}
+
+func write(files platform.Files, name string, record any) error {
+	data, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return err
+	}
+	return files.Write(name, append(data, '\n'))
+}
+
+// ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one
+// of them exists, the state folder belongs to that cluster.
+func ClusterFiles() []string {
+	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, RestoreFolder, QuorumFolder, ReadoptFolder}
+}

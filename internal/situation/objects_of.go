@@ -1,0 +1,58 @@
+package situation
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// LoadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
+// cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
+func LoadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) (string, error) {
+	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
+	if err == nil {
+		return capi.Text(live, "spec", "controlPlaneEndpoint", "host"), nil
+	}
+	if !kube.Absent(err) {
+		return "", err
+	}
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+	if err != nil {
+		return "", err
+	}
+	if len(servers) > 0 {
+		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
+			"a second cluster would be made into its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
+			len(servers), cfg.ClusterName, hetzner.ServerNames(servers))
+	}
+	return "", nil
+}
+
+// VerifyObjects asks for every object of a cluster, whose Cluster object has the UID.
+func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, objects []platform.Object, cluster, uid string) flow.Verdict {
+	for _, name := range objects {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
+		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name.Name}, o); err != nil {
+			return verdict.FromError(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
+		}
+		if o.GetDeletionTimestamp() != nil {
+			return flow.Unknown(fmt.Errorf("%s %s is being deleted: wait until it is gone", name.Kind, name.Name))
+		}
+		if name.Kind == capi.ClusterKind.Kind && name.Name == cluster && string(o.GetUID()) != uid {
+			return flow.Gone("Cluster %s is another one than the recorded", cluster)
+		}
+	}
+	return flow.Holds()
+}

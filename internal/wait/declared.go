@@ -1,0 +1,53 @@
+package wait
+
+import (
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+const (
+	// ManagementReady is how long a management cluster that its provider calls made may take to answer.
+	ManagementReady = 2 * time.Minute
+)
+
+// Overhead is what a step's deadline leaves for everything in it that is not its one long wait, which then ends first
+// and says what it saw.
+const Overhead = 3 * time.Minute
+
+// ReservedWithin is how long a reservation that another run made first may take to be found: lists lag a little.
+const ReservedWithin = 30 * time.Second
+
+// TakenWithin is how long an API server may be silent or unwell before a write fails: while control plane machines
+// join, etcd elects leaders, and an API server behind the load balancer starts.
+const TakenWithin = time.Minute
+
+const (
+	// ControlPlaneEvery is short because neither Talos nor the load balancer announces when it begins to answer.
+	ControlPlaneEvery = time.Second
+)
+
+var Taken = flow.Wait{For: "the API server to take a Secret", Within: TakenWithin}
+
+var Download = flow.Wait{For: "a download that fails to succeed", Within: RetryFor}
+
+func ControlPlane(c config.Config) flow.Wait {
+	return flow.Wait{For: "the control plane (CONTROL_PLANE_TIMEOUT)", Within: c.ControlPlaneTimeout.D()}
+}
+
+func Nodes(c config.Config) flow.Wait {
+	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
+}
+
+var Reserved = flow.Wait{For: "the reservation", Within: ReservedWithin}
+
+var Management = flow.Wait{For: "the management cluster's API", Within: ManagementReady}
+
+func Webhooks(c config.Config) flow.Wait {
+	return flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
+}
+
+func LoadBalancer(c config.Config) flow.Wait {
+	return flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
+}
