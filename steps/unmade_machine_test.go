@@ -1,7 +1,6 @@
 package steps
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -29,7 +28,7 @@ func newUnmade(t *testing.T) surplusWorld {
 		schema.Server{ID: 2, Name: "m2", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
 		schema.Server{ID: 3, Name: "m3", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true, "initialized": true}})
-	w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m4", clustertest.Map{
+	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", clustertest.Map{
 		"spec": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}},
 		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
 			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
@@ -92,7 +91,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	}
 	configChange := func(change clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m4", change)
+			w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", change)
 		}
 	}
 	for name, change := range map[string]func(surplusWorld){
@@ -134,28 +133,10 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	}
 }
 
-// replace-machine deletes it without asking etcd, which need not even be there.
-func TestReplaceUnmadeMachine(t *testing.T) {
-	t.Parallel()
-	w := newUnmade(t)
-	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	clustertest.Define(w.Environment.Management, clustertest.ClusterAPIKinds())
-	o := NewReplacer(w.b.cfg, w.b.tools)
-	if r, err := o.Replace(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || w.left() != "m1 m2 m3" {
-		t.Errorf("%+v, %v; %s are left", r, err, w.left())
-	}
-	refused := &RefusedError{}
-	if _, err := o.Replace(ctx, t.Logf, "m3"); !errors.As(err, &refused) || w.left() != "m1 m2 m3" {
-		t.Errorf("one with a server: %v; %s are left", err, w.left())
-	}
-}
-
 // In what is told of a cluster there are no credentials.
 func TestSituationHasNoCredentials(t *testing.T) {
 	w := newUnmade(t)
-	w.Environment.Management.Change(cabpt, "TalosConfig", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
+	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
 	s := w.see(t)
 	for _, c := range s.Configs {
 		if capi.Text(&c, "status", "talosConfig") != "" {

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/talos"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and recovers etcd from the third,
@@ -121,7 +121,7 @@ func recoverMoments(t *testing.T) (moments []string) {
 	t.Helper()
 	if everyMoment() {
 		cfg, tools := onPaper()
-		moments = momentsOf(must(steps.NewRecoverQuorum(cfg, tools))(t).Graph)
+		moments = momentsOf(must(quorum.New(cfg, tools))(t).Graph)
 	}
 	for _, call := range []string{"EtcdRecover", "Bootstrap", "Reset"} {
 		for _, point := range []string{"before", "applied"} {

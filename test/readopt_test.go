@@ -16,7 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/internal/recovery/readopt"
 )
 
 // readoptCalls: half of the objects exist; the Cluster is unpaused, and the answer has not been read.
@@ -33,7 +33,7 @@ func (l *lostCluster) readoptMoments(t *testing.T, calls []string, accept ...str
 		return calls
 	}
 	cfg, tools := onPaper()
-	return append(momentsOf(must(steps.NewReadopt(cfg, tools, l.source(t), accept))(t).Graph), calls...)
+	return append(momentsOf(must(readopt.New(cfg, tools, l.source(t), accept))(t).Graph), calls...)
 }
 
 // TestReadopt loses the management of a cluster whose servers still run: first the temporary management cluster, before

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/steps"
+	"github.com/slipway-k8s/slipway/internal/recovery/restore"
 )
 
 // restoreCalls are the two calls that create an etcd: before the server has received them, and after it has answered.
@@ -33,7 +33,7 @@ func (l *lostCluster) restoreMoments(t *testing.T) []string {
 		return restoreCalls
 	}
 	cfg, tools := onPaper()
-	return append(momentsOf(must(steps.NewRestore(cfg, tools, l.source(t)))(t).Graph), restoreCalls...)
+	return append(momentsOf(must(restore.New(cfg, tools, l.source(t)))(t).Graph), restoreCalls...)
 }
 
 // TestRestore loses all servers of a cluster that manages itself and restores it from a backup, with kills at the two

@@ -1,3 +1,4 @@
+// Package apply applies objects and Secrets, and waits while the API server or its webhooks do not answer.
 package apply
 
 import (

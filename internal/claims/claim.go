@@ -1,3 +1,5 @@
+// Package claims decides which state folder may create a cluster, or recover it: by placement groups at Hetzner that
+// reserve its name.
 package claims
 
 import (

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/recovery/diagnose"
+	"github.com/slipway-k8s/slipway/internal/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // forecastOfSteps is how long something should take.
@@ -25,10 +26,10 @@ type forecastOfSteps struct {
 	Steps    int `json:"steps"`
 }
 
-// diagnosis is a steps.Diagnosis as it is put out.
+// diagnosis is a diagnose.Diagnosis as it is put out.
 type diagnosis struct {
 	Kind string `json:"kind"`
-	steps.Diagnosis
+	diagnose.Diagnosis
 	Command string           `json:"command,omitempty"` // Target, as it is typed
 	Takes   *forecastOfSteps `json:"takes,omitempty"`
 }
@@ -55,7 +56,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if source != nil {
-		if _, err := steps.NewRestore(cfg.Config, paperTools(cfg), *source); err != nil {
+		if _, err := restore.New(cfg.Config, paperTools(cfg), *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
@@ -72,7 +73,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if offline != "" {
 		return errors.New(offline)
 	}
-	found, err := steps.Diagnose(ctx, cfg.Config, tools, source, file)
+	found, err := diagnose.Diagnose(ctx, cfg.Config, tools, source, file)
 	if err != nil {
 		return err
 	}

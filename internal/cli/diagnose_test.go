@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/internal/recovery/diagnose"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 func TestDiagnoseSaysWhatToType(t *testing.T) {
@@ -23,7 +24,7 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != ExitDone {
 		t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
 	}
-	if d.Kind != "diagnosis" || d.Disaster != steps.ServersLost ||
+	if d.Kind != "diagnosis" || d.Disaster != diagnose.ServersLost ||
 		d.Command != "bootstrap restore FILE --state-dir elsewhere" ||
 		d.Takes == nil || d.Takes.Recorded != 0 || d.Takes.Seconds < 60 {
 		t.Errorf("%+v, %+v", d, d.Takes)
@@ -65,7 +66,7 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 	// Every step that a diagnosis counts has a figure in both worlds.
 	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
 		took := runs.ReadDurations(statedir.Dir(t.TempDir()), world)
-		for _, name := range steps.MendingSteps() {
+		for _, name := range recovery.MendingSteps() {
 			if expected, _ := took.Of(name); expected == 0 {
 				t.Errorf("%s has no built-in figure for %s", world, name)
 			}

@@ -17,12 +17,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/replace"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // operate runs an operation that has no graph of its own, with the journal locked.
@@ -194,14 +194,14 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 		if err := examineFor(ctx, r, doctor.ForServer); err != nil {
 			return err
 		}
-		replacer := steps.NewReplacer(r.cfg.Config, r.tools)
-		var done steps.Replacement
+		replacer := replace.NewReplacer(r.cfg.Config, r.tools)
+		var done replace.Replacement
 		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
 			func(say flow.Say) (err error) {
 				done, err = replacer.Replace(ctx, say, a.Targets[1])
 				return err
 			})
-		if unknown, ok := errors.AsType[*steps.UnknownMachineError](err); ok {
+		if unknown, ok := errors.AsType[*replace.UnknownMachineError](err); ok {
 			return &usage.Error{Err: unknown}
 		}
 		if err == nil {

@@ -13,18 +13,18 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // readoptPlan is what a readoption finds and would do, in `--output json`.
 type readoptPlan struct {
 	Kind string `json:"kind"` // "readopt-plan", to tell it from events
-	steps.Readoption
+	readopt.Readoption
 }
 
 // runReadopt gives a cluster whose servers live the management back that it lost.
@@ -34,7 +34,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return err
 	}
 	accept := accepted(o.Accept)
-	if _, err := steps.NewReadopt(b.cfg.Config, paperTools(b.cfg), b.source, accept); err != nil {
+	if _, err := readopt.New(b.cfg.Config, paperTools(b.cfg), b.source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
@@ -44,7 +44,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only compares")
 	}
-	return operate(ctx, c, b.arguments, func(r *running) error { return readopt(ctx, r, b.source, accept) })
+	return operate(ctx, c, b.arguments, func(r *running) error { return readoptCluster(ctx, r, b.source, accept) })
 }
 
 // predictReadopt compares, and prints what a readoption would do. It changes
@@ -72,7 +72,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if c.equip != nil {
 		c.equip(&tools)
 	}
-	plan, err := steps.NewReadopt(cfg.Config, tools, source, accept)
+	plan, err := readopt.New(cfg.Config, tools, source, accept)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -86,7 +86,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 }
 
 // lookForReadopt compares the backup with what lives.
-func lookForReadopt(ctx context.Context, h *ui.Hub, plan *steps.ReadoptPlan) (found steps.Readoption, err error) {
+func lookForReadopt(ctx context.Context, h *ui.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
 	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it",
 		func(say flow.Say) (err error) {
 			found, err = plan.Look(ctx, say)
@@ -105,11 +105,11 @@ func accepted(list string) (ids []string) {
 	return ids
 }
 
-func readopt(ctx context.Context, r *running, source source.Backup, accept []string) error {
+func readoptCluster(ctx context.Context, r *running, source source.Backup, accept []string) error {
 	if err := records.PrepareReadopt(r.tools.Files, source); err != nil {
 		return err
 	}
-	plan, err := steps.NewReadopt(r.cfg.Config, r.tools, source, accept)
+	plan, err := readopt.New(r.cfg.Config, r.tools, source, accept)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -132,7 +132,7 @@ func readopt(ctx context.Context, r *running, source source.Backup, accept []str
 
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier
 // run was agreed to.
-func agreeToReadopt(ctx context.Context, r *running, found steps.Readoption, accept []string) error {
+func agreeToReadopt(ctx context.Context, r *running, found readopt.Readoption, accept []string) error {
 	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway ||
 		r.options.Yes {
 		return err
@@ -143,7 +143,7 @@ func agreeToReadopt(ctx context.Context, r *running, found steps.Readoption, acc
 
 // showReadoption shows what was found, and refuses where a difference is not
 // accepted.
-func showReadoption(c *console, o options, found steps.Readoption, accept []string) error {
+func showReadoption(c *console, o options, found readopt.Readoption, accept []string) error {
 	if found.Released {
 		return nil
 	}
@@ -155,7 +155,7 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 		printReadoption(c.stdout, found)
 	}
 	if len(found.Open) > 0 {
-		return &steps.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m steps.Mismatch) bool {
+		return &readopt.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m readopt.Mismatch) bool {
 			return !slices.Contains(found.Open, m.ID)
 		})}
 	}
@@ -163,7 +163,7 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 		return nil
 	}
 	for _, id := range accept {
-		if !slices.ContainsFunc(found.Differences, func(m steps.Mismatch) bool { return m.ID == id }) {
+		if !slices.ContainsFunc(found.Differences, func(m readopt.Mismatch) bool { return m.ID == id }) {
 			return usage.Errorf("--accept %s: there is no such difference: nothing was done", id)
 		}
 	}
@@ -171,7 +171,7 @@ func showReadoption(c *console, o options, found steps.Readoption, accept []stri
 }
 
 // printReadoption says what will be done.
-func printReadoption(w io.Writer, found steps.Readoption) {
+func printReadoption(w io.Writer, found readopt.Readoption) {
 	d := found.Comparison
 	fmt.Fprintf(w, "\nCluster %s lives and nobody manages it. %d objects of the backup of %s go back to %s, paused;\n"+
 		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is "+

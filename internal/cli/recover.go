@@ -11,12 +11,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // runRecoverQuorum brings an etcd back that has lost its quorum while its servers
@@ -33,7 +33,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}
-		plan, err := steps.NewRecoverQuorum(r.cfg.Config, r.tools)
+		plan, err := quorum.New(r.cfg.Config, r.tools)
 		if err != nil {
 			return &usage.Error{Err: err}
 		}
@@ -54,7 +54,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
 // agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
-func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
+func agreeToRecover(ctx context.Context, r *running, plan *quorum.Plan, folder platform.Files) error {
 	record, err := records.ReadQuorum(r.tools.Files)
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func agreeToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, fol
 	return records.Quorum{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
 }
 
-func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files) error {
+func askToRecover(ctx context.Context, r *running, plan *quorum.Plan, folder platform.Files) error {
 	journal, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.Before)
 	if err != nil {
 		return err
@@ -97,7 +97,7 @@ func askToRecover(ctx context.Context, r *running, plan *steps.QuorumPlan, folde
 }
 
 // recoveryLines say what is done and what is lost.
-func recoveryLines(s etcddata.Survey, snapshot steps.QuorumSnapshot) []string {
+func recoveryLines(s etcddata.Survey, snapshot quorum.Snapshot) []string {
 	lines := []string{
 		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
 			"first",
@@ -131,8 +131,8 @@ func recoveryLosses(s etcddata.Survey) []string {
 
 // quorumIsBack ends a recovery that has found, before it made an etcd, that the
 // old one works again: what it has changed is taken back.
-func quorumIsBack(ctx context.Context, r *running, plan *steps.QuorumPlan, folder platform.Files, err error) error {
-	if !errors.Is(err, steps.ErrQuorum) {
+func quorumIsBack(ctx context.Context, r *running, plan *quorum.Plan, folder platform.Files, err error) error {
+	if !errors.Is(err, quorum.ErrQuorum) {
 		return err
 	}
 	back := r.hub.Task("abandon", "what the recovery has changed is taken back",
@@ -151,7 +151,7 @@ func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, fold
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
 	})
-	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, steps.ErrQuorum) {
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, quorum.ErrQuorum) {
 		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
 			reasonsOnce(err), r.state, r.files.Log.Name())
 	}

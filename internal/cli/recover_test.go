@@ -14,10 +14,10 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Before the question is answered nothing is kept, also where Ctrl-C is the answer: the snapshot holds every secret
@@ -52,11 +52,11 @@ func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
 	s := etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
 	const said = "b holds data of etcd too"
-	if lines := strings.Join(recoveryLines(s, steps.QuorumSnapshot{}), "\n"); strings.Contains(lines, said) {
+	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); strings.Contains(lines, said) {
 		t.Errorf("of a server that was compared: %s", lines)
 	}
 	s.Silent = []string{"b"}
-	if lines := strings.Join(recoveryLines(s, steps.QuorumSnapshot{}), "\n"); !strings.Contains(lines, said) {
+	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); !strings.Contains(lines, said) {
 		t.Errorf("it does not say %q: %s", said, lines)
 	}
 }
@@ -100,7 +100,7 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 		time.UTC)}).Begin(files); err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.NewRecoverQuorum(config.Defaults(), platform.Tools{Files: files})
+	plan, err := quorum.New(config.Defaults(), platform.Tools{Files: files})
 	if err != nil {
 		t.Fatal(err)
 	}

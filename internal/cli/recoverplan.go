@@ -12,12 +12,12 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // recoveryForecast is what recover-quorum would do, as --dry-run prints it.
@@ -65,7 +65,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	if c.equip != nil {
 		c.equip(&tools)
 	}
-	plan, err := steps.NewRecoverQuorum(cfg.Config, tools)
+	plan, err := quorum.New(cfg.Config, tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -92,7 +92,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 }
 
 // surveyForForecast asks the members.
-func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.QuorumPlan, f *recoveryForecast) error {
+func surveyForForecast(ctx context.Context, c *console, o options, plan *quorum.Plan, f *recoveryForecast) error {
 	h := &ui.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
 	defer h.Close()
 	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
@@ -105,7 +105,7 @@ func surveyForForecast(ctx context.Context, c *console, o options, plan *steps.Q
 }
 
 // resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
-func (f *recoveryForecast) resume(ctx context.Context, plan *steps.QuorumPlan, record records.Quorum,
+func (f *recoveryForecast) resume(ctx context.Context, plan *quorum.Plan, record records.Quorum,
 	files platform.Files) error {
 	f.Began = record.Began
 	survey, made, err := flow.Restore(ctx, flow.Folder(records.QuorumFiles(files).String()), plan.Survey)

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
+	"github.com/slipway-k8s/slipway/internal/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -23,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
@@ -39,13 +39,13 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if err != nil {
 		return err
 	}
-	if _, err := steps.NewRestore(b.cfg.Config, paperTools(b.cfg), b.source); err != nil {
+	if _, err := restore.New(b.cfg.Config, paperTools(b.cfg), b.source); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
 		return predictRestore(ctx, c, b.arguments, b.cfg, b.source)
 	}
-	return operate(ctx, c, b.arguments, func(r *running) error { return restore(ctx, r, b.file, b.source) })
+	return operate(ctx, c, b.arguments, func(r *running) error { return restoreCluster(ctx, r, b.file, b.source) })
 }
 
 // predictRestore prints what a restore would do. It changes nothing.
@@ -66,7 +66,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if c.equip != nil {
 		c.equip(&tools)
 	}
-	plan, err := steps.NewRestore(cfg.Config, tools, source)
+	plan, err := restore.New(cfg.Config, tools, source)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -82,7 +82,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 }
 
 // predictRestoration finds out what the rest of a restore would do, from its own journal.
-func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *steps.RestorePlan,
+func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *restore.Plan,
 	state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
@@ -163,7 +163,7 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
-func restore(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
+func restoreCluster(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
 	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func restore(ctx context.Context, r *running, file backupfile.File, source sourc
 	}
 	folder := records.RestoreFiles(r.tools.Files)
 	source.Snapshot = folder.Path(records.SnapshotFile)
-	plan, err := steps.NewRestore(r.cfg.Config, r.tools, source)
+	plan, err := restore.New(r.cfg.Config, r.tools, source)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -199,7 +199,7 @@ func restore(ctx context.Context, r *running, file backupfile.File, source sourc
 
 // refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every
 // secret of the cluster, lies in the folder. One that is under way has it there, and its steps ask.
-func refuseToBegin(ctx context.Context, r *running, plan *steps.RestorePlan) error {
+func refuseToBegin(ctx context.Context, r *running, plan *restore.Plan) error {
 	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record != nil {
 		return err
@@ -235,7 +235,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 	if err != nil {
 		return err
 	}
-	silenced, err := steps.SilenceSnapshot(source.Backup{Contents: contents, Snapshot: temporary})
+	silenced, err := restore.SilenceSnapshot(source.Backup{Contents: contents, Snapshot: temporary})
 	switch {
 	case err != nil: // the file may be damaged now
 		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)

@@ -23,13 +23,13 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
+	"github.com/slipway-k8s/slipway/internal/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // lostCluster is what a backup holds of a cluster at the least.
@@ -220,14 +220,14 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 	}
 }
 
-func restorePlan(t *testing.T, dir string) *steps.RestorePlan {
+func restorePlan(t *testing.T, dir string) *restore.Plan {
 	t.Helper()
 	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
 	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost").Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := steps.NewRestore(config.Defaults(), platform.Tools{Management: noManagement{}},
+	plan, err := restore.New(config.Defaults(), platform.Tools{Management: noManagement{}},
 		source.Backup{Contents: contents})
 	if err != nil {
 		t.Fatal(err)

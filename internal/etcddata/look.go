@@ -1,3 +1,4 @@
+// Package etcddata asks the control plane servers whether they hold data of etcd, and which of them knows most.
 package etcddata
 
 import (

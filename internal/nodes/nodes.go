@@ -1,3 +1,4 @@
+// Package nodes removes nodes whose servers do not exist any more, and ends their Pods.
 package nodes
 
 import (

@@ -1,3 +1,4 @@
+// Package objectcopy creates, compares and removes copies of a cluster's objects in another cluster.
 package objectcopy
 
 import (

@@ -1,3 +1,4 @@
+// Package talosconfig writes the talosconfig of a cluster into the state folder, and verifies it.
 package talosconfig
 
 import (

@@ -1,3 +1,4 @@
+// Package token writes the Hetzner token where CAPH reads it, unless it is of another project than the cluster.
 package token
 
 import (

@@ -1,3 +1,4 @@
+// Package verdict turns the error of a question into a verdict of flow.
 package verdict
 
 import (

@@ -1,3 +1,4 @@
+// Package records reads and writes what a recovery remembers of itself in the state folder.
 package records
 
 import (

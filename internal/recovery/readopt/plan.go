@@ -1,0 +1,343 @@
+// Package readopt is the plan that gives a cluster whose servers exist its Cluster API objects back.
+package readopt
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/internal/recovery/records"
+	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/settle"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Plan is the graph of a readoption: a cluster whose servers exist gets the Cluster API objects back that
+// managed it.
+type Plan struct {
+	Graph *flow.Graph
+	// All names the steps that a readoption wants; the others hang below them.
+	All []string
+
+	Orphan      *flow.Step[Orphan]
+	Comparison  *flow.Step[Comparison]
+	Claim       *flow.Step[steps.Reservation]
+	Sweep       *flow.Step[recovery.Sweep]
+	Management  *flow.Step[steps.Management]
+	Providers   *flow.Step[steps.Providers]
+	Cluster     *flow.Step[steps.Cluster]
+	Secret      *flow.Step[steps.TokenSecret]
+	Released    *flow.Step[steps.Pivot]
+	Reconciled  *flow.Step[steps.Pivot]
+	Kubeconfig  *flow.Step[steps.Kubeconfig]  // nil: the cluster manages itself
+	Talosconfig *flow.Step[steps.Talosconfig] // the same
+	Nodes       *flow.Step[steps.Nodes]       // the same
+	Access      *flow.Step[steps.Access]      // nil: it does not
+	HandOver    *flow.Step[steps.Reservation]
+
+	in inputs
+	b  *steps.Set
+}
+
+// inputs is what the steps of a readoption are made from, besides the steps of the bootstrap.
+type inputs struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+	source   source.Backup
+	accept   []string // IDs of differences
+}
+
+// The steps of a readoption that are its own.
+type (
+	orphanStep  struct{ inputs }
+	compareStep struct{ inputs }
+	putStep     struct{ inputs }
+)
+
+// mismatchKinds are the prefixes of the IDs of differences.
+var mismatchKinds = []string{
+	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing",
+	"member-unknown", "network-missing",
+	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas",
+	"rollout", "server-missing", "server-replaced",
+	"server-unknown", "server-unlabelled", "version",
+}
+
+// New plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person
+// accepts.
+func New(cfg config.Config, tools platform.Tools, source source.Backup, accept []string) (*Plan, error) {
+	cfg, err := source.Configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range accept {
+		kind, name, _ := strings.Cut(id, "/")
+		if name == "" || !slices.Contains(mismatchKinds, kind) {
+			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has "+
+				"them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
+		}
+	}
+	b, err := steps.NewSet(cfg, tools)
+	if err != nil {
+		return nil, err
+	}
+	accept = slices.Compact(slices.Sorted(slices.Values(accept)))
+	in := inputs{cfg: cfg, tools: tools.WithDefaults(), source: source, accept: accept}
+	if in.sources, err = render.Read(render.VariablesOf(cfg), in.tools.Overrides); err != nil {
+		return nil, err
+	}
+	in.observer = &situation.Observer{Cfg: cfg, Tools: in.tools, Sources: in.sources, Began: time.Now()}
+	p := &Plan{Graph: flow.New("slipway-readopt"), in: in, b: b}
+	if err := p.reopen(cfg); err != nil {
+		return nil, err
+	}
+	if in.itself() {
+		p.accessFromItself()
+	} else {
+		p.accessFromManagement()
+	}
+	p.HandOver = recovery.AddHandOver(p.Graph, cfg, tools, "readopting", p.last()...)
+	p.All = []string{p.HandOver.Name()}
+	return p, p.Graph.Validate()
+}
+
+// reopen are the steps until the controllers are at work again.
+func (p *Plan) reopen(cfg config.Config) error {
+	g, r := p.Graph, p.in
+	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
+	installed, err := providers.Spec(cfg, r.tools, r.sources)
+	if err != nil {
+		return err
+	}
+	installing, err := providers.Waits(cfg, r.sources)
+	if err != nil {
+		return err
+	}
+	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
+
+	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
+		Doc("the cluster lives and is the backup's, and nobody manages it").
+		Spec(id).Deadline(wait.Overhead)
+
+	p.Comparison = flow.Add1(g, "compare", compare.compareAll, p.Orphan).
+		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
+		Spec(id).Deadline(wait.Overhead)
+
+	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
+		Doc("nobody else readopts or restores this cluster").
+		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim",
+		Within: wait.ReservedWithin})
+
+	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
+		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
+		Deadline(wait.Overhead)
+
+	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
+	if r.itself() {
+		name, doc = "management", "the cluster itself, which managed itself"
+	}
+	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
+		Doc(doc).
+		Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
+
+	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(installed).Deadline(2*cfg.ProvidersTimeout.D() + wait.Overhead).
+		Waits(installing...)
+
+	p.Cluster = flow.Add2(g, "put-back", put.putBack, p.Management, p.Comparison).After(p.Providers).
+		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(cfg))
+
+	p.Secret = flow.Add1(g, "secret", put.renewToken, p.Management).After(p.Cluster).
+		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
+		Deadline(wait.Overhead)
+
+	p.Released = flow.Add2(g, "unpause", put.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
+		Doc("everything was compared once more, and the controllers are let go").
+		Spec(id).Deadline(wait.Overhead)
+
+	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
+	p.Reconciled = flow.Add2(g, "reconcile", put.reconcile, p.Management, p.Comparison).After(p.Released).
+		Doc("the controllers have looked at every object and found it well; no server was made or deleted but as said").
+		Deadline(within + wait.Overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)",
+		Within: within})
+	return nil
+}
+
+func (p *Plan) accessFromManagement() {
+	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
+}
+
+func (p *Plan) accessFromItself() {
+	p.Access = p.b.Access(p.Graph).After(p.Reconciled)
+}
+
+// last are the steps after which everything is done.
+func (p *Plan) last() []flow.Node {
+	if p.Access != nil {
+		return []flow.Node{p.Access}
+	}
+	return []flow.Node{p.Talosconfig, p.Nodes}
+}
+
+// Readoption is what a look at a cluster without management finds, and what would be done.
+type Readoption struct {
+	Cluster     string     `json:"cluster"`
+	Taken       time.Time  `json:"taken"`
+	Manager     string     `json:"manager"`            // that will be, as text
+	Underway    bool       `json:"underway,omitempty"` // an earlier run was agreed to, with the same differences
+	Released    bool       `json:"released,omitempty"` // and has let the controllers go
+	Differences []Mismatch `json:"differences"`
+	Open        []string   `json:"open,omitempty"` // IDs of those that are not accepted
+	Comparison  Comparison `json:"plan"`
+	PutBack     int        `json:"putBack"` // objects
+	Notes       []string   `json:"notes,omitempty"`
+}
+
+// Look looks at everything, and changes nothing.
+func (p *Plan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
+	r, compare := p.in, compareStep{p.in}
+	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
+		Differences: []Mismatch{}}
+	if !r.itself() {
+		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
+	}
+	say("looking for the cluster and for who manages it")
+	orphan, workload, _, err := orphanStep{r}.lookForManager(ctx, say)
+	if err != nil {
+		return out, err
+	}
+	record, err := records.ReadReadopt(r.tools.Files)
+	if err != nil {
+		return out, err
+	}
+	out.Underway = record != nil && record.Ended.IsZero() && slices.Equal(record.Accepted, r.accept)
+	if out.Released = orphan.Released; out.Released {
+		return out, nil
+	}
+	say("comparing the backup with the servers, the nodes and etcd's members")
+	if out.Differences, err = compare.compareWith(ctx, workload, orphan); err != nil {
+		return out, err
+	}
+	if out.Comparison, out.Open, err = compare.decide(ctx, out.Differences); err != nil {
+		return out, err
+	}
+	objects, err := r.returning(out.Comparison)
+	out.PutBack = len(objects)
+	if capi.Truth(r.source.Object(capi.ClusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
+		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
+	}
+	return out, err
+}
+
+// UnacceptedError are the differences that the operator has not accepted.
+type UnacceptedError struct{ Open []Mismatch }
+
+// Error implements error.
+func (e *UnacceptedError) Error() string {
+	lines := []string{fmt.Sprintf("the backup and the living cluster differ, and Cluster API would change the cluster "+
+		"after the backup: nothing is done. %s:", counted(len(e.Open), "difference"))}
+	for _, m := range e.Open {
+		lines = append(lines, m.String())
+	}
+	return strings.Join(append(lines, "a newer backup may have none of them; --accept ID[,ID…] accepts one by one"), "\n")
+}
+
+// String is the difference for a person, on several lines.
+func (m Mismatch) String() string {
+	text := fmt.Sprintf("%s: %s\n  would: %s", m.ID, m.What, m.Would)
+	if m.Accept == "" {
+		return text + "\n  cannot be accepted: " + m.Advice
+	}
+	return text + "\n  accepted: " + m.Accept
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// compareWith compares the backup with what exists.
+func (r compareStep) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
+	l, err := r.lookAround(ctx, workload, o)
+	if err != nil {
+		return nil, err
+	}
+	return mismatches(r.source, l), nil
+}
+
+// decide says what follows from what was accepted, and what was not.
+func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
+	for _, m := range found {
+		if m.accepted == nil || !r.accepts(m.ID) {
+			open = append(open, m.ID)
+			continue
+		}
+		d.Accepted = append(d.Accepted, m.ID)
+		m.accepted(&d)
+	}
+	ids, err := settle.ServerIDs(ctx, r.cfg, r.tools)
+	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
+	if want := max(r.source.Replicas(), d.Replicas); err == nil {
+		d.Made = max(0, int(want)-r.managed(d))
+	}
+	return d, open, err
+}
+
+// managed counts the control plane's Machines that are put back.
+func (r compareStep) managed(d Comparison) int {
+	n := len(d.Adopted)
+	for _, m := range r.source.Machines() {
+		if m.ControlPlane && !slices.Contains(d.LeftOut, m.Name) {
+			n++
+		}
+	}
+	return n
+}
+
+// judge compares, and refuses where anything is not accepted.
+func (r compareStep) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
+	found, err := r.compareWith(ctx, workload, o)
+	if err != nil {
+		return Comparison{}, err
+	}
+	d, open, err := r.decide(ctx, found)
+	if err == nil && len(open) > 0 {
+		found = slices.DeleteFunc(found, func(m Mismatch) bool { return !slices.Contains(open, m.ID) })
+		err = &UnacceptedError{found}
+	}
+	return d, err
+}
+
+// compareAll is the comparison before anything is made.
+func (r compareStep) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
+	if o.Released {
+		return Comparison{}, nil // the controllers work again, and may differ from the backup
+	}
+	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
+	if err != nil {
+		return Comparison{}, err
+	}
+	return r.judge(ctx, workload, o)
+}

@@ -1,0 +1,96 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
+// folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
+// one, so this is done only while every one of them holds some.
+func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (steps.Cluster, error) {
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
+	if err != nil {
+		return steps.Cluster{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	told := false
+	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(),
+		Changes: changes}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
+		if err != nil {
+			return "", err
+		}
+		if capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
+			return "", nil
+		}
+		if !told {
+			if err := r.release(ctx, say, mgmt, c, tcp); err != nil {
+				return "", err
+			}
+			told = true
+		}
+		if t := capi.Troubles(tcp); t != "" {
+			return t, nil
+		}
+		return "it has not looked yet", nil
+	})
+	return c, err
+}
+
+func (r releaseControlPlaneStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+	tcp *unstructured.Unstructured) error {
+	_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	if err != nil {
+		return err
+	}
+	if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+		return errors.New(missing)
+	}
+	if has := etcddata.WithData(nodes); len(has) != len(nodes) {
+		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it "+
+			"might found another etcd", len(nodes), len(has)))
+	}
+	say("letting the control plane provider look for itself")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))
+	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), patch); err != nil {
+		return fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
+	}
+	return nil
+}
+
+func (r releaseControlPlaneStep) verifyRelease(ctx context.Context, was steps.Cluster) flow.Verdict {
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
+	if err != nil {
+		return verdict.FromError(err)
+	}
+	if !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
+		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,76 @@
+package restore
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/etcddata"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where
+// an earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
+func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (recovery.Target, error) {
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
+	if err != nil {
+		return recovery.Target{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching,
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+	)
+	var out recovery.Target
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery, Changes: changes,
+		Explain: r.observer.Progress(mgmt, situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+		if kube.Absent(err) {
+			return "there is no talosconfig yet", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+			return missing, nil
+		}
+		chosen := nodes[0]
+		if has := etcddata.WithData(nodes); len(has) > 0 {
+			chosen = has[0]
+		}
+		out = recovery.Target{Machine: chosen.Machine, Server: chosen.Server}
+		return "", nil
+	})
+	return out, err
+}
+
+// targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the
+// snapshot.
+func (r etcdStep) verifyTarget(ctx context.Context, was recovery.Target) flow.Verdict {
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	machine, err := capi.Get(ctx, mgmt, capi.MachineKind, was.Machine)
+	if err != nil {
+		return verdict.FromError(err)
+	}
+	if machine.GetDeletionTimestamp() != nil {
+		return flow.Gone("Machine %s is being deleted", was.Machine)
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,153 @@
+package replace
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/clustertest/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+// TestOneMachineIsReplacedAtATime has the first of three Machines being deleted: its member of etcd still votes, and
+// is healthy.
+func TestOneMachineIsReplacedAtATime(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+		clustertest.Map{"metadata": clustertest.Map{
+			"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
+		}})
+	writes := len(w.Management.Writes())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // else it would wait for another Machine
+	defer cancel()
+	_, err := NewReplacer(w.Config(), w.Tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-1")
+	refused := &RefusedError{}
+	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "k8s-control-plane-0: its Machine is being deleted") {
+		t.Errorf("got %v", err)
+	}
+	if wrote := w.Management.Writes()[writes:]; len(wrote) > 0 {
+		t.Errorf("it wrote %v", wrote)
+	}
+}
+
+// TestASurplusMachineHasNoSuccessor has a fourth Machine of a control plane of three, as a rolling update that cannot
+// go on leaves it.
+func TestASurplusMachineHasNoSuccessor(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
+		"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-control-plane-3"}},
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	done, err := NewReplacer(w.Config(), w.Tools()).Replace(ctx, func(string, ...any) {}, "k8s-control-plane-3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := done.String()
+	if len(done.New) > 0 || strings.Contains(told, "[") || !strings.Contains(told, "none in its place") ||
+		!strings.Contains(told, "k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2") {
+		t.Errorf("%s, %+v", told, done)
+	}
+}
+
+// TestTheSuccessorOfADeletedMachineIsNamed has a Machine deleted with kubectl, and the one in its place made before the
+// command was run.
+func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	const deleted = "2026-05-04T12:00:00Z"
+	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+			"metadata": clustertest.Map{"creationTimestamp": created, "labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
+				capi.ControlPlaneLabel: ""}},
+			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}},
+		}))
+	}
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+		clustertest.Map{"metadata": clustertest.Map{
+			"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
+		}})
+	o := NewReplacer(w.Config(), w.Tools())
+	manager, _, err := o.managingCluster(t.Context(), func(string, ...any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := o.replacement(t.Context(), manager, "k8s-control-plane-0")
+	if err != nil || slices.Contains(r.Before, "newer") || !slices.Contains(r.Before, "older") {
+		t.Errorf("%v, %v", r.Before, err)
+	}
+	r.New = []string{"newer"}
+	if told := r.String(); told != "Machine k8s-control-plane-0 is replaced by newer" {
+		t.Error(told)
+	}
+}
+
+// A Machine whose bootstrap configuration cannot be created is deleted without asking etcd, which need not even exist.
+func TestAMachineWithoutBootstrapConfigurationIsDeleted(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	labels := clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{
+		"metadata": clustertest.Map{"labels": labels},
+		"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "m4"},
+			"bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": "m4"}}},
+	}))
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+		clustertest.Map{"metadata": clustertest.Map{"labels": labels}}))
+	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", clustertest.Map{
+		"metadata": clustertest.Map{"labels": labels},
+		"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12",
+			"strategicPatches": []any{"machine: {nonsense: true}"}}, // which the control plane does not have any more
+		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False",
+			"severity": "Error", "reason": "DataSecretGenerationFailed", "message": "unknown keys",
+			"lastTransitionTime": "2026-05-04T12:00:00Z"}}},
+	}))
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
+	const living = "k8s-control-plane-0"
+	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, living,
+		clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": living}}}})
+	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.Namespace, living,
+		clustertest.Map{"metadata": clustertest.Map{"labels": labels}}))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	replacer := NewReplacer(w.Config(), w.Tools())
+	machines := func() int {
+		n := 0
+		for _, name := range []string{"m4", living, "k8s-control-plane-1", "k8s-control-plane-2"} {
+			if w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name) != nil {
+				n++
+			}
+		}
+		return n
+	}
+	if r, err := replacer.Replace(ctx, t.Logf, "m4"); err != nil || r.Machine != "m4" || machines() != 3 {
+		t.Errorf("%+v, %v; %d Machines are left", r, err, machines())
+	}
+	refused := &RefusedError{}
+	if _, err := replacer.Replace(ctx, t.Logf, living); !errors.As(err, &refused) || machines() != 3 {
+		t.Errorf("one with a server: %v; %d Machines are left", err, machines())
+	}
+}
