@@ -239,7 +239,7 @@ func (d *firstDay) firewall(t *testing.T) {
 	}
 	notes := d.status(t).Notes
 	if len(notes) != 1 ||
-		!regexp.MustCompile(`load balancer .* answers everybody on 6443 and 50000`).MatchString(notes[0]) {
+		!regexp.MustCompile(`load balancer .* answers every address on 6443 and 50000`).MatchString(notes[0]) {
 		t.Errorf("status does not say what the firewall cannot cover: %q", notes)
 	}
 }

@@ -131,7 +131,7 @@ func stepManuals() map[string]manual {
 		"secret":    {management + "a Secret with the Hetzner token", "launch.md#in-what-order"},
 		"apply": {management +
 			"the cluster's objects, from which Cluster API makes network, load balancer and servers",
-			"launch.md#what-it-makes"},
+			"launch.md#what-it-creates"},
 		"wait-cp":     {nothing + "; it waits for what Cluster API makes", "waiting.md"},
 		"kubeconfig":  {state + "kubeconfig", "launch.md#in-what-order"},
 		"talosconfig": {state + "talosconfig", "launch.md#in-what-order"},

@@ -20,8 +20,17 @@ const referencePage = "../../docs/reference.md"
 
 const referenceHead = `# Reference
 
-All targets, flags, variables, exit codes and JSON fields of the command, for readers who look one up. This page is generated
-from the code (` + "`go test ./internal/cli -run TestReference -update`" + `); the other pages explain.
+For readers who look up a target, a flag, a variable, an exit code or a JSON field of the command; the other pages
+explain. The command prints the same:
+
+` + "```sh" + `
+bootstrap help             # all targets
+bootstrap help backup      # one target, with its flags
+bootstrap --help           # flags and variables
+bootstrap config show      # every variable, its value and where the value comes from
+` + "```" + `
+
+This page is generated from the code: ` + "`go test ./internal/cli -run TestReference -update`" + `.
 
 - [Targets](#targets): [steps](#steps), [commands](#commands), [flags of every command](#flags-of-every-command)
 - [Variables](#variables)

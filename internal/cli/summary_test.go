@@ -53,8 +53,8 @@ func TestStatusAtATerminal(t *testing.T) {
 	r := status.Report{State: "state",
 		Steps: []status.Step{{Step: "firewall-apply", State: "interrupted", Said: waits, Started: time.Unix(1, 0),
 			Ended: time.Unix(90, 0), World: "holds"}},
-		Notes: []string{"firewall k8s covers the servers, but no firewall of Hetzner's covers a load balancer: it answers " +
-			"everybody on 6443 and 50000"},
+		Notes: []string{"firewall k8s is applied to the servers, but Hetzner's firewalls cannot be applied to a load " +
+			"balancer: it answers every address on 6443 and 50000"},
 		Now: &overview.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
 			": server type cx33 is out of stock in nbg1 (CAPH tries again within 10 s)",
 			Servers: []overview.Server{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",

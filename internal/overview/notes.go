@@ -42,7 +42,7 @@ func operatorNotes(ctx context.Context, cfg config.Config, tools platform.Tools)
 	return notes, nil
 }
 
-// uncoverable says which of the cluster's ports are open to everybody although its firewall is applied.
+// uncoverable says which of the cluster's ports are open to every address although its firewall is applied.
 func uncoverable(ctx context.Context, cfg config.Config, tools platform.Tools) ([]string, error) {
 	firewall, err := hetzner.FindFirewall(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil || firewall == nil || !firewall.Selects(cfg.ClusterName) {
@@ -58,7 +58,8 @@ func uncoverable(ctx context.Context, cfg config.Config, tools platform.Tools) (
 			continue
 		}
 		ports := strings.Trim(fmt.Sprint(lb.Ports), "[]")
-		notes = append(notes, fmt.Sprintf("firewall %s covers the servers, but no firewall of Hetzner's covers a load balancer: %s answers everybody on %s (docs/firewall.md, \"What it cannot cover\")",
+		notes = append(notes, fmt.Sprintf("firewall %s is applied to the servers, but Hetzner's firewalls cannot be "+
+			"applied to a load balancer: %s answers every address on %s (docs/firewall.md, \"What it cannot protect\")",
 			firewall.Name, situation.DescribeBalancer(lb), strings.Join(strings.Fields(ports), " and ")))
 	}
 	return notes, nil

@@ -108,12 +108,20 @@ func TestRecordedSituations(t *testing.T) {
 
 const docHead = `# Why it waits
 
-Every wait of a run, and ` + "`status`" + `, say in one sentence what is missing and why. The sentence is made in one place
-(internal/why) of Cluster API's objects, the nodes and Pods, their events, and of what Hetzner and Talos answer. The situations
-below were brought about in the lab and recorded; this page is written by the test that turns each recording into its sentence.
+For operators who see a run wait: what each message means, and what to do about it. To see the current one:
 
-Where waiting cannot help, the run ends at once and says what to do; it goes on from there when it is run again. What was found
-to be so before the run began does not end it, as it may have been mended since: then it waits until somebody has looked again.
+` + "```sh" + `
+bootstrap status           # what is missing and why, in one sentence, and what to do
+bootstrap status --watch   # again whenever it changes
+` + "```" + `
+
+Every wait of a run, and ` + "`status`" + `, say in one sentence what is missing and why. The sentence is composed in one
+place (internal/why) from Cluster API's objects, the nodes and Pods, their events, and the answers of Hetzner and
+Talos. The situations below were produced in the lab and recorded; a test writes this page from the recordings.
+
+Where waiting cannot help, the run ends at once and says what to do; the same command resumes it. A cause that was
+observed before the run began does not end it, as it may have been removed since: the run then waits until the
+controller has tried again.
 
 `
 
@@ -129,7 +137,7 @@ func toDo(a Answer, ends bool) string {
 	case ends:
 		return "The run ends. " + do
 	case do == "":
-		return "Nothing: it mends itself, or the next steps do."
+		return "Nothing to do: it passes by itself, or a later step resolves it."
 	}
 	return do
 }
