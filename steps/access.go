@@ -38,7 +38,8 @@ func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 	step := newAccessStep(s)
 	return flow.Add(g, "access", step.run).
 		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+wait.Overhead).Waits(wait.ControlPlane(s.cfg), wait.ControlPlane(s.cfg))
+		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+wait.Overhead).Waits(wait.ControlPlane(s.cfg),
+		wait.ControlPlane(s.cfg))
 }
 
 // accessStep runs and verifies the step access.
@@ -89,7 +90,8 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	out.Nodes = nodesOf(r).Nodes
 	soon, cancel := context.WithTimeout(ctx, deviations.ComparedWithin)
 	defer cancel()
-	if o, err := deviations.Observe(soon, a.cfg, a.sources, self); err == nil { // they only tell a later run what was changed since
+	// they only tell a later run what was changed since
+	if o, err := deviations.Observe(soon, a.cfg, a.sources, self); err == nil {
 		out.Values = o.Values
 	}
 	return out, nil
@@ -110,7 +112,8 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := talosconfig.Verify(ctx, a.cfg, a.tools, self, talosconfig.File(was.Talosconfig)); v.Answer() != flow.AnswerHolds {
+	if v := talosconfig.Verify(ctx, a.cfg, a.tools, self,
+		talosconfig.File(was.Talosconfig)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
@@ -135,8 +138,10 @@ func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
 	case kube.Absent(err):
 		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
 	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName, situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
-	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[capi.ReadoptedAnnotation] == "": // else a readoption has put it back
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName,
+			situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
+	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[capi.ReadoptedAnnotation] == "":
+		// with the annotation, a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
 	}
 	return flow.Holds()

@@ -64,7 +64,8 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 }
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
-func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image], offer *flow.Step[Offer]) *flow.Step[Cluster] {
+func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image],
+	offer *flow.Step[Offer]) *flow.Step[Cluster] {
 	step := newApplyStep(s)
 	return flow.Add3(g, "apply", step.run, management, image, offer).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
@@ -112,7 +113,8 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 			return Cluster{}, err
 		}
 		say("the load balancer has the address %s", ip)
-		if r, err = render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
+		if r, err = render.Manifests(a.cfg, a.sources,
+			render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
 			return Cluster{}, err
 		}
 		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
@@ -129,7 +131,8 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 }
 
 // applied applies everything and says what the cluster is then.
-func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string, patience *time.Duration) (Cluster, error) {
+func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string,
+	patience *time.Duration) (Cluster, error) {
 	out := Cluster{
 		Name: a.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: a.cfg.ControlPlaneName(), Template: r.Template,
 		Replicas: a.cfg.ControlPlaneReplicas, Version: a.cfg.KubernetesVersion,
@@ -140,7 +143,8 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	}
 	var others, clusters []*unstructured.Unstructured
 	for _, o := range r.Now {
-		out.Objects = append(out.Objects, platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+		out.Objects = append(out.Objects,
+			platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
 		if o.GroupVersionKind() == capi.ClusterKind {
 			clusters = append(clusters, o)
 		} else {
@@ -168,8 +172,11 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes, Explain: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
+	changes := mgmt.Changes(watching,
+		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes,
+		Explain: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {

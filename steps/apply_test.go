@@ -38,14 +38,16 @@ func TestApplyHasOnePatience(t *testing.T) {
 		return kubetest.Object("v1", "ConfigMap", config.Namespace, name, nil)
 	}
 	patience := time.Hour
-	if err := apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt, []*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
+	if err := apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt,
+		[]*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
 		t.Fatal(err)
 	}
 	if patience > time.Hour-wait.LookGap {
 		t.Errorf("after a wait %s are left of an hour", patience)
 	}
 	patience = 0
-	err = apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt, []*unstructured.Unstructured{object("b"), object("c")}, &patience)
+	err = apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt,
+		[]*unstructured.Unstructured{object("b"), object("c")}, &patience)
 	var late *wait.TimeoutError
 	if !errors.As(err, &late) || late.Within != 0 || !strings.Contains(late.What, "ConfigMap") || refused["c"] != 999 {
 		t.Errorf("without patience it looked %d times: %v", 1000-refused["c"], err)

@@ -41,7 +41,8 @@ func newProvidersStep(s *Set) providersStep {
 // run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
 func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	return Providers{Versions: providers.Versions(step.cfg)}, providers.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
+	return Providers{Versions: providers.Versions(step.cfg)},
+		providers.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
 }
 
 func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {

@@ -46,7 +46,8 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	if early != 0 || inits() != 1 {
-		t.Errorf("clusterctl was at work %d times while the namespace was being deleted (-1: it was not waited for), and %d times in all", early, inits())
+		t.Errorf("clusterctl was at work %d times while the namespace was being deleted (-1: it was not waited for), and "+
+			"%d times in all", early, inits())
 	}
 }
 
@@ -59,10 +60,12 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 		installed bool // the providers are
 		whole     bool // all three Deployments are there at the end
 	}{
-		"before the providers":                   {there: clustertest.CertManagerDeployments[:1], version: clustertest.CertManagerVersion, whole: true},
-		"the providers were installed, and wait": {there: clustertest.CertManagerDeployments[:1], version: clustertest.CertManagerVersion, installed: true, whole: true},
-		"another version":                        {there: clustertest.CertManagerDeployments[:1], version: "v1.0.0"},
-		"somebody else's":                        {there: nil},
+		"before the providers": {there: clustertest.CertManagerDeployments[:1],
+			version: clustertest.CertManagerVersion, whole: true},
+		"the providers were installed, and wait": {there: clustertest.CertManagerDeployments[:1],
+			version: clustertest.CertManagerVersion, installed: true, whole: true},
+		"another version": {there: clustertest.CertManagerDeployments[:1], version: "v1.0.0"},
+		"somebody else's": {there: nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)
@@ -75,7 +78,8 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 			for _, d := range tt.there {
 				o := clustertest.CertManagerDeployment(d, tt.version)
 				if tt.installed {
-					o.Object["status"] = clustertest.Map{"replicas": int64(1), "updatedReplicas": int64(1), "availableReplicas": int64(0)}
+					o.Object["status"] = clustertest.Map{"replicas": int64(1), "updatedReplicas": int64(1),
+						"availableReplicas": int64(0)}
 				}
 				w.Management.Put(o)
 			}
@@ -94,8 +98,10 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 			if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if left := w.Management.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil && !tt.installed {
-				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v", early, left)
+			if left := w.Management.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil &&
+				!tt.installed {
+				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v",
+					early, left)
 			}
 			whole := true
 			for _, d := range clustertest.CertManagerDeployments {
@@ -123,7 +129,8 @@ func TestNoOverridesFromTheHome(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "manifests/clusterctl.yaml", "overridesFolder: /srv/overrides\n")
 	b = planner(t, dir)
-	if c, err = providers.ClusterctlConfig(b.cfg, b.tools, b.sources); err != nil || c[providers.OverridesFolder] != "/srv/overrides" {
+	if c, err = providers.ClusterctlConfig(b.cfg, b.tools, b.sources); err != nil ||
+		c[providers.OverridesFolder] != "/srv/overrides" {
 		t.Errorf("the user's folder became %q, %v", c[providers.OverridesFolder], err)
 	}
 }
@@ -139,10 +146,12 @@ func TestClusterctlWaitsForCertManager(t *testing.T) {
 	}{
 		"nothing is said":  {planner(t, "", "PROVIDERS_TIMEOUT=7m"), "timeout: 7m0s\n"},
 		"clusterctl's own": {planner(t, own, "PROVIDERS_TIMEOUT=7m"), "timeout: 12m\nversion: v1.19.0\n"},
-		"cert-manager elsewhere": {planner(t, own, "PROVIDERS_TIMEOUT=7m", "CERT_MANAGER_URL=/repo/c.yaml", "CERT_MANAGER_VERSION=v1"),
+		"cert-manager elsewhere": {planner(t, own, "PROVIDERS_TIMEOUT=7m", "CERT_MANAGER_URL=/repo/c.yaml",
+			"CERT_MANAGER_VERSION=v1"),
 			"timeout: 7m0s\nurl: /repo/c.yaml\nversion: v1\n"},
 	} {
-		if c, err := providers.ClusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil || c["cert-manager"] != tt.want {
+		if c, err := providers.ClusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil ||
+			c["cert-manager"] != tt.want {
 			t.Errorf("%s: clusterctl is told %q, %v", name, c["cert-manager"], err)
 		}
 	}
@@ -161,7 +170,8 @@ func TestCertManagersTimeoutIsAddedUp(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		write(t, dir, "manifests/clusterctl.yaml", "cert-manager: "+timeout+"\n")
-		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
+		_, err := New(config.Defaults(),
+			platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir()), Overrides: dir})
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("cert-manager: %s: %v does not say %q", timeout, err, says)
 		}
@@ -193,13 +203,15 @@ func TestClusterctlIsToldEverything(t *testing.T) {
 		t.Fatalf("%d calls", len(w.Inits))
 	}
 	o := w.Inits[0]
-	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders, o.InfrastructureProviders), " ")
+	got := strings.Join(slices.Concat([]string{o.CoreProvider}, o.BootstrapProviders, o.ControlPlaneProviders,
+		o.InfrastructureProviders), " ")
 	if got != "cluster-api:v1.10.10 talos:v0.6.11 talos:v0.5.12 hetzner:v1.0.7" {
 		t.Errorf("asked for %s", got)
 	}
 	for _, want := range []string{
 		"cluster-api/v1.10.10/core-components.yaml", "bootstrap-talos/v0.6.11/bootstrap-components.yaml",
-		"control-plane-talos/v0.5.12/control-plane-components.yaml", "infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
+		"control-plane-talos/v0.5.12/control-plane-components.yaml",
+		"infrastructure-hetzner/v1.0.7/infrastructure-components.yaml",
 	} {
 		if !slices.Contains(w.ProviderURLs, cfg.ProviderRepository+"/"+want) {
 			t.Errorf("no provider comes from %s: %v", want, w.ProviderURLs)

@@ -25,7 +25,8 @@ func (s *Set) HCloudCCM(g *flow.Graph) *flow.Step[CloudController] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "hcloud-ccm", step.runHCloudCCM).
 		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg), wait.Taken)...)
+		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg),
+		wait.Taken)...)
 }
 
 // TalosCCM adds the step talos-ccm to a graph.

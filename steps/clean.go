@@ -93,7 +93,8 @@ func (c cleanStep) emptied() error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return fmt.Errorf("it may hold other clusters: start it (kind: docker start %s-control-plane) and run again, or agree to its deletion with --yes", name)
+	return fmt.Errorf("it may hold other clusters: start it (kind: docker start %s-control-plane) and run again, or "+
+		"agree to its deletion with --yes", name)
 }
 
 // deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
@@ -121,7 +122,8 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 		if err := c.emptied(); err != nil {
 			return false, errors.Join(sourceErr, err)
 		}
-		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled", c.cfg.ClusterName)
+		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled",
+			c.cfg.ClusterName)
 		return false, nil
 	}
 	all, err := clusterapi.Clusters(ctx, source)
@@ -133,7 +135,8 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 		held = append(held, o.GetNamespace()+"/"+o.GetName())
 	}
 	if len(held) > 0 {
-		return false, fmt.Errorf("it holds the Cluster objects %s: move them first, or they and the knowledge of their servers are lost", strings.Join(held, ", "))
+		return false, fmt.Errorf("it holds the Cluster objects %s: move them first, or they and the knowledge of their "+
+			"servers are lost", strings.Join(held, ", "))
 	}
 	return false, nil
 }

@@ -15,11 +15,13 @@ import (
 // TestApplyTakesNoServerAwayUnasked changes the configuration, or the live cluster as with kubectl, between two runs.
 func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 	patchLive := func(w *clustertest.Environment, spec clustertest.Map) {
-		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"spec": spec})
+		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			clustertest.Map{"spec": spec})
 	}
 	edited := func(t *testing.T, w *clustertest.Environment) { // a manifest edited for another reason: apply runs again
 		t.Helper()
-		write(t, w.Tools().Overrides, "manifests/machine-health-check.yaml", "apiVersion: cluster.x-k8s.io/v1beta1\nkind: MachineHealthCheck\nmetadata: {name: k8s-control-plane, namespace: default}\nspec: {}\n")
+		write(t, w.Tools().Overrides, "manifests/machine-health-check.yaml", "apiVersion: cluster.x-k8s.io/v1beta1\nkind: "+
+			"MachineHealthCheck\nmetadata: {name: k8s-control-plane, namespace: default}\nspec: {}\n")
 	}
 	for name, tt := range map[string]struct {
 		change func(*testing.T, *clustertest.Environment, *config.Config)
@@ -28,7 +30,8 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 		"nothing that matters": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) { edited(t, w) }, nil},
 		"what a webhook fills in": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			edited(t, w)
-			patchLive(w, clustertest.Map{"controlPlaneConfig": clustertest.Map{"init": clustertest.Map{"generateType": ""}, "controlplane": clustertest.Map{"data": "", "hostname": clustertest.Map{}}}})
+			patchLive(w, clustertest.Map{"controlPlaneConfig": clustertest.Map{"init": clustertest.Map{"generateType": ""},
+				"controlplane": clustertest.Map{"data": "", "hostname": clustertest.Map{}}}})
 		}, nil},
 		"scaled up": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
 			clustertest.Configure(t, c, "CONTROL_PLANE_REPLICAS=5")
@@ -36,19 +39,24 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 		"scaled with kubectl": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			edited(t, w)
 			patchLive(w, clustertest.Map{"replicas": 5})
-		}, []string{"removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3", "controlPlaneReplicas: 5", "--yes"}},
+		}, []string{"removes 2 of the 5 servers of TalosControlPlane k8s-control-plane: replicas 5 → 3",
+			"controlPlaneReplicas: 5", "--yes"}},
 		"upgraded with kubectl": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			edited(t, w)
 			patchLive(w, clustertest.Map{"version": "v1.33.1"})
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.33.1 → v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.33.1 → " +
+			"v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
 		"another image": {func(t *testing.T, w *clustertest.Environment, c *config.Config) {
 			w.Hetzner.SetImages(hetznertest.Image(2, "other", "x86", "available"))
 			clustertest.Configure(t, c, "IMAGE_NAME=other")
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server imageName talos-amd64-v1.12.2 → other (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: k8s-control-plane-7d192-…): "}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server imageName " +
+			"talos-amd64-v1.12.2 → other (k8s-control-plane-0, k8s-control-plane-1, k8s-control-plane-2; new: " +
+			"k8s-control-plane-7d192-…): "}},
 		"another patch": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
 			clustertest.Configure(t, c, "OIDC_ISSUER_URL=https://auth.example.com/")
 			clustertest.Configure(t, c, "OIDC_CLIENT_ID=kubernetes")
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: strategicPatches [9 items] → [10 items] ("}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: strategicPatches [9 " +
+			"items] → [10 items] ("}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)

@@ -71,7 +71,8 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := render.Manifests(plan.b.cfg, plan.b.sources, render.ManifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(plan.b.cfg, plan.b.sources,
+		render.ManifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,10 @@ func liveOf(r *render.Rendered) consequences.LiveObjects {
 		}
 		for n := range capi.Number(o, "spec", "replicas") {
 			name := o.GetName() + "-" + string(rune('a'+n))
-			live.Machines = append(live.Machines, *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
-				"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
+			live.Machines = append(live.Machines,
+				*kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+					"metadata": clustertest.Map{"labels": labels},
+					"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 		}
 	}
 	return live
@@ -124,10 +127,14 @@ func TestConsequences(t *testing.T) {
 	}{
 		"nothing": {nil, asIs, never, nil, asIs, nil},
 		"what webhooks fill in": {nil, asIs, func(l *consequences.LiveObjects) {
-			change("MachineDeployment", "k8s-workers", clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{consequences.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
-			change("MachineHealthCheck", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"nodeStartupTimeout": "20m0s"}})(l)
-			change("Cluster", "k8s", clustertest.Map{"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
-			change("HetznerCluster", "k8s", clustertest.Map{"spec": clustertest.Map{"sshKeys": clustertest.Map{"robotRescueSecretRef": clustertest.Map{"name": ""}}}})(l)
+			change("MachineDeployment", "k8s-workers",
+				clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{consequences.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
+			change("MachineHealthCheck", "k8s-control-plane",
+				clustertest.Map{"spec": clustertest.Map{"nodeStartupTimeout": "20m0s"}})(l)
+			change("Cluster", "k8s",
+				clustertest.Map{"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "namespace": "default"}}})(l)
+			change("HetznerCluster", "k8s",
+				clustertest.Map{"spec": clustertest.Map{"sshKeys": clustertest.Map{"robotRescueSecretRef": clustertest.Map{"name": ""}}}})(l)
 		}, nil, asIs, nil},
 		"another server type": {nil, asIs, never, []string{"SERVER_TYPE=cx43"}, asIs, []string{
 			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: server type cx33 → cx43 " +
@@ -141,29 +148,42 @@ func TestConsequences(t *testing.T) {
 			"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.2 → v1.33.1",
 			"replaces all 2 servers of MachineDeployment k8s-workers one after another: Kubernetes v1.32.2 → v1.33.1 " +
 				"(k8s-workers-a, k8s-workers-b; new: k8s-workers-…; about 8m)"}},
-		"a patch": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{
-			"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool, []string{`one after another: strategicPatches ["machine: {}"] → [9 items] (`}},
-		"a downgrade of what kubectl upgraded": {nil, noPool, change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.1"}}), nil,
+		"a patch": {nil, noPool,
+			change("TalosControlPlane", "k8s-control-plane",
+				clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{
+					"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool,
+			[]string{`one after another: strategicPatches ["machine: {}"] → [9 items] (`}},
+		"a downgrade of what kubectl upgraded": {nil, noPool,
+			change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.1"}}),
+			nil,
 			noPool, []string{"Kubernetes v1.33.1 → v1.32.2, a downgrade, which Kubernetes does not support"}},
 		"a bigger load balancer": {nil, noPool, never, []string{"LOAD_BALANCER_TYPE=lb21"}, noPool, []string{
 			"changes HetznerCluster k8s in place: spec.controlPlaneLoadBalancer.type lb11 → lb21"}},
 		"another location": {nil, noPool, never, []string{"LOCATION=fsn1"}, noPool, []string{
 			"cannot change HetznerCluster k8s: spec.controlPlaneLoadBalancer.region nbg1 → fsn1"}},
 		"another network": {nil, noPool, never, []string{"NETWORK_CIDR=10.0.0.0/8"}, noPool, []string{
-			"cannot change HetznerCluster k8s: spec.hcloudNetwork.cidrBlock 10.10.0.0/16 → 10.0.0.0/8", "replaces all 3 servers"}},
+			"cannot change HetznerCluster k8s: spec.hcloudNetwork.cidrBlock 10.10.0.0/16 → 10.0.0.0/8",
+			"replaces all 3 servers"}},
 		"other Services": {nil, noPool, never, []string{"SERVICE_CIDR=10.10.112.0/20"}, noPool, []string{
-			`cannot change Cluster k8s: spec.clusterNetwork.services.cidrBlocks[0] 10.10.96.0/20 → 10.10.112.0/20`, "replaces all 3 servers"}},
+			`cannot change Cluster k8s: spec.clusterNetwork.services.cidrBlocks[0] 10.10.96.0/20 → 10.10.112.0/20`,
+			"replaces all 3 servers"}},
 		"a pool comes": {nil, noPool, never, nil, asIs, []string{
-			"creates TalosConfigTemplate k8s-workers", "creates MachineDeployment k8s-workers with 2 servers (new: k8s-workers-…; about 4m)"}},
-		"a pool shrinks": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "replicas: 2", "replicas: 1", 1) }, []string{
-			"removes 1 of the 2 servers of MachineDeployment k8s-workers: replicas 2 → 1 (of k8s-workers-a, k8s-workers-b)"}},
-		"a pool of an autoscaler": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "  replicas: 2\n", "", 1) }, nil},
-		"a pool's template": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "type: cx33", "type: cx43", 1) }, []string{
-			"replaces all 2 servers of MachineDeployment k8s-workers one after another: server type cx33 → cx43"}},
-		"a pool's configuration": {nil, asIs, never, nil, func(s string) string { return strings.Replace(s, "talosVersion: v1.12.2", "talosVersion: v1.12.3", 1) }, []string{
-			"cannot change TalosConfigTemplate k8s-workers: spec.template.spec.talosVersion v1.12.2 → v1.12.3"}},
+			"creates TalosConfigTemplate k8s-workers", "creates MachineDeployment k8s-workers with 2 servers (new: " +
+				"k8s-workers-…; about 4m)"}},
+		"a pool shrinks": {nil, asIs, never, nil,
+			func(s string) string { return strings.Replace(s, "replicas: 2", "replicas: 1", 1) }, []string{
+				"removes 1 of the 2 servers of MachineDeployment k8s-workers: replicas 2 → 1 (of k8s-workers-a, k8s-workers-b)"}},
+		"a pool of an autoscaler": {nil, asIs, never, nil,
+			func(s string) string { return strings.Replace(s, "  replicas: 2\n", "", 1) }, nil},
+		"a pool's template": {nil, asIs, never, nil,
+			func(s string) string { return strings.Replace(s, "type: cx33", "type: cx43", 1) }, []string{
+				"replaces all 2 servers of MachineDeployment k8s-workers one after another: server type cx33 → cx43"}},
+		"a pool's configuration": {nil, asIs, never, nil,
+			func(s string) string { return strings.Replace(s, "talosVersion: v1.12.2", "talosVersion: v1.12.3", 1) }, []string{
+				"cannot change TalosConfigTemplate k8s-workers: spec.template.spec.talosVersion v1.12.2 → v1.12.3"}},
 		"a pool goes": {nil, asIs, never, nil, noPool, []string{
-			"deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests (k8s-workers-a, k8s-workers-b)"}},
+			"deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests (k8s-workers-a, " +
+				"k8s-workers-b)"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			was, is := t.TempDir(), t.TempDir()
@@ -191,17 +211,28 @@ func TestConsequences(t *testing.T) {
 
 // What Slipway did not apply is nobody's to delete.
 func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
-	pool := kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "others", clustertest.Map{"metadata": clustertest.Map{"uid": "1"}})
+	pool := kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "others",
+		clustertest.Map{"metadata": clustertest.Map{"uid": "1"}})
 	managed := func(o *unstructured.Unstructured, manager, operation string) {
-		o.Object["metadata"].(clustertest.Map)["managedFields"] = []any{clustertest.Map{"manager": manager, "operation": operation}}
+		o.Object["metadata"].(clustertest.Map)["managedFields"] = []any{clustertest.Map{"manager": manager,
+			"operation": operation}}
 	}
 	for name, tt := range map[string]struct {
 		change func(o *unstructured.Unstructured, l *consequences.LiveObjects)
 		want   bool
 	}{
-		"made with kubectl":  {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { managed(o, "kubectl", "Apply") }, false},
-		"applied":            {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { consequences.MarkOwned(o, "k8s") }, true},
-		"of another cluster": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { consequences.MarkOwned(o, "other") }, false},
+		"made with kubectl": {func(o *unstructured.Unstructured,
+			_ *consequences.LiveObjects) {
+			managed(o, "kubectl", "Apply")
+		}, false},
+		"applied": {func(o *unstructured.Unstructured,
+			_ *consequences.LiveObjects) {
+			consequences.MarkOwned(o, "k8s")
+		}, true},
+		"of another cluster": {func(o *unstructured.Unstructured,
+			_ *consequences.LiveObjects) {
+			consequences.MarkOwned(o, "other")
+		}, false},
 		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
 			consequences.MarkOwned(o, "k8s")
 			o.SetName("copied")
@@ -210,10 +241,14 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 			consequences.MarkOwned(o, "k8s")
 			o.Object["metadata"].(clustertest.Map)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}, false},
-		"applied before there were marks": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) { managed(o, "slipway", "Apply") }, true},
+		"applied before there were marks": {func(o *unstructured.Unstructured,
+			_ *consequences.LiveObjects) {
+			managed(o, "slipway", "Apply")
+		}, true},
 		"made by a controller": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
 			managed(o, "slipway", "Apply")
-			o.Object["metadata"].(clustertest.Map)["ownerReferences"] = []any{clustertest.Map{"apiVersion": "a/v1", "kind": "K", "name": "n", "uid": "u", "controller": true}}
+			o.Object["metadata"].(clustertest.Map)["ownerReferences"] = []any{clustertest.Map{"apiVersion": "a/v1", "kind": "K",
+				"name": "n", "uid": "u", "controller": true}}
 		}, false},
 		"put back by a restore": {func(o *unstructured.Unstructured, l *consequences.LiveObjects) {
 			managed(o, "slipway", "Apply")
@@ -226,7 +261,8 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 			tt.change(one, &live)
 			live.Others = append(live.Others, *one)
 			found := consequences.Of(live, r.Now, 0)
-			if deletes := len(found) == 1 && found[0].Effect == consequences.EffectDeletes && found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
+			if deletes := len(found) == 1 && found[0].Effect == consequences.EffectDeletes &&
+				found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
 				t.Errorf("%+v", found)
 			}
 		})
@@ -237,10 +273,12 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	w := clustertest.New(t)
 	for _, r := range clustertest.ClusterAPIKinds() {
-		w.Management.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", r.Plural+"."+r.Group, clustertest.Map{
-			"metadata": clustertest.Map{"labels": clustertest.Map{"clusterctl.cluster.x-k8s.io": ""}},
-			"spec":     clustertest.Map{"group": r.Group, "scope": "Namespaced", "names": clustertest.Map{"kind": r.Kind}, "versions": []any{clustertest.Map{"name": r.Version, "storage": true}}},
-		}))
+		w.Management.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", r.Plural+"."+r.Group,
+			clustertest.Map{
+				"metadata": clustertest.Map{"labels": clustertest.Map{"clusterctl.cluster.x-k8s.io": ""}},
+				"spec": clustertest.Map{"group": r.Group, "scope": "Namespaced", "names": clustertest.Map{"kind": r.Kind},
+					"versions": []any{clustertest.Map{"name": r.Version, "storage": true}}},
+			}))
 	}
 	run := func(consent bool, agreed ...string) (lines []string, err error) {
 		t.Helper()
@@ -255,21 +293,29 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	pool := func() *unstructured.Unstructured {
 		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-workers")
 	}
-	if o := pool(); o == nil || o.GetLabels()[consequences.OwnerLabel] != "k8s" || o.GetAnnotations()[consequences.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
+	if o := pool(); o == nil || o.GetLabels()[consequences.OwnerLabel] != "k8s" ||
+		o.GetAnnotations()[consequences.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
-			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", consequences.DeploymentLabel: "k8s-workers"}}, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
+				consequences.DeploymentLabel: "k8s-workers"}},
+			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 	}
-	clustertest.Edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" }) // without the pool
+	// without the pool
+	clustertest.Edit(t, w.Tools().Overrides, "manifests/cluster.yaml", func(s string) string { return s + "\n" })
 	const summary = "deletes MachineDeployment k8s-workers and its 2 servers: it is no longer in the manifests"
 	const details = " (k8s-workers-x, k8s-workers-y; 12.00 EUR a month less)"
 	_, err := run(false)
-	if err == nil || !strings.Contains(err.Error(), summary+details+":") || !strings.Contains(err.Error(), "put back what left the manifests; to have it changed, run again with --yes") || pool() == nil {
+	if err == nil || !strings.Contains(err.Error(), summary+details+":") ||
+		!strings.Contains(err.Error(), "put back what left the manifests; to have it changed, run again with --yes") ||
+		pool() == nil {
 		t.Fatalf("without consent: %v", err)
 	}
-	if _, err := run(false, "deletes MachineDeployment k8s-workers and its 1 server: it is no longer in the manifests"); err == nil || pool() == nil {
+	if _, err := run(false,
+		"deletes MachineDeployment k8s-workers and its 1 server: it is no longer in the manifests"); err == nil ||
+		pool() == nil {
 		t.Fatalf("another consequence was agreed to: %v", err)
 	}
 	lines, err := run(false, summary)
@@ -301,10 +347,12 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 	for _, kind := range []string{"Cluster", "HetznerCluster", "TalosControlPlane"} {
 		overrides := t.TempDir()
 		clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
-			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+"\nmetadata:\n  name: other", 1)
+			return strings.Replace(s, "\nkind: "+kind+"\nmetadata:\n  name: ${CLUSTER_NAME:=k8s}", "\nkind: "+kind+
+				"\nmetadata:\n  name: other", 1)
 		})
 		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Overrides: overrides})
-		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") || !strings.Contains(err.Error(), "cluster.yaml") {
+		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") ||
+			!strings.Contains(err.Error(), "cluster.yaml") {
 			t.Errorf("without a %s: %v", kind, err)
 		}
 	}
@@ -323,7 +371,8 @@ func TestAnImmutableFieldIsRefusedByTheRun(t *testing.T) {
 	tools.Consent = true
 	clustertest.Configure(t, &cfg, "CONTROL_PLANE_CIDR=10.10.65.0/25")
 	_, err = runApply(t, cfg, tools)
-	if err == nil || !strings.Contains(err.Error(), "cannot change HetznerCluster k8s: spec.hcloudNetwork.subnetCidrBlock 10.10.64.0/25 → 10.10.65.0/25: the field is immutable") {
+	if err == nil || !strings.Contains(err.Error(), "cannot change HetznerCluster k8s: "+
+		"spec.hcloudNetwork.subnetCidrBlock 10.10.64.0/25 → 10.10.65.0/25: the field is immutable") {
 		t.Errorf("%v", err)
 	}
 	for _, one := range w.Management.Writes()[writes:] {
@@ -353,10 +402,11 @@ func runApply(t *testing.T, cfg config.Config, tools platform.Tools) (lines []st
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}, Observe: func(e flow.Event) {
-		if e.Step == "apply" && e.Message != "" {
-			lines = append(lines, e.Message)
-		}
-	}})
+	_, err = plan.Graph.Run(t.Context(),
+		flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}, Observe: func(e flow.Event) {
+			if e.Step == "apply" && e.Message != "" {
+				lines = append(lines, e.Message)
+			}
+		}})
 	return lines, err
 }

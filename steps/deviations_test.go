@@ -38,7 +38,8 @@ func selfManaged(t *testing.T) (*clustertest.Environment, flow.Journal) {
 }
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
-func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config, j flow.Journal) []deviations.Deviation {
+func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
+	j flow.Journal) []deviations.Deviation {
 	t.Helper()
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
@@ -49,14 +50,15 @@ func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
 		t.Fatal(err)
 	}
 	writes := w.Writes()
-	found, err := deviations.Find(t.Context(), cfg, plan.b.tools, plan.b.sources, snapshot, func(field string) (string, bool) {
-		for _, v := range config.Variables() {
-			if v.Field == field && v.Get(cfg) != v.Default {
-				return "argument " + v.Name + "=" + v.Get(cfg), true
+	found, err := deviations.Find(t.Context(), cfg, plan.b.tools, plan.b.sources, snapshot,
+		func(field string) (string, bool) {
+			for _, v := range config.Variables() {
+				if v.Field == field && v.Get(cfg) != v.Default {
+					return "argument " + v.Name + "=" + v.Get(cfg), true
+				}
 			}
-		}
-		return "default", false
-	})
+			return "default", false
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,10 +97,13 @@ func TestDeviations(t *testing.T) {
 		"nothing":                          {},
 		"nothing, and the journal is lost": {forget: true},
 		"Kubernetes": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
+			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
+				"v1.32.2"}},
 		"Kubernetes, and the journal is lost": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, forget: true,
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
-		"Kubernetes, which kubectl has upgraded": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, live: clustertest.Map{"spec": clustertest.Map{"version": "v1.33.5"}}},
+			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
+				"v1.32.2"}},
+		"Kubernetes, which kubectl has upgraded": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
+			live: clustertest.Map{"spec": clustertest.Map{"version": "v1.33.5"}}},
 		"scaled with kubectl": {live: scaled,
 			want: []string{"drift: CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"}},
 		"scaled with kubectl, and the journal is lost": {live: scaled, forget: true,
@@ -113,32 +118,39 @@ func TestDeviations(t *testing.T) {
 			"request: IMAGE_NAME is mine (argument IMAGE_NAME=mine), and the cluster has (none)",
 			"request: TALOS_VERSION is v1.12.3 (argument TALOS_VERSION=v1.12.3), and the cluster has v1.12.2",
 		}},
-		"network": {Configure: []string{"LOCATION=fsn1", "LOAD_BALANCER_TYPE=lb21", "NETWORK_CIDR=10.0.0.0/8", "POD_CIDR=10.11.0.0/16"}, want: []string{
+		"network": {Configure: []string{"LOCATION=fsn1", "LOAD_BALANCER_TYPE=lb21", "NETWORK_CIDR=10.0.0.0/8",
+			"POD_CIDR=10.11.0.0/16"}, want: []string{
 			"request: LOCATION is fsn1 (argument LOCATION=fsn1), and the cluster has nbg1",
 			"request: LOAD_BALANCER_TYPE is lb21 (argument LOAD_BALANCER_TYPE=lb21), and the cluster has lb11",
 			"request: NETWORK_CIDR is 10.0.0.0/8 (argument NETWORK_CIDR=10.0.0.0/8), and the cluster has 10.10.0.0/16",
 			"request: POD_CIDR is 10.11.0.0/16 (argument POD_CIDR=10.11.0.0/16), and the cluster has 10.10.128.0/17",
 		}},
 		"OpenID Connect": {Configure: []string{"OIDC_ISSUER_URL=https://id.example", "OIDC_CLIENT_ID=k8s"}, want: []string{
-			"request: OIDC_ISSUER_URL is https://id.example (argument OIDC_ISSUER_URL=https://id.example), and the cluster has (none)",
+			"request: OIDC_ISSUER_URL is https://id.example (argument OIDC_ISSUER_URL=https://id.example), and the cluster " +
+				"has (none)",
 			"request: OIDC_CLIENT_ID is k8s (argument OIDC_CLIENT_ID=k8s), and the cluster has (none)",
 		}},
 		"providers": {Configure: []string{"CAPH_VERSION=v1.0.8", "CAPI_VERSION=v1.10.11"}, want: []string{
 			"request: CAPI_VERSION is v1.10.11 (argument CAPI_VERSION=v1.10.11), and the cluster has v1.10.10",
 			"request: CAPH_VERSION is v1.0.8 (argument CAPH_VERSION=v1.0.8), and the cluster has v1.0.7",
 		}},
-		"what is not of the cluster": {Configure: []string{"RELEASE_TIMEOUT=20m", "BACKUP_TO=elsewhere", "FIREWALL_ALLOW=192.0.2.0/24"}},
+		"what is not of the cluster": {Configure: []string{"RELEASE_TIMEOUT=20m", "BACKUP_TO=elsewhere",
+			"FIREWALL_ALLOW=192.0.2.0/24"}},
 		"a manifest was edited": {file: strings.Replace(string(cluster), "maxSurge: 1", "maxSurge: 0", 1), want: []string{
-			"request: the manifests (OWN) differ from the cluster: applying them changes TalosControlPlane k8s-control-plane in place: " +
+			"request: the manifests (OWN) differ from the cluster: applying them changes TalosControlPlane k8s-control-plane " +
+				"in place: " +
 				"spec.rolloutStrategy.rollingUpdate.maxSurge 1 → 0",
 		}},
 		"a comment of a manifest was edited": {file: string(cluster) + "# more\n"},
 		"an object was changed with kubectl": {live: clustertest.Map{"spec": clustertest.Map{"rolloutStrategy": clustertest.Map{"rollingUpdate": clustertest.Map{"maxSurge": int64(0)}}}}, want: []string{
-			"drift: the manifests (manifests/cluster.yaml) differ from the cluster: applying them changes TalosControlPlane k8s-control-plane in place: " +
+			"drift: the manifests (manifests/cluster.yaml) differ from the cluster: applying them changes TalosControlPlane " +
+				"k8s-control-plane in place: " +
 				"spec.rolloutStrategy.rollingUpdate.maxSurge 0 → 1",
 		}},
-		"Kubernetes, in a manifest of one's own": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"}, file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.32.2}", `"${KUBERNETES_VERSION}"`),
-			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2"}},
+		"Kubernetes, in a manifest of one's own": {Configure: []string{"KUBERNETES_VERSION=v1.33.5"},
+			file: strings.ReplaceAll(string(cluster), "${KUBERNETES_VERSION:=v1.32.2}", `"${KUBERNETES_VERSION}"`),
+			want: []string{"request: KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has " +
+				"v1.32.2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -165,7 +177,8 @@ func TestDeviations(t *testing.T) {
 			}
 			if tt.forget {
 				journal = flow.Memory()
-				if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+				if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record,
+					[]byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -187,14 +200,19 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 	for _, value := range []string{"KUBERNETES_VERSION=v1.33.5", "LOCATION=fsn1", "CAPH_VERSION=v1.0.8"} {
 		clustertest.Configure(t, &cfg, value)
 	}
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}})
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}})
 	all := deviationsFrom(t, w, cfg, journal)
 	kubeconfig := w.Tools().Files.Path(platform.Kubeconfig)
 	for i, says := range [][]string{
-		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in bootstrap.yaml"},
-		{"CONTROL_PLANE_REPLICAS", `patch taloscontrolplane k8s-control-plane --type merge --patch '{"spec":{"replicas":3}}'`, "to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
-		{"KUBERNETES_VERSION", "kubectl --kubeconfig", kubeconfig, `'{"spec":{"version":"v1.33.5"}}'`, "kubernetesVersion: v1.32.2 in bootstrap.yaml"},
-		{"CAPH_VERSION", "clusterctl upgrade apply --kubeconfig", "--infrastructure hetzner:v1.0.8", "caphVersion: v1.0.7 in bootstrap.yaml"},
+		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in " +
+			"bootstrap.yaml"},
+		{"CONTROL_PLANE_REPLICAS", `patch taloscontrolplane k8s-control-plane --type merge --patch '{"spec":{"replicas":3}}'`,
+			"to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
+		{"KUBERNETES_VERSION", "kubectl --kubeconfig", kubeconfig, `'{"spec":{"version":"v1.33.5"}}'`,
+			"kubernetesVersion: v1.32.2 in bootstrap.yaml"},
+		{"CAPH_VERSION", "clusterctl upgrade apply --kubeconfig", "--infrastructure hetzner:v1.0.8",
+			"caphVersion: v1.0.7 in bootstrap.yaml"},
 	} {
 		if i >= len(all) {
 			t.Fatalf("only %d deviations", len(all))

@@ -58,7 +58,8 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 
 func TestAChangedHelmValueIsToldWithBothValues(t *testing.T) {
 	told := explained(t, func(overrides string) {
-		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml", clustertest.Replacing("preallocateMaps: true", "preallocateMaps: false"))
+		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml",
+			clustertest.Replacing("preallocateMaps: true", "preallocateMaps: false"))
 	})
 	want := []string{"bootstrap/cilium-values.yaml: bpf.preallocateMaps: true → false"}
 	if len(told) != 1 || !slices.Equal(told["cilium"], want) {
@@ -69,11 +70,13 @@ func TestAChangedHelmValueIsToldWithBothValues(t *testing.T) {
 func TestChangedManifestsAreToldByObject(t *testing.T) {
 	told := explained(t, func(overrides string) {
 		clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
-			return strings.NewReplacer("maxSurge: 1", "maxSurge: 0", "allowSchedulingOnControlPlanes: true", "allowSchedulingOnControlPlanes: false").Replace(s)
+			return strings.NewReplacer("maxSurge: 1", "maxSurge: 0", "allowSchedulingOnControlPlanes: true",
+				"allowSchedulingOnControlPlanes: false").Replace(s)
 		})
 	})
 	want := []string{
-		"manifests/cluster.yaml: TalosControlPlane k8s-control-plane: spec.controlPlaneConfig.controlplane.strategicPatches[6].cluster.allowSchedulingOnControlPlanes: true → false",
+		"manifests/cluster.yaml: TalosControlPlane k8s-control-plane: " +
+			"spec.controlPlaneConfig.controlplane.strategicPatches[6].cluster.allowSchedulingOnControlPlanes: true → false",
 		"manifests/cluster.yaml: TalosControlPlane k8s-control-plane: spec.rolloutStrategy.rollingUpdate.maxSurge: 1 → 0",
 	}
 	if !slices.Equal(told["apply"], want) {
@@ -86,7 +89,8 @@ func TestSecretsInValuesAreNotTold(t *testing.T) {
 	const shaped = "q8Zr2vT6yB1nM4kX9sLd"
 	told := explained(t, func(overrides string) {
 		clustertest.Edit(t, overrides, "bootstrap/cilium-values.yaml", func(s string) string {
-			return s + "extraEnv:\n  - name: API_TOKEN\n    value: hunter2\n  - name: PLAIN\n    value: told\nclustermesh:\n  password: hunter2\nplain: " + shaped + "\nextraArgs: [\"" + shaped + "\"]\n"
+			return s + "extraEnv:\n  - name: API_TOKEN\n    value: hunter2\n  - name: PLAIN\n    value: told\nclustermesh:\n  " +
+				"password: hunter2\nplain: " + shaped + "\nextraArgs: [\"" + shaped + "\"]\n"
 		})
 	})
 	text := strings.Join(told["cilium"], "\n")
@@ -111,17 +115,24 @@ func TestDiffer(t *testing.T) {
 		was, is string
 		want    []string
 	}{
-		"scalars":                   {`{"a":1,"b":"x","c":null}`, `{"a":2,"b":"","d":null}`, []string{`a: 1 → 2`, `b: x → ""`, `c: (none) → (none)`, `d: (none) → (none)`}},
-		"lists of one length":       {`{"l":[1,{"x":1}]}`, `{"l":[1,{"x":2}]}`, []string{`l[1].x: 1 → 2`}},
-		"lists of other lengths":    {`{"l":["a"]}`, `{"l":["a","b"]}`, []string{`l: ["a"] → ["a","b"]`}},
-		"secret names":              {`{"password":"old","tlsOn":true}`, `{"password":"new","tlsOn":false}`, []string{`password: [hidden] → [hidden]`, `tlsOn: true → false`}},
-		"below a secret":            {`{"token":{"x":["a"]}}`, `{"token":{"x":["b"]}}`, []string{`token.x[0]: [hidden] → [hidden]`}},
-		"an environment's entry":    {`{"env":[{"name":"DB_PASSWORD","value":"a"}]}`, `{"env":[{"name":"DB_PASSWORD","value":"b"}]}`, []string{`env[0].value: [hidden] → [hidden]`}},
-		"a list with a secret":      {`{"env":[]}`, `{"env":[{"name":"DB_PASSWORD","value":"b"}]}`, []string{`env: [] → [1 items]`}},
-		"an address with a secret":  {`{"url":""}`, `{"url":"https://user:pass@example.com"}`, []string{`url: "" → [hidden]`}},
-		"text with YAML in it":      {`{"p":"a: 1\nb: 2\n"}`, `{"p":"a: 1\nb: 3\n"}`, []string{`p.b: 2 → 3`}},
-		"text of several lines":     {`{"p":"one\ntwo"}`, `{"p":"one\ntwo\nthree"}`, []string{`p: (2 lines) → (3 lines)`}},
-		"a small object is added":   {`{}`, `{"p":{"x":1,"y":{"z":true}}}`, []string{`p.x: (none) → 1`, `p.y.z: (none) → true`}},
+		"scalars": {`{"a":1,"b":"x","c":null}`, `{"a":2,"b":"","d":null}`,
+			[]string{`a: 1 → 2`, `b: x → ""`, `c: (none) → (none)`, `d: (none) → (none)`}},
+		"lists of one length":    {`{"l":[1,{"x":1}]}`, `{"l":[1,{"x":2}]}`, []string{`l[1].x: 1 → 2`}},
+		"lists of other lengths": {`{"l":["a"]}`, `{"l":["a","b"]}`, []string{`l: ["a"] → ["a","b"]`}},
+		"secret names": {`{"password":"old","tlsOn":true}`, `{"password":"new","tlsOn":false}`,
+			[]string{`password: [hidden] → [hidden]`, `tlsOn: true → false`}},
+		"below a secret": {`{"token":{"x":["a"]}}`, `{"token":{"x":["b"]}}`,
+			[]string{`token.x[0]: [hidden] → [hidden]`}},
+		"an environment's entry": {`{"env":[{"name":"DB_PASSWORD","value":"a"}]}`,
+			`{"env":[{"name":"DB_PASSWORD","value":"b"}]}`, []string{`env[0].value: [hidden] → [hidden]`}},
+		"a list with a secret": {`{"env":[]}`, `{"env":[{"name":"DB_PASSWORD","value":"b"}]}`,
+			[]string{`env: [] → [1 items]`}},
+		"an address with a secret": {`{"url":""}`, `{"url":"https://user:pass@example.com"}`,
+			[]string{`url: "" → [hidden]`}},
+		"text with YAML in it":  {`{"p":"a: 1\nb: 2\n"}`, `{"p":"a: 1\nb: 3\n"}`, []string{`p.b: 2 → 3`}},
+		"text of several lines": {`{"p":"one\ntwo"}`, `{"p":"one\ntwo\nthree"}`, []string{`p: (2 lines) → (3 lines)`}},
+		"a small object is added": {`{}`, `{"p":{"x":1,"y":{"z":true}}}`,
+			[]string{`p.x: (none) → 1`, `p.y.z: (none) → true`}},
 		"a small object goes":       {`{"p":{"x":1}}`, `{}`, []string{`p.x: 1 → (none)`}},
 		"an object becomes a value": {`{"p":{"x":1}}`, `{"p":4}`, []string{`p: {1 fields} → 4`}},
 	} {

@@ -32,7 +32,8 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 			}
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", clustertest.LoadBalancerIP, nil, 6443))
 			if tt.now != "" {
-				w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, clustertest.OwnedByCAPH, 6443))
+				w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(12, "k8s-kube-apiserver-d3e4f", tt.now, clustertest.OwnedByCAPH,
+					6443))
 			}
 			before := w.Writes()
 			again := func(what string, j flow.Journal) {
@@ -60,7 +61,8 @@ func TestAnEndpointOfTheirOwnIsNotJudged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newPivotWorld(t)
-			if err := situation.CheckEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources, "127.0.0.77"); !situation.IsLost(err) {
+			if err := situation.CheckEndpoint(t.Context(), w.b.cfg, w.b.tools, w.b.sources,
+				"127.0.0.77"); !situation.IsLost(err) {
 				t.Errorf("with the project's own manifests: %v", err)
 			}
 			dir := t.TempDir()
@@ -98,8 +100,10 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	if v.Answer() != flow.AnswerUnknown || !situation.IsLost(v.Err()) {
 		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
 	}
-	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1", clustertest.OwnedByCAPH, 6443))
-	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown || situation.IsLost(v.Err()) {
+	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1",
+		clustertest.OwnedByCAPH, 6443))
+	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown ||
+		situation.IsLost(v.Err()) {
 		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
 	}
 }

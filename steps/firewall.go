@@ -61,7 +61,8 @@ func (step firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallR
 	if auto {
 		own, err := step.tools.OwnAddress(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in place of auto", err)
+			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in "+
+				"place of auto", err)
 		}
 		extra = append(extra, netip.PrefixFrom(own, own.BitLen()))
 	}
@@ -93,7 +94,8 @@ func (step firewallStep) run(ctx context.Context, say flow.Say) (Firewall, error
 	}
 	if was != nil && was.Selects(step.cfg.ClusterName) && was.Differs(rules) != "" {
 		if err := staysReachable(ctx, step.cfg, step.tools, step.sources); err != nil {
-			return Firewall{}, fmt.Errorf("the rules of firewall %s, which covers the servers, are left as they are: %w", was.Name, err)
+			return Firewall{}, fmt.Errorf("the rules of firewall %s, which covers the servers, are left as they are: %w",
+				was.Name, err)
 		}
 	}
 	f, changed, err := hetzner.EnsureFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName, rules)

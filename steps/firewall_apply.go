@@ -26,7 +26,8 @@ type FirewallAttachment struct {
 }
 
 // ErrCutsOff is the refusal to cut off the cluster that manages this one.
-var ErrCutsOff = errors.New("the cluster is managed from outside: the control plane provider reaches Talos on the servers' public " +
+var ErrCutsOff = errors.New("the cluster is managed from outside: the control plane provider reaches Talos on the " +
+	"servers' public " +
 	"addresses, and this firewall would cut it off. Run pivot first, or let your own address in with FIREWALL_ALLOW=auto " +
 	"(or the ranges that the management cluster is seen from)")
 
@@ -66,20 +67,21 @@ func (step firewallApplyStep) run(ctx context.Context, say flow.Say, f Firewall)
 	if err := hetzner.CoverServers(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName); err != nil {
 		return FirewallAttachment{}, err
 	}
-	err = wait.Wait{What: "the firewall", Within: step.cfg.FirewallTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
-		if err != nil {
+	err = wait.Wait{What: "the firewall", Within: step.cfg.FirewallTimeout.D()}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			firewall, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+			if err != nil {
+				return "", err
+			}
+			if firewall == nil {
+				return "", wait.Final(fmt.Errorf("firewall %d vanished while it was applied: run again", f.ID))
+			}
+			open, err := hetzner.Uncovered(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName)
+			if len(open) > 0 {
+				return "not covered yet: " + strings.Join(open, ", "), nil
+			}
 			return "", err
-		}
-		if firewall == nil {
-			return "", wait.Final(fmt.Errorf("firewall %d vanished while it was applied: run again", f.ID))
-		}
-		open, err := hetzner.Uncovered(ctx, step.tools.Hetzner, firewall, step.cfg.ClusterName)
-		if len(open) > 0 {
-			return "not covered yet: " + strings.Join(open, ", "), nil
-		}
-		return "", err
-	})
+		})
 	return FirewallAttachment{Firewall: f.ID}, err
 }
 
@@ -99,7 +101,8 @@ func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools
 	case kube.Absent(err):
 		return ErrCutsOff
 	case err != nil:
-		return fmt.Errorf("find out who manages the cluster: %w", situation.ExplainSilence(ctx, cfg, tools, sources, workload, err))
+		return fmt.Errorf("find out who manages the cluster: %w",
+			situation.ExplainSilence(ctx, cfg, tools, sources, workload, err))
 	case capi.Truth(cluster, "spec", "paused"):
 		return fmt.Errorf("the cluster is being moved (it is paused in itself): run pivot to its end first")
 	}

@@ -25,11 +25,13 @@ func TestTheFirewallIsMendedAndNotRewritten(t *testing.T) {
 	}
 	wall := w.Hetzner.Firewalls()[0]
 	want := []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "203.0.113.7/32", "198.51.100.9/32"}
-	if len(wall.Rules) != 2 || !slices.Equal(wall.Rules[0].SourceIPs, want) || *wall.Rules[0].Port != "6443" || *wall.Rules[1].Port != "50000" {
+	if len(wall.Rules) != 2 || !slices.Equal(wall.Rules[0].SourceIPs, want) || *wall.Rules[0].Port != "6443" ||
+		*wall.Rules[1].Port != "50000" {
 		t.Fatalf("rules %+v", wall.Rules)
 	}
 	writes := w.Writes()
-	if report, err := runTargets(t, w, cfg, tools, journal, "firewall"); err != nil || len(ran(report)) > 0 || w.Writes() != writes {
+	if report, err := runTargets(t, w, cfg, tools, journal, "firewall"); err != nil || len(ran(report)) > 0 ||
+		w.Writes() != writes {
 		t.Errorf("again: %v ran, %d writes, %v", ran(report), w.Writes()-writes, err)
 	}
 	wall.Rules = append(wall.Rules, wall.Rules[0])
@@ -60,7 +62,8 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "wait-nodes", "firewall-apply"); err != nil {
 		t.Fatal(err)
 	}
-	if to := w.Hetzner.Firewalls()[0].AppliedTo; len(to) != 1 || to[0].LabelSelector.Selector != "caph-cluster-k8s==owned" {
+	if to := w.Hetzner.Firewalls()[0].AppliedTo; len(to) != 1 ||
+		to[0].LabelSelector.Selector != "caph-cluster-k8s==owned" {
 		t.Errorf("applied to %+v", to)
 	}
 	if report, err := runTargets(t, w, cfg, w.Tools(), journal, "firewall-apply"); err != nil || len(ran(report)) > 0 {
@@ -75,17 +78,20 @@ func TestTheFirewallDoesNotCutOffTheManager(t *testing.T) {
 			t.Errorf("FIREWALL_ALLOW=%q: lets in %v", cfg.FirewallAllow, is)
 		}
 	}
-	if err := w.Tools().Files.Write(platform.Kubeconfig, w.Management.Kubeconfig()); err != nil { // it holds the Cluster object, as after a pivot
+	// it holds the Cluster object, as after a pivot
+	if err := w.Tools().Files.Write(platform.Kubeconfig, w.Management.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	cfg.FirewallAllow = ""
-	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "firewall"); err != nil || !slices.Equal(sources(), privateRanges) {
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "firewall"); err != nil ||
+		!slices.Equal(sources(), privateRanges) {
 		t.Errorf("managed by itself: %v lets in %v", err, sources())
 	}
 }
 
 func TestFirewallAllowIsJudged(t *testing.T) {
-	for value, ok := range map[string]bool{"": true, "auto": true, "203.0.113.0/24,auto": true, "203.0.113.7": false, "203.0.113.7/24": false, "all": false} {
+	for value, ok := range map[string]bool{"": true, "auto": true, "203.0.113.0/24,auto": true, "203.0.113.7": false,
+		"203.0.113.7/24": false, "all": false} {
 		cfg := config.Defaults()
 		cfg.FirewallAllow = value
 		if errs := cfg.Validate(); (len(errs) == 0) != ok {

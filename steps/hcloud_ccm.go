@@ -32,7 +32,8 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 		return CloudController{}, err
 	}
 	if network == 0 {
-		return CloudController{}, fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
+		return CloudController{},
+			fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
 	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
@@ -57,7 +58,8 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := verifySecret(ctx, workload, was.Secret, apply.CloudControllerData(r.tools, network)); v.Answer() != flow.AnswerHolds {
+	if v := verifySecret(ctx, workload, was.Secret,
+		apply.CloudControllerData(r.tools, network)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	return r.verify(ctx, was.Release)

@@ -29,7 +29,8 @@ func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 	step := newImageStep(s)
 	within := imagesTimeout(s.cfg)
 	return flow.Add1(g, "image", step.run, offer).
-		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where there is none").
+		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where " +
+			"there is none").
 		Spec(s.made.image).Verify(step.verify).Deadline(within + wait.Overhead).
 		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: within})
 }
@@ -77,7 +78,8 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 
 func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := hetzner.FindImage(ctx, i.tools.Hetzner, image.Name, image.Architecture, i.tools.Command("image", "--prune"))
+		is, err := hetzner.FindImage(ctx, i.tools.Hetzner, image.Name, image.Architecture,
+			i.tools.Command("image", "--prune"))
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):
@@ -112,7 +114,8 @@ func imageSpec(cfg config.Config, sources render.Sources) (any, error) {
 	}
 	id, err := s.ID()
 	return map[string]string{
-		"imageName": cfg.ImageName, "talosVersion": cfg.TalosVersion, "imageArchitectures": cfg.ImageArchitectures, "schematic": id,
+		"imageName": cfg.ImageName, "talosVersion": cfg.TalosVersion, "imageArchitectures": cfg.ImageArchitectures,
+		"schematic": id,
 	}, err
 }
 

@@ -37,7 +37,8 @@ type studio struct {
 }
 
 func newStudio(t *testing.T) *studio {
-	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: config.Defaults(), during: func(context.Context) {}}
+	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: config.Defaults(),
+		during: func(context.Context) {}}
 	s.cfg.ImageTimeout = config.Duration(20 * time.Second)
 	t.Cleanup(s.Close)
 	return s
@@ -45,7 +46,8 @@ func newStudio(t *testing.T) *studio {
 
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
-	tools := platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{}, Files: platform.FilesIn(s.state)}
+	tools := platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{},
+		Files: platform.FilesIn(s.state)}
 	tools.Upload = s.upload
 	plan, err := New(s.cfg, tools)
 	if err != nil {
@@ -53,7 +55,9 @@ func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, [
 	}
 	journal := flow.Memory()
 	var said []string
-	_, err = plan.Graph.Run(ctx, flow.Options{Journal: journal, Targets: []string{"image"}, Observe: func(e flow.Event) { said = append(said, e.Message) }})
+	_, err = plan.Graph.Run(ctx,
+		flow.Options{Journal: journal, Targets: []string{"image"},
+			Observe: func(e flow.Event) { said = append(said, e.Message) }})
 	if err != nil {
 		return Image{}, said, err
 	}
@@ -74,7 +78,8 @@ func (s *studio) mustRun() Image {
 func (s *studio) upload(ctx context.Context, c *hcloud.Client, o hcloudimages.UploadOptions) (*hcloud.Image, error) {
 	labels := maps.Clone(o.Labels)
 	labels[hcloudimages.CreatedByLabel] = hcloudimages.CreatedByValue
-	key, _, err := c.SSHKey.Create(ctx, hcloud.SSHKeyCreateOpts{Name: "upload", PublicKey: "ssh-ed25519 AAAA", Labels: labels})
+	key, _, err := c.SSHKey.Create(ctx,
+		hcloud.SSHKeyCreateOpts{Name: "upload", PublicKey: "ssh-ed25519 AAAA", Labels: labels})
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +95,8 @@ func (s *studio) upload(ctx context.Context, c *hcloud.Client, o hcloudimages.Up
 		return nil, err
 	}
 	defer func() { _, _, _ = c.Server.DeleteWithResult(ctx, made.Server) }()
-	rescue, _, err := c.Server.EnableRescue(ctx, made.Server, hcloud.ServerEnableRescueOpts{Type: hcloud.ServerRescueTypeLinux64, SSHKeys: []*hcloud.SSHKey{key}})
+	rescue, _, err := c.Server.EnableRescue(ctx, made.Server,
+		hcloud.ServerEnableRescueOpts{Type: hcloud.ServerRescueTypeLinux64, SSHKeys: []*hcloud.SSHKey{key}})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +111,8 @@ func (s *studio) upload(ctx context.Context, c *hcloud.Client, o hcloudimages.Up
 		return nil, err
 	}
 	s.during(ctx)
-	taken, _, err := c.Server.CreateImage(ctx, made.Server, &hcloud.ServerCreateImageOpts{Type: hcloud.ImageTypeSnapshot, Description: o.Description, Labels: labels})
+	taken, _, err := c.Server.CreateImage(ctx, made.Server,
+		&hcloud.ServerCreateImageOpts{Type: hcloud.ImageTypeSnapshot, Description: o.Description, Labels: labels})
 	if err != nil {
 		return nil, err
 	}
@@ -168,16 +175,20 @@ func foreign(s *studio) {
 	s.PutKey(schema.SSHKey{ID: 2, Name: "hcloud-upload-image-1", Labels: library})
 	other := ours("another-run")
 	other["slipway-cluster"], other["caph-image-name"] = "other", "talos-amd64-v1.11.0"
-	s.PutServer(schema.Server{ID: 3, Name: "hcloud-upload-image-3", Labels: other, Created: time.Now().Add(-24 * time.Hour)})
-	s.PutImage(schema.Image{ID: 4, Type: "snapshot", Status: "available", Architecture: "x86", Labels: map[string]string{"os": "talos"}, Description: testImage})
-	s.PutImage(schema.Image{ID: 5, Type: "snapshot", Status: "available", Architecture: "arm", Labels: map[string]string{"caph-image-name": testImage}})
+	s.PutServer(schema.Server{ID: 3, Name: "hcloud-upload-image-3", Labels: other,
+		Created: time.Now().Add(-24 * time.Hour)})
+	s.PutImage(schema.Image{ID: 4, Type: "snapshot", Status: "available", Architecture: "x86",
+		Labels: map[string]string{"os": "talos"}, Description: testImage})
+	s.PutImage(schema.Image{ID: 5, Type: "snapshot", Status: "available", Architecture: "arm",
+		Labels: map[string]string{"caph-image-name": testImage}})
 }
 
 // withoutForeign checks that it is there still, and takes it away.
 func withoutForeign(s *studio) {
 	s.t.Helper()
 	servers, keys, images := s.Servers(), s.Keys(), s.Images()
-	if len(servers) < 2 || servers[0].ID != 1 || servers[1].ID != 3 || len(keys) < 1 || keys[0].ID != 2 || len(images) < 2 || images[0].ID != 4 || images[1].ID != 5 {
+	if len(servers) < 2 || servers[0].ID != 1 || servers[1].ID != 3 || len(keys) < 1 || keys[0].ID != 2 ||
+		len(images) < 2 || images[0].ID != 4 || images[1].ID != 5 {
 		s.t.Fatalf("something foreign was touched: servers %+v, keys %+v, images %+v", servers, keys, images)
 	}
 	c := s.Client(nil)

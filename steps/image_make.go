@@ -66,7 +66,8 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 		}
 	}
 	if m.found.Schematic != "" && m.found.Schematic != hetzner.SchematicLabel(m.schematicID) {
-		return Image{}, fmt.Errorf("%s was made from schematic %s…, and %s is schematic %s now: give the image another IMAGE_NAME, "+
+		return Image{}, fmt.Errorf("%s was made from schematic %s…, and %s is schematic %s now: give the image another "+
+			"IMAGE_NAME, "+
 			"or delete that snapshot to have it made again", m.found, m.found.Schematic, m.sources.Schematic.Name, m.schematicID)
 	}
 	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture}, m.tidy(ctx, tidyWithin)
@@ -129,7 +130,8 @@ func (m *imageMaker) others(ctx context.Context) (missing string, err error) {
 	}
 	for _, u := range uploads {
 		if u.Image == m.name && u.Architecture == m.architecture && !m.dead(u) {
-			return fmt.Sprintf("another run, for cluster %s, seems to be making it with %s since %s; if there is no such run, delete that",
+			return fmt.Sprintf("another run, for cluster %s, seems to be making it with %s since %s; if there is no such run, "+
+				"delete that",
 				u.Cluster, u, u.Created.Local().Format(time.TimeOnly)), nil
 		}
 	}
@@ -150,18 +152,22 @@ func (m *imageMaker) several(ctx context.Context, found []hetzner.Image) (missin
 	for _, one := range found[1:] {
 		switch {
 		case one.ID == m.made:
-			return fmt.Sprintf("snapshot %d was made before ours; deleting ours, %d", found[0].ID, one.ID), hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
+			return fmt.Sprintf("snapshot %d was made before ours; deleting ours, %d", found[0].ID, one.ID),
+				hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 		case one.Run == "" || one.Run == m.run || m.late(one.Created):
-			return "", wait.Final(&hetzner.ImageError{Name: m.name, Architecture: m.architecture, Found: found, Prune: m.tools.Command("image", "--prune")})
+			return "", wait.Final(&hetzner.ImageError{Name: m.name, Architecture: m.architecture, Found: found,
+				Prune: m.tools.Command("image", "--prune")})
 		}
 	}
-	return fmt.Sprintf("another run made snapshot %d at the same time, and is to take it back", found[len(found)-1].ID), nil
+	return fmt.Sprintf("another run made snapshot %d at the same time, and is to take it back", found[len(found)-1].ID),
+		nil
 }
 
 // discard deletes a snapshot that no server can be made from, if Slipway made it for this cluster.
 func (m *imageMaker) discard(ctx context.Context, one hetzner.Image, why string) (missing string, err error) {
 	if one.Cluster != m.cfg.ClusterName {
-		return "", wait.Final(fmt.Errorf("%s: no server can be made from %s, which this cluster's runs did not make: delete it, or take its label away", why, one))
+		return "", wait.Final(fmt.Errorf("%s: no server can be made from %s, which this cluster's runs did not make: "+
+			"delete it, or take its label away", why, one))
 	}
 	return why + ": deleting it, to make it again", hetzner.DeleteImage(ctx, m.tools.Hetzner, one.ID)
 }
@@ -175,7 +181,8 @@ func (m *imageMaker) upload(ctx context.Context, deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, deadline, fmt.Errorf("it took longer than %s (IMAGE_TIMEOUT)", m.cfg.ImageTimeout))
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline,
+		fmt.Errorf("it took longer than %s (IMAGE_TIMEOUT)", m.cfg.ImageTimeout))
 	defer cancel()
 	for _, serverType := range types {
 		err = m.uploadWith(ctx, serverType)

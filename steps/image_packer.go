@@ -29,10 +29,12 @@ func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 	}
 	commands := []string{"packer init " + packerTemplate}
 	if id != knownSchematic {
-		commands = append(commands, fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.Schematic.Name), factory.Address))
+		commands = append(commands,
+			fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.Schematic.Name), factory.Address))
 	}
 	for _, architecture := range cfg.Architectures(architectureOf(cfg.ServerType)) {
-		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s -var image_name=%s -var location=%s %s",
+		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s "+
+			"-var image_name=%s -var location=%s %s",
 			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.Location, packerTemplate))
 	}
 	return commands, nil

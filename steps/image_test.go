@@ -30,7 +30,8 @@ func TestImageIsMade(t *testing.T) {
 	s.finished(image)
 	made := s.Images()[0]
 	for key, want := range map[string]string{
-		"os": "talos", "caph-image-name": testImage, "arch": "amd64", "slipway-cluster": "k8s", "slipway-schematic": "ce4c980550dd2ab1",
+		"os": "talos", "caph-image-name": testImage, "arch": "amd64", "slipway-cluster": "k8s",
+		"slipway-schematic": "ce4c980550dd2ab1",
 	} {
 		if made.Labels[key] != want {
 			t.Errorf("label %s is %q, want %q", key, made.Labels[key], want)
@@ -50,7 +51,8 @@ func TestImageForBothArchitectures(t *testing.T) {
 	s := newStudio(t)
 	s.cfg.ServerType, s.cfg.ImageArchitectures = "cax21", "amd64, arm64"
 	image := s.mustRun()
-	if image.Name != "talos-arm64-v1.12.2" || len(image.Others) != 1 || image.Others[0].Name != testImage || len(s.Images()) != 2 {
+	if image.Name != "talos-arm64-v1.12.2" || len(image.Others) != 1 || image.Others[0].Name != testImage ||
+		len(s.Images()) != 2 {
 		t.Errorf("made %+v; the project has %+v", image, s.Images())
 	}
 }
@@ -96,7 +98,8 @@ func TestInterruptedImageTidiesUp(t *testing.T) {
 	if _, _, err := s.run(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
-	if servers := s.Servers(); len(s.Keys()) > 0 || len(servers) > 1 || len(servers) == 1 && servers[0].Status != "deleting" {
+	if servers := s.Servers(); len(s.Keys()) > 0 || len(servers) > 1 || len(servers) == 1 &&
+		servers[0].Status != "deleting" {
 		t.Errorf("left over: servers %+v, keys %+v", servers, s.Keys())
 	}
 	s.during = func(context.Context) {}
@@ -115,7 +118,8 @@ func TestImageOutOfStock(t *testing.T) {
 	s.SellOut("cx23")
 	s.SellOut("cx33") // cx43's disk is larger than the servers'
 	_, said, err := s.run(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "resource_unavailable") || !slices.Contains(said, "cx33 is out of stock in nbg1") {
+	if err == nil || !strings.Contains(err.Error(), "resource_unavailable") ||
+		!slices.Contains(said, "cx33 is out of stock in nbg1") {
 		t.Errorf("got %v, said %q", err, said)
 	}
 	if len(s.Servers())+len(s.Keys())+len(s.Images()) > 0 {
@@ -230,14 +234,16 @@ func TestTwoRunsAtOnce(t *testing.T) {
 		if err != nil || image.ID == 0 || len(s.Writes()) > 0 {
 			t.Errorf("got %+v, %v; wrote %v", image, err, s.Writes())
 		}
-		if !slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "another run, for cluster k8s") }) {
+		if !slices.ContainsFunc(said,
+			func(line string) bool { return strings.Contains(line, "another run, for cluster k8s") }) {
 			t.Errorf("said %q", said)
 		}
 	})
 	t.Run("the other died long ago", func(t *testing.T) {
 		t.Parallel()
 		s := newStudio(t)
-		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running", Created: time.Now().Add(-time.Hour)})
+		s.PutServer(schema.Server{ID: 7, Name: "theirs", Labels: ours("another-run"), Status: "running",
+			Created: time.Now().Add(-time.Hour)})
 		s.finished(s.mustRun())
 	})
 }
@@ -271,13 +277,16 @@ func TestSeveralImagesAreForAPerson(t *testing.T) {
 	} {
 		s := newStudio(t)
 		long := time.Now().Add(-time.Hour)
-		first := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: ours("one"), Created: &long})
-		second := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: labels, Created: &long})
+		first := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: ours("one"),
+			Created: &long})
+		second := s.PutImage(schema.Image{Type: "snapshot", Status: "available", Architecture: "x86", Labels: labels,
+			Created: &long})
 		_, _, err := s.run(t.Context(), nil)
 		if err == nil || len(s.Writes()) > 0 {
 			t.Fatalf("%s: got %v; wrote %v", what, err, s.Writes())
 		}
-		for _, want := range []string{fmt.Sprintf("snapshot %d", first), fmt.Sprintf("snapshot %d", second), "image --prune"} {
+		for _, want := range []string{fmt.Sprintf("snapshot %d", first), fmt.Sprintf("snapshot %d", second),
+			"image --prune"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v does not say %s", what, err, want)
 			}
@@ -295,7 +304,8 @@ func pruned(t *testing.T, s *studio, gone, keep int64) {
 	}
 	before := len(s.Writes())
 	plan, err := prune.Plan(t.Context(), s.cfg, platform.Tools{Hetzner: c})
-	if err != nil || len(plan) != 1 || plan[0].Keep.ID != keep || len(plan[0].Delete) != 1 || plan[0].Delete[0].ID != gone {
+	if err != nil || len(plan) != 1 || plan[0].Keep.ID != keep || len(plan[0].Delete) != 1 ||
+		plan[0].Delete[0].ID != gone {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
 	if len(s.Writes()) > before {
@@ -314,7 +324,8 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 	image.Labels["slipway-schematic"] = "376567988ad37013"
 	s.PutImage(image)
 	_, _, err := s.run(t.Context(), nil)
-	if err == nil || !strings.Contains(err.Error(), "376567988ad37013") || !strings.Contains(err.Error(), "IMAGE_NAME") || len(s.Writes()) > 0 {
+	if err == nil || !strings.Contains(err.Error(), "376567988ad37013") || !strings.Contains(err.Error(), "IMAGE_NAME") ||
+		len(s.Writes()) > 0 {
 		t.Errorf("got %v; wrote %v", err, s.Writes())
 	}
 }
@@ -328,7 +339,8 @@ func TestIdentityStays(t *testing.T) {
 	if again, err := ownership.Identity(b.tools); err != nil || again != first {
 		t.Errorf("then %q, %v", again, err)
 	}
-	if other, err := ownership.Identity(platform.Tools{Files: platform.FilesIn(t.TempDir())}); err != nil || other == first {
+	if other, err := ownership.Identity(platform.Tools{Files: platform.FilesIn(t.TempDir())}); err != nil ||
+		other == first {
 		t.Errorf("another folder has %q, %v", other, err)
 	}
 }
@@ -343,7 +355,8 @@ func TestSchematicInsideTheCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(commands) != 2 || !strings.Contains(commands[1], "schematic="+knownSchematic+" ") || !strings.Contains(string(template), `"`+knownSchematic+`"`) {
+	if len(commands) != 2 || !strings.Contains(commands[1], "schematic="+knownSchematic+" ") ||
+		!strings.Contains(string(template), `"`+knownSchematic+`"`) {
 		t.Errorf("commands %q", commands)
 	}
 	for _, v := range regexp.MustCompile(`-var (\w+)=`).FindAllStringSubmatch(commands[1], -1) {
@@ -362,7 +375,8 @@ func TestPackerCommandsOfAChangedSchematic(t *testing.T) {
 	if err != nil || len(commands) != 4 {
 		t.Fatalf("got %q, %v", commands, err)
 	}
-	if !strings.HasPrefix(commands[1], "curl --fail --data-binary @"+dir) || !strings.Contains(commands[2], "architecture=arm64") ||
+	if !strings.HasPrefix(commands[1], "curl --fail --data-binary @"+dir) ||
+		!strings.Contains(commands[2], "architecture=arm64") ||
 		!strings.Contains(commands[3], "architecture=amd64") || !strings.Contains(commands[3], `image_name='it'\''s mine'`) {
 		t.Errorf("got %q", commands)
 	}

@@ -55,7 +55,8 @@ func TestAnOlderJournalCountsBehindThePivot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range all {
-		if f.Name == p.Pivot.Name() && (!f.Asked || strings.Contains(f.Why, "does not restore")) || f.Name == p.Cluster.Name() && f.Sealed == "" {
+		if f.Name == p.Pivot.Name() && (!f.Asked || strings.Contains(f.Why, "does not restore")) ||
+			f.Name == p.Cluster.Name() && f.Sealed == "" {
 			t.Errorf("%s: %s: %s", f.Name, f.Action, f.Why)
 		}
 	}

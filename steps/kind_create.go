@@ -29,7 +29,8 @@ func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
 	step := newManagementStep(s)
 	return flow.Add(g, "kind-create", step.run).
 		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
-		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
+		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() +
+		wait.Overhead).Waits(wait.Management)
 }
 
 // managementStep runs and verifies the step kind-create.
@@ -64,8 +65,10 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 		return nil, err
 	}
 	refuse := func(why string) error {
-		return fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but %s has no management cluster %s, and %s: nothing is made, because a new "+
-			"management cluster would make a second cluster into the network and load balancer of this one. Where the cluster manages itself, name its "+
+		return fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but %s has no management cluster %s, and %s: "+
+			"nothing is made, because a new "+
+			"management cluster would make a second cluster into the network and load balancer of this one. Where the cluster "+
+			"manages itself, name its "+
 			"kubeconfig in MANAGEMENT_KUBECONFIG; where it is lost, destroy it; or choose another CLUSTER_NAME",
 			len(servers), step.cfg.ClusterName, hetzner.ServerNames(servers), p.Name(), name, why)
 	}

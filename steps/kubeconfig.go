@@ -29,7 +29,8 @@ type Kubeconfig struct {
 }
 
 // Kubeconfig adds the step kubeconfig to a graph: the state folder has the cluster's kubeconfig.
-func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[Kubeconfig] {
+func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management],
+	cluster *flow.Step[Cluster]) *flow.Step[Kubeconfig] {
 	step := newKubeconfigStep(s)
 	return flow.Add2(g, "kubeconfig", step.run, management, cluster).
 		Doc("the cluster's kubeconfig, as a file").
@@ -64,19 +65,23 @@ func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c C
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
-func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte, err error) {
+func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster,
+	name, key string) (value []byte, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
-		client.InNamespace(config.Namespace), client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
+		client.InNamespace(config.Namespace),
+		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
-	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		value, err = management.SecretValue(ctx, mgmt, name, key)
-		if kube.Absent(err) {
-			return "it does not exist yet", nil
-		}
-		return "", err
-	})
+	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
+		Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			value, err = management.SecretValue(ctx, mgmt, name, key)
+			if kube.Absent(err) {
+				return "it does not exist yet", nil
+			}
+			return "", err
+		})
 	return value, err
 }
 

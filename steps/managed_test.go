@@ -37,7 +37,8 @@ func afterPivot(t *testing.T) (*clustertest.Environment, flow.Journal) {
 }
 
 // runSteps runs some steps, as they were foreseen.
-func runSteps(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal, targets ...string) *flow.Report {
+func runSteps(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal,
+	targets ...string) *flow.Report {
 	t.Helper()
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
@@ -53,7 +54,8 @@ func runSteps(t *testing.T, w *clustertest.Environment, cfg config.Config, journ
 	}
 	for i, f := range foreseen {
 		s := report.Steps[i]
-		if s.Name != f.Name || (f.Action == flow.ActionRun) != (s.Outcome == flow.Ran) || (f.Action == flow.ActionSkip) != (s.Outcome == flow.Skipped) {
+		if s.Name != f.Name || (f.Action == flow.ActionRun) != (s.Outcome == flow.Ran) ||
+			(f.Action == flow.ActionSkip) != (s.Outcome == flow.Skipped) {
 			t.Errorf("foreseen: %s %s (%s); came: %s %s (%s)", f.Name, f.Action, f.Why, s.Name, s.Outcome, s.Reason)
 		}
 	}
@@ -103,7 +105,8 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 // With the journal lost, but not the pivot's record, a release is found and no other step before the pivot is run.
 func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 	w, _ := afterPivot(t)
-	if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record, []byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
+	if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record,
+		[]byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 		t.Fatal(err)
 	}
 	before := w.Writes()
@@ -135,7 +138,8 @@ func TestImageAfterThePivot(t *testing.T) {
 		}
 	}
 	w.Hetzner.SetImages(hetznertest.Image(1, config.Defaults().Image("amd64"), "x86", "available"),
-		hetznertest.Image(2, cfg.Image("amd64"), "x86", "available")) // it is found; that it is made is the image step's own test
+		// it is found; that it is made is the image step's own test
+		hetznertest.Image(2, cfg.Image("amd64"), "x86", "available"))
 	report := runSteps(t, w, cfg, journal, "image")
 	if got := whys(report)["image"]; !strings.Contains(got, "talosVersion") || len(report.Steps) != 2 {
 		t.Errorf("image: %q of %+v", got, report.Steps)

@@ -27,7 +27,8 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := ownership.Read(files)
-	if err != nil || r.Management == nil || *r.Management != (ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "management"}) {
+	if err != nil || r.Management == nil ||
+		*r.Management != (ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "management"}) {
 		t.Errorf("recorded %+v, %v", r, err)
 	}
 	if groups := w.Hetzner.PlacementGroups(); len(groups) == 0 || r.Reservation != groups[0].ID {
@@ -81,7 +82,8 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 	w := newPivotWorld(t)
 	mustPivot(t, w)
 	w.b.tools.Consent = true
-	record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: w.b.tools.Management.Name(), Name: "k8s-mgmt", UID: "its-own"}}
+	record := ownership.Record{Cluster: "k8s",
+		Management: &ownership.Management{Provider: w.b.tools.Management.Name(), Name: "k8s-mgmt", UID: "its-own"}}
 	if err := record.Write(w.b.tools.Files); err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,8 @@ func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
 			// Only the record of it was lost. Whoever paused the cluster since knows why.
 			return Pivot{Cluster: string(st.target.GetUID()), Servers: was.Servers}, nil
 		case s.self && next == resumeTarget:
-			return Pivot{}, fmt.Errorf("cluster %s manages itself already, and its Cluster object is paused: unpause it (spec.paused) and run again", p.cfg.ClusterName)
+			return Pivot{}, fmt.Errorf("cluster %s manages itself already, and its Cluster object is paused: unpause it "+
+				"(spec.paused) and run again", p.cfg.ClusterName)
 		case next == moveObjects:
 			err = moveToTarget(ctx, p.cfg, p.tools, p.sources, p.observer, say, s, st)
 		case next == resumeTarget:
@@ -107,7 +108,8 @@ func (p pivotStep) resumeTarget(ctx context.Context, say flow.Say, s pivotCluste
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that an ended run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s pivotClusters, st clusterLocation) (pivotcopy.State, error) {
+func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s pivotClusters,
+	st clusterLocation) (pivotcopy.State, error) {
 	c := pivotcopy.In(tools)
 	state, err := c.State(cfg.ClusterName)
 	if err != nil {
@@ -128,9 +130,11 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 		state = pivotcopy.State{}
 	}
 	if state.Phase == "" || state.Phase == pivotcopy.Settled {
-		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()), Since: time.Now().UTC()}
+		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()),
+			Since: time.Now().UTC()}
 	}
-	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) { // until then its controllers are at work
+	// until then its controllers are at work
+	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) {
 		if state.Servers, err = settle.ServerIDs(ctx, cfg, tools); err != nil {
 			return pivotcopy.State{}, err
 		}

@@ -57,7 +57,8 @@ func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s pivotClusters, st clusterLocation) (clusterapi.Inventory, error) {
+func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s pivotClusters,
+	st clusterLocation) (clusterapi.Inventory, error) {
 	none := clusterapi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
@@ -69,7 +70,8 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s p
 		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
 	}
 	if st.target != nil && !management.Paused(st.target) {
-		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: pause it (spec.paused: true) first", cfg.ClusterName)
+		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
+			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
@@ -107,7 +109,8 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s p
 
 // withdraw deletes the copies from the target. Without their finalizers, so that no controller there deletes the server
 // of one; the Cluster object last, because its pause keeps the controllers there from acting.
-func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster, source clusterapi.Inventory) error {
+func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster,
+	source clusterapi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
 		is, err := objectcopy.Read(ctx, target, &o)
@@ -127,7 +130,8 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for i, o := range append(copies, clusters...) {
-		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+len(clusters))
+		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+
+			len(clusters))
 		if err := objectcopy.Remove(ctx, target, o); err != nil {
 			return err
 		}

@@ -60,7 +60,8 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		clustertest.Resource("TalosControlPlane", "taloscontrolplanes", "controlplane.cluster.x-k8s.io", "v1alpha3"),
 		clustertest.Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 	}
-	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...), hetzner: hetznertest.New(), lives: -1, files: platform.FilesIn(t.TempDir())}
+	w := &pivotWorld{source: kubetest.New("source", kinds...), target: kubetest.New("target", kinds...),
+		hetzner: hetznertest.New(), lives: -1, files: platform.FilesIn(t.TempDir())}
 	t.Cleanup(func() {
 		w.hetzner.Close()
 		for _, s := range []*kubetest.Server{w.source, w.target} {
@@ -69,7 +70,8 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		}
 	})
 	w.provider = &clustertest.Provider{Kubeconfig: w.source.Kubeconfig(), There: true}
-	for file, s := range map[string]*kubetest.Server{platform.ManagementKubeconfig: w.source, platform.Kubeconfig: w.target} {
+	for file, s := range map[string]*kubetest.Server{platform.ManagementKubeconfig: w.source,
+		platform.Kubeconfig: w.target} {
 		if err := w.files.Write(file, s.Kubeconfig()); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +93,8 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 }
 
 func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
-	return []any{clustertest.Map{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()), "controller": true}}
+	return []any{clustertest.Map{"apiVersion": apiVersion, "kind": kind, "name": o.GetName(), "uid": string(o.GetUID()),
+		"controller": true}}
 }
 
 // fill puts the cluster into the source: one machine, and Secrets of every sort.
@@ -107,31 +110,44 @@ func (w *pivotWorld) fill() {
 		return w.source.Get(apiVersion, kind, config.Namespace, name)
 	}
 	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
-	cluster := put(clustertest.CAPI, "Cluster", "k8s", nil, clustertest.Map{"spec": clustertest.Map{"clusterNetwork": clustertest.Map{"serviceDomain": "x"}}})
+	cluster := put(clustertest.CAPI, "Cluster", "k8s", nil,
+		clustertest.Map{"spec": clustertest.Map{"clusterNetwork": clustertest.Map{"serviceDomain": "x"}}})
 	ofCluster := owner("Cluster", clustertest.CAPI, cluster)
-	hc := put(clustertest.CAPH, "HetznerCluster", "k8s", ofCluster, clustertest.Map{"spec": clustertest.Map{"region": "nbg1"}})
-	tcp := put(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", ofCluster, clustertest.Map{"spec": clustertest.Map{"replicas": 1}})
-	m := put(clustertest.CAPI, "Machine", "m1", owner("TalosControlPlane", clustertest.CACPPT, tcp), clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
-	put(clustertest.CAPH, "HCloudMachine", "m1", owner("Machine", clustertest.CAPI, m), clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://100"}})
+	hc := put(clustertest.CAPH, "HetznerCluster", "k8s", ofCluster,
+		clustertest.Map{"spec": clustertest.Map{"region": "nbg1"}})
+	tcp := put(clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", ofCluster,
+		clustertest.Map{"spec": clustertest.Map{"replicas": 1}})
+	m := put(clustertest.CAPI, "Machine", "m1", owner("TalosControlPlane", clustertest.CACPPT, tcp),
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+	put(clustertest.CAPH, "HCloudMachine", "m1", owner("Machine", clustertest.CAPI, m),
+		clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://100"}})
 	put("v1", "Secret", "k8s-ca", ofCluster, clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
-	put("v1", "Secret", "k8s-kubeconfig", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"value": "a2V5"}}) // known by name
-	put("v1", "Secret", "k8s-talos", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"bundle": "a2V5"}})     // owned by nobody
-	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", clustertest.CAPH, hc), clustertest.Map{"data": clustertest.Map{"hcloud": "a2V5"}})
+	// known by name
+	put("v1", "Secret", "k8s-kubeconfig", nil,
+		clustertest.Map{"metadata": labels, "data": clustertest.Map{"value": "a2V5"}})
+	// owned by nobody
+	put("v1", "Secret", "k8s-talos", nil, clustertest.Map{"metadata": labels, "data": clustertest.Map{"bundle": "a2V5"}})
+	put("v1", "Secret", config.TokenSecretName, owner("HetznerCluster", clustertest.CAPH, hc),
+		clustertest.Map{"data": clustertest.Map{"hcloud": "a2V5"}})
 	put("v1", "Secret", "somebody-elses", nil, clustertest.Map{"data": clustertest.Map{"x": "a2V5"}})
 	wellIn(w.source)
-	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.hetzner.SetServers(schema.Server{ID: 100, Name: "m1", Status: "running",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 }
 
 // wellIn gives everything in a cluster the status that controllers would.
 func wellIn(s *kubetest.Server) {
-	ready := []any{clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": "ControlPlaneInitialized", "status": "True"}}
+	ready := []any{clustertest.Map{"type": "Ready", "status": "True"},
+		clustertest.Map{"type": "ControlPlaneInitialized", "status": "True"}}
 	for _, o := range []struct {
 		apiVersion, kind, name string
 		status                 clustertest.Map
 	}{
-		{clustertest.CAPI, "Cluster", "k8s", clustertest.Map{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
+		{clustertest.CAPI, "Cluster", "k8s",
+			clustertest.Map{"infrastructureReady": true, "controlPlaneReady": true, "conditions": ready}},
 		{clustertest.CAPH, "HetznerCluster", "k8s", clustertest.Map{"ready": true, "conditions": ready}},
-		{clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane", clustertest.Map{"initialized": true, "replicas": 1, "readyReplicas": 1}},
+		{clustertest.CACPPT, "TalosControlPlane", "k8s-control-plane",
+			clustertest.Map{"initialized": true, "replicas": 1, "readyReplicas": 1}},
 		{clustertest.CAPI, "Machine", "m1", clustertest.Map{"phase": "Running", "nodeRef": clustertest.Map{"name": "m1"}}},
 		{clustertest.CAPH, "HCloudMachine", "m1", clustertest.Map{"ready": true, "conditions": ready}},
 	} {
@@ -151,9 +167,11 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
 	for _, p := range providers.Of(w.b.cfg) {
 		labels := clustertest.Map{capi.ProviderLabel: p.Label}
-		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))
+		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
+			clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))
 		w.target.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", clustertest.Map{
-			"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"replicas": 1}, "status": clustertest.Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+			"metadata": clustertest.Map{"labels": labels}, "spec": clustertest.Map{"replicas": 1},
+			"status": clustertest.Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 		}))
 	}
 	return nil, nil
@@ -219,7 +237,8 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 			return err
 		}
 	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": nil}})
+	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"spec": clustertest.Map{"paused": nil}})
 	return nil
 }
 
@@ -281,7 +300,8 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 }
 
 func (w *pivotWorld) replaceServer(id int64) {
-	w.hetzner.SetServers(schema.Server{ID: id, Name: "m1", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.hetzner.SetServers(schema.Server{ID: id, Name: "m1", Status: "running",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 }
 
 func (w *pivotWorld) forget(t *testing.T, file string) {

@@ -29,7 +29,8 @@ import (
 
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
+func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
@@ -60,7 +61,8 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
+func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
+	say flow.Say, s pivotClusters, st clusterLocation) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
@@ -69,20 +71,26 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		return err
 	}
 	if management.Paused(st.source) && state.Phase != pivotcopy.Moving && st.target == nil {
-		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state folder knows: " +
+		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state " +
+			"folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(), Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
-		if err != nil {
-			return "", err
-		}
-		if others := slices.DeleteFunc(inv.Clusters(), func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
-			return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole namespace, "+
-				"so these would be moved into cluster %s too; bring them elsewhere first", config.Namespace, strings.Join(others, ", "), cfg.ClusterName))
-		}
-		return strings.Join(unmovable(inv), "; "), nil
-	})
+	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
+		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
+			if err != nil {
+				return "", err
+			}
+			if others := slices.DeleteFunc(inv.Clusters(),
+				func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
+				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole "+
+					"namespace, "+
+					"so these would be moved into cluster %s too; bring them elsewhere first", config.Namespace,
+					strings.Join(others, ", "), cfg.ClusterName))
+			}
+			return strings.Join(unmovable(inv), "; "), nil
+		})
 }
 
 // unmovable says what keeps a cluster from being moved.
@@ -108,7 +116,8 @@ func unmovable(inv clusterapi.Inventory) []string {
 				add(o, "has no ready control plane yet")
 			}
 		case capi.TalosControlPlaneKind.GroupKind():
-			want, have, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "replicas"), capi.Number(o, "status", "readyReplicas")
+			want, have, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "replicas"),
+				capi.Number(o, "status", "readyReplicas")
 			if have != want || ready != want {
 				add(o, fmt.Sprintf("has %d of %d replicas, %d ready", have, want, ready))
 			}
@@ -140,7 +149,8 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 }
 
 // mergedCopy is the copy of a move that an ended run left incomplete.
-func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivotcopy.Copy, source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivotcopy.Copy,
+	source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {
 		return nil, err
@@ -173,7 +183,8 @@ func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivot
 
 // move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
 // move that came through as for one that died there, and after everything was compared.
-func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, source *kube.Cluster) error {
+func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	source *kube.Cluster) error {
 	c, err := providers.NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
@@ -193,7 +204,8 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.Command("pivot"), tools.Command("pivot", "--abort"))
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.Command("pivot"),
+			tools.Command("pivot", "--abort"))
 	}
 	return nil
 }

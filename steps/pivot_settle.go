@@ -19,7 +19,8 @@ import (
 
 // settlePivot removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
 // every object once and found it well, with the servers that it had.
-func settlePivot(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, s pivotClusters) (Pivot, error) {
+func settlePivot(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
+	say flow.Say, s pivotClusters) (Pivot, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
 			return Pivot{}, err
@@ -29,9 +30,10 @@ func settlePivot(ctx context.Context, cfg config.Config, tools platform.Tools, o
 	if err != nil {
 		return Pivot{}, err
 	}
-	uid, servers, err := settle.AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(), func(servers []int64) error {
-		return sameServers(cfg, tools, say, &state, servers)
-	})
+	uid, servers, err := settle.AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(),
+		func(servers []int64) error {
+			return sameServers(cfg, tools, say, &state, servers)
+		})
 	if err != nil {
 		return Pivot{}, err
 	}
@@ -60,12 +62,14 @@ func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *p
 		return err
 	}
 	return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to "+
-		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree with pivot --yes", was, servers, cfg.ClusterName)
+		"(spec.providerID of the Machines in cluster %s); where all of them are its own, as after a replace-machine, agree "+
+		"with pivot --yes", was, servers, cfg.ClusterName)
 }
 
 // sweepSource removes Secrets that a move left at the source when it ended in its last steps: those without an owner
 // are deleted together with the Cluster object. Anything else that stayed is not expected, and left to the operator.
-func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, source *kube.Cluster) error {
+func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
+	source *kube.Cluster) error {
 	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return err
@@ -89,7 +93,8 @@ func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, s
 	}
 	if len(stayed) > 0 {
 		return fmt.Errorf("objects stayed in the management cluster although the Cluster object is gone there: %s: "+
-			"compare them with those in cluster %s and remove them%s", strings.Join(stayed, ", "), cfg.ClusterName, whereTheCopyIs(tools))
+			"compare them with those in cluster %s and remove them%s", strings.Join(stayed, ", "), cfg.ClusterName,
+			whereTheCopyIs(tools))
 	}
 	return nil
 }

@@ -30,14 +30,16 @@ type pivotClusters struct {
 
 // connectClusters connects to both. A source that is silent is an error; only its provider's answer that it does not
 // exist counts as gone.
-func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (pivotClusters, error) {
+func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (pivotClusters,
+	error) {
 	target, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
 		return pivotClusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return pivotClusters{}, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
+		return pivotClusters{},
+			fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
 	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
 	if err != nil {
@@ -56,11 +58,13 @@ type clusterLocation struct {
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
-func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s pivotClusters) (st clusterLocation, err error) {
-	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		st, err = readBothClustersOnce(ctx, cfg, s)
-		return "", err
-	})
+func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s pivotClusters) (st clusterLocation,
+	err error) {
+	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			st, err = readBothClustersOnce(ctx, cfg, s)
+			return "", err
+		})
 	return st, err
 }
 
@@ -97,16 +101,20 @@ func (st clusterLocation) next(name string) (pivotMove, error) {
 	case st.source == nil && st.target == nil:
 		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)
 	case st.target != nil && st.target.GetDeletionTimestamp() != nil:
-		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish it with pivot --abort", name)
+		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish "+
+			"it with pivot --abort", name)
 	case st.source == nil && management.Paused(st.target):
 		return resumeTarget, nil
 	case st.source == nil:
 		return settleTarget, nil
 	case st.target != nil && !management.Paused(st.target):
-		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the cluster is not paused, "+
-			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know better, and run again", name, name)
+		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the "+
+			"cluster is not paused, "+
+			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know "+
+			"better, and run again", name, name)
 	case st.target == nil && len(st.marked) > 0:
-		return "", fmt.Errorf("a move has begun to delete objects in the management cluster (%s, …), but cluster %s does not hold the Cluster object: "+
+		return "", fmt.Errorf("a move has begun to delete objects in the management cluster (%s, …), but cluster %s does "+
+			"not hold the Cluster object: "+
 			"somebody removed it there", st.marked[0], name)
 	}
 	return moveObjects, nil

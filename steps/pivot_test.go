@@ -36,7 +36,8 @@ func TestPivotMovesEverything(t *testing.T) {
 	}
 	folder := w.files.Path(pivotcopy.Folder)
 	// A release that kept the Secrets has left them; the next run removes them.
-	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca", clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
+	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca",
+		clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
 	if err := pivotcopy.In(w.b.tools).Put(old); err != nil {
 		t.Fatal(err)
 	}
@@ -66,13 +67,15 @@ func TestPivotMovesEverything(t *testing.T) {
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}})
+	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}})
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
 	}
 	// Only the record lost: nothing is done a second time.
 	writes := len(w.source.Writes()) + len(w.target.Writes())
-	if again, err := w.pivot(t); err != nil || again.Cluster != out.Cluster || len(w.source.Writes())+len(w.target.Writes()) != writes {
+	if again, err := w.pivot(t); err != nil || again.Cluster != out.Cluster || len(w.source.Writes())+
+		len(w.target.Writes()) != writes {
 		t.Errorf("again: %+v, %v", again, err)
 	}
 }
@@ -90,7 +93,8 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				} else if !errors.Is(err, errKilled) {
 					t.Fatalf("the mover died after %d writes: %v", lives, err)
 				}
-				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"),
+					w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
 				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
@@ -124,7 +128,8 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	if _, err := settlePivot(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
 		t.Fatal(err)
 	}
-	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil || w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
+	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil ||
+		w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
 		t.Error("the Secret that the move left is there still, or a foreign one is not")
 	}
 }
@@ -147,7 +152,8 @@ func TestPivotIsAborted(t *testing.T) {
 			}
 			is := inventoryOf(t, w, platform.ManagementKubeconfig)
 			if len(is) != len(was) || management.Paused(is["Cluster k8s"]) {
-				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was), management.Paused(is["Cluster k8s"]))
+				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was),
+					management.Paused(is["Cluster k8s"]))
 			}
 			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
@@ -215,13 +221,16 @@ func TestPivotRefuses(t *testing.T) {
 			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other", nil))
 		}, "also holds other"},
 		"a paused cluster": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
+			w.source.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}, "not by a pivot"},
 		"a machine without a node": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
+			w.source.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+				clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}, "Machine m1 has no node yet"},
 		"a control plane that is not ready": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"status": clustertest.Map{"readyReplicas": 0}})
+			w.source.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+				clustertest.Map{"status": clustertest.Map{"readyReplicas": 0}})
 		}, "1 of 1 replicas, 0 ready"},
 		"two managers": {func(w *pivotWorld) {
 			w.target.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
@@ -259,17 +268,21 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.source.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s") // its last write
-	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"spec": clustertest.Map{"version": "v1.99.0"}})
-	w.target.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m1", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"cloned-from": nil}}})
+	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.99.0"}})
+	w.target.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m1",
+		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"cloned-from": nil}}})
 	w.target.Remove("v1", "Secret", config.Namespace, "k8s-talos")
 	_, err := w.pivot(t)
-	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") || strings.Contains(err.Error(), "HCloudMachine") {
+	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") ||
+		strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
 	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
-	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
+	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	if _, err := w.pivot(t); err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +299,8 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 	}
 	refuses := func(what, says string) {
 		t.Helper()
-		if _, err := w.pivot(t); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "pivot --yes") {
+		if _, err := w.pivot(t); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), "pivot --yes") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -341,9 +355,11 @@ func TestClean(t *testing.T) {
 		}},
 		"a paused cluster": {says: "is paused", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
+			w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}},
-		"silent, all moved": {says: "docker start k8s-mgmt-control-plane", make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
+		"silent, all moved": {says: "docker start k8s-mgmt-control-plane",
+			make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
 		"silent, agreed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			w.source.Close()
@@ -362,10 +378,12 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			w.source.Close()
 			w.b.tools.Consent = true
-			w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
+			w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+				clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}},
-		"gone":                 {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.There = false }},
-		"provider cannot tell": {says: "docker is not running", make: func(t *testing.T, w *pivotWorld) { w.provider.ExistsError = errors.New("docker is not running") }},
+		"gone": {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.There = false }},
+		"provider cannot tell": {says: "docker is not running",
+			make: func(t *testing.T, w *pivotWorld) { w.provider.ExistsError = errors.New("docker is not running") }},
 		"the cluster itself": {left: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			if err := w.files.Write(platform.ManagementKubeconfig, w.target.Kubeconfig()); err != nil {
@@ -408,7 +426,8 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 		says string // of the refusal; empty: adopted
 	}{
 		"kubeconfig at hand": {make: func(*testing.T, *pivotWorld) {}},
-		"kubeconfig lost":    {says: "MANAGEMENT_KUBECONFIG", make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
+		"kubeconfig lost": {says: "MANAGEMENT_KUBECONFIG",
+			make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
 		"it does not answer": {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
 		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) {
 			w.target.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")

@@ -93,7 +93,8 @@ func TestBootstrapThenNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes, ok, err := flow.Restore(t.Context(), journal, plan.Nodes)
-	if err != nil || !ok || len(nodes.Nodes) != 3 || nodes.Nodes[2].ProviderID != "hcloud://102" || !nodes.Nodes[2].ControlPlane {
+	if err != nil || !ok || len(nodes.Nodes) != 3 || nodes.Nodes[2].ProviderID != "hcloud://102" ||
+		!nodes.Nodes[2].ControlPlane {
 		t.Errorf("nodes %+v, %v, %v", nodes, ok, err)
 	}
 	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig} {
@@ -160,7 +161,8 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if len(w.Inits) != inits {
 		t.Error("the providers were installed again")
 	}
-	if w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s").Object["spec"].(clustertest.Map)["controlPlaneEndpoint"].(clustertest.Map)["host"] != clustertest.LoadBalancerIP {
+	if w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace,
+		"k8s").Object["spec"].(clustertest.Map)["controlPlaneEndpoint"].(clustertest.Map)["host"] != clustertest.LoadBalancerIP {
 		t.Error("the endpoint was taken back")
 	}
 	for _, release := range []string{"cilium", "hcloud-cloud-controller-manager", "talos-cloud-controller-manager"} {
@@ -215,16 +217,19 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			write(t, w.Tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
 		}, []string{"talosconfig"}},
 		"talosconfig rewritten by the provider": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Change("v1", "Secret", config.Namespace, "k8s-talosconfig", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"touched": "yes"}}})
+			w.Management.Change("v1", "Secret", config.Namespace, "k8s-talosconfig",
+				clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"touched": "yes"}}})
 		}, nil},
 		"Secret changed": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Change("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: []byte("another")}})
+			w.Management.Change("v1", "Secret", config.Namespace, config.TokenSecretName,
+				clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: []byte("another")}})
 		}, []string{"secret"}},
 		"CCM's Secret gone": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Workload.Remove("v1", "Secret", "kube-system", "hcloud")
 		}, []string{"hcloud-ccm", "wait-nodes"}},
 		"provider's Deployment down": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Change("apps/v1", "Deployment", "cluster-api", "manager", clustertest.Map{"status": clustertest.Map{"availableReplicas": 0}})
+			w.Management.Change("apps/v1", "Deployment", "cluster-api", "manager",
+				clustertest.Map{"status": clustertest.Map{"availableReplicas": 0}})
 		}, []string{"capi-init"}},
 		"health check deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Management.Remove(clustertest.CAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
@@ -358,7 +363,8 @@ func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 
 func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
 	w := clustertest.New(t)
-	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "k8s-control-plane-old",
+		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
 	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
 		t.Fatalf("got %v", err)
@@ -413,7 +419,8 @@ func TestReleaseWaitsForItsKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(strings.Join(lines, "\n"), "waiting for release talos-cloud-controller-manager: the cluster does not know all kinds of its chart yet") {
+	if !strings.Contains(strings.Join(lines, "\n"), "waiting for release talos-cloud-controller-manager: the cluster "+
+		"does not know all kinds of its chart yet") {
 		t.Errorf("it did not say what it waits for:\n%s", strings.Join(lines, "\n"))
 	}
 }

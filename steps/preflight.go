@@ -39,7 +39,8 @@ func newPreflightStep(s *Set) preflightStep {
 
 // run asks Hetzner what only Hetzner can know, before anything is made.
 func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
-	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType,
+		p.cfg.LoadBalancerType)
 	is, err := hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
 	return Offer(is), err
 }

@@ -58,11 +58,13 @@ func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
 	if _, err := in.Values.Values(sources.Vars); err != nil {
 		return nil, err
 	}
-	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.Version, "values": values}, nil
+	return map[string]any{"chart": in.Name, "repository": kube.WithoutCredentials(in.Repository), "version": in.Version,
+		"values": values}, nil
 }
 
 // install brings a release to its chart and values, and waits until its workloads are ready.
-func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, in charts.Installation) (Release, error) {
+func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	in charts.Installation) (Release, error) {
 	if err := checks.RefuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
@@ -102,7 +104,8 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 // ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
 // kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
 // the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster, in charts.Installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
+	in charts.Installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
@@ -115,26 +118,30 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 	changes := workload.Changes(watching, releaseRecords(in))
 	timeout, recovered := cfg.ReleaseTimeout.D(), ""
 	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
-	err = wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout, Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
-		if err != nil {
-			return "", wait.Final(err)
-		}
-		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) { return releaseState(ctx, workload, r, in.Namespace) }
-		done, err = helm.Ensure(ctx, say, wanted)
-		var busy *kube.BusyError
-		switch {
-		case errors.As(err, &busy):
-			return busy.Error(), nil
-		case err != nil && kube.UnknownKind(err):
-			return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
-		case err != nil && kube.Transient(err):
-			return "", err // an API server that has just come up, under load, drops a call now and then
-		case err != nil:
-			return "", wait.Final(err)
-		}
-		return "", nil
-	})
+	err = wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout, Changes: changes}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
+			if err != nil {
+				return "", wait.Final(err)
+			}
+			wanted.State = func(r *kube.Release) (kube.WorkloadState,
+				error) {
+				return releaseState(ctx, workload, r, in.Namespace)
+			}
+			done, err = helm.Ensure(ctx, say, wanted)
+			var busy *kube.BusyError
+			switch {
+			case errors.As(err, &busy):
+				return busy.Error(), nil
+			case err != nil && kube.UnknownKind(err):
+				return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
+			case err != nil && kube.Transient(err):
+				return "", err // an API server that has just come up, under load, drops a call now and then
+			case err != nil:
+				return "", wait.Final(err)
+			}
+			return "", nil
+		})
 	return done, err
 }
 
@@ -142,10 +149,12 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 func releaseRecords(in charts.Installation) kube.Selection {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	return kube.Selection{List: list, Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}
+	return kube.Selection{List: list,
+		Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}
 }
 
-func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, namespace string) (kube.WorkloadState, error) {
+func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, namespace string) (kube.WorkloadState,
+	error) {
 	workloads, err := kube.Workloads(r.Manifest, namespace)
 	if err != nil {
 		return kube.WorkloadState{}, err
@@ -168,9 +177,10 @@ func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workloa
 		kube.Selection{List: &appsv1.DaemonSetList{}, Options: in},
 		kube.Selection{List: &corev1.PodList{}, Options: in},
 	)
-	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		return r.unready(ctx, workload)
-	})
+	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			return r.unready(ctx, workload)
+		})
 }
 
 // verify asks whether the release is at the recorded revision and its workloads are ready.

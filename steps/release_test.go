@@ -65,7 +65,8 @@ func TestReleaseWaitsForSomebodyElsesHelm(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	all := strings.Join(lines, "\n")
-	wait := strings.Index(all, "waiting for release cilium: revision 1 of helm release cilium in namespace kube-system is pending-install since ")
+	wait := strings.Index(all, "waiting for release cilium: revision 1 of helm release cilium in namespace kube-system "+
+		"is pending-install since ")
 	install := strings.Index(all, "installing release cilium")
 	if wait < 0 || install < wait {
 		t.Errorf("it waited at %d and installed at %d of\n%s", wait, install, all)
@@ -82,7 +83,8 @@ func TestReleaseDoesNotWaitForever(t *testing.T) {
 	cfg := w.Config()
 	cfg.ReleaseTimeout = config.Duration(2 * time.Second)
 	_, err := runPlan(t, w, cfg, flow.Memory(), nil)
-	if err == nil || !strings.Contains(err.Error(), "waited 2s for release cilium; last seen: revision 1 of helm release cilium") {
+	if err == nil || !strings.Contains(err.Error(), "waited 2s for release cilium; last seen: revision 1 of helm "+
+		"release cilium") {
 		t.Errorf("error is %v", err)
 	}
 	if w.Workload.Get("v1", "Secret", "kube-system", cilium1) == nil {

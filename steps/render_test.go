@@ -55,7 +55,8 @@ func planner(t *testing.T, overrides string, kvs ...string) *Set {
 // withIP renders with everything known.
 func withIP(t *testing.T, b *Set) *render.Rendered {
 	t.Helper()
-	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
+	r, err := render.Manifests(b.cfg, b.sources,
+		render.ManifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func find(t *testing.T, objects []*unstructured.Unstructured, kind string) *unst
 func TestRenderGolden(t *testing.T) {
 	for name, b := range map[string]*Set{
 		"cluster": planner(t, ""),
-		"oidc":    planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes", "CLUSTER_NAME=demo", "CONTROL_PLANE_REPLICAS=5"),
+		"oidc": planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes",
+			"CLUSTER_NAME=demo", "CONTROL_PLANE_REPLICAS=5"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got bytes.Buffer
@@ -138,7 +140,8 @@ func TestRenderInTwoParts(t *testing.T) {
 	if capi.Text(find(t, whole, "Cluster"), "spec", "controlPlaneRef", "name") != "k8s-control-plane" {
 		t.Error("the Cluster never gets its control plane")
 	}
-	if host, ok, _ := unstructured.NestedString(find(t, r.Now, "HetznerCluster").Object, "spec", "controlPlaneEndpoint", "host"); !ok || host != "" {
+	if host, ok, _ := unstructured.NestedString(find(t, r.Now, "HetznerCluster").Object, "spec", "controlPlaneEndpoint",
+		"host"); !ok || host != "" {
 		t.Errorf("the endpoint's host is %q, present: %v; CAPH needs an empty one to fill", host, ok)
 	}
 }
@@ -153,7 +156,8 @@ func TestTemplateNameFollowsItsContent(t *testing.T) {
 		if other.Template == one.Template {
 			t.Errorf("%s keeps the template's name %s, whose spec is immutable", kv, one.Template)
 		}
-		if ref := capi.Text(find(t, other.Now, "TalosControlPlane"), "spec", "infrastructureTemplate", "name"); ref != other.Template {
+		if ref := capi.Text(find(t, other.Now, "TalosControlPlane"), "spec", "infrastructureTemplate",
+			"name"); ref != other.Template {
 			t.Errorf("the control plane refers to %s instead of %s", ref, other.Template)
 		}
 	}
@@ -169,7 +173,8 @@ func TestPeoplesFilesWin(t *testing.T) {
 		t.Fatal(err)
 	}
 	own = bytes.Replace(own, []byte("enableIPv6: false"), []byte("enableIPv6: true"), 1)
-	own = append(own, "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: default}\ndata: {name: \"${CLUSTER_NAME}\"}\n"...)
+	own = append(own, "\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: extra, namespace: default}\ndata: "+
+		"{name: \"${CLUSTER_NAME}\"}\n"...)
 	write(t, dir, "manifests/"+manifests.Cluster, string(own))
 	write(t, dir, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}")
 	b := planner(t, dir)
@@ -243,7 +248,8 @@ func TestDefaultsInTheFiles(t *testing.T) {
 
 // generated is a control plane configuration as CABPT makes it before the patches. Made once: its keys take seconds.
 var generated = sync.OnceValues(func() ([]byte, error) {
-	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443", strings.TrimPrefix(config.Defaults().KubernetesVersion, "v"),
+	input, err := generate.NewInput("k8s", "https://192.0.2.10:6443",
+		strings.TrimPrefix(config.Defaults().KubernetesVersion, "v"),
 		generate.WithVersionContract(machineconfig.TalosVersion1_12))
 	if err != nil {
 		return nil, err
@@ -262,7 +268,8 @@ func machineConfig(t *testing.T, b *Set) machineconfig.Provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	patches, _, err := unstructured.NestedStringSlice(find(t, withIP(t, b).Now, "TalosControlPlane").Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
+	patches, _, err := unstructured.NestedStringSlice(find(t, withIP(t, b).Now, "TalosControlPlane").Object, "spec",
+		"controlPlaneConfig", "controlplane", "strategicPatches")
 	if err != nil || len(patches) == 0 {
 		t.Fatalf("no patches: %v", err)
 	}
@@ -312,24 +319,31 @@ func TestMachineConfiguration(t *testing.T) {
 		}
 	}
 	check("TLS through the load balancer on 50000 would fail", slices.Contains(m.MachineCertSANs, "192.0.2.10"))
-	check("eth0 and eth1 have no DHCP", len(m.MachineNetwork.NetworkInterfaces) == 2 && *m.MachineNetwork.NetworkInterfaces[0].DeviceDHCP && *m.MachineNetwork.NetworkInterfaces[1].DeviceDHCP)
-	check("the kubelet's address is not bound to the network", slices.Equal(m.MachineKubelet.KubeletNodeIP.KubeletNodeIPValidSubnets, []string{"10.10.0.0/16"}))
+	check("eth0 and eth1 have no DHCP", len(m.MachineNetwork.NetworkInterfaces) == 2 &&
+		*m.MachineNetwork.NetworkInterfaces[0].DeviceDHCP && *m.MachineNetwork.NetworkInterfaces[1].DeviceDHCP)
+	check("the kubelet's address is not bound to the network",
+		slices.Equal(m.MachineKubelet.KubeletNodeIP.KubeletNodeIPValidSubnets, []string{"10.10.0.0/16"}))
 	args := c.Machine().Kubelet().ExtraArgs()
 	check("the kubelet has no external cloud provider", args["cloud-provider"] == "external")
 	check("the kubelet's certificate does not rotate", args["rotate-server-certificates"] == "true")
 	features := c.Machine().Features()
-	check("no host DNS", features.HostDNS().Enabled() && features.HostDNS().ForwardKubeDNSToHost() && features.HostDNS().ResolveMemberNames())
+	check("no host DNS", features.HostDNS().Enabled() && features.HostDNS().ForwardKubeDNSToHost() &&
+		features.HostDNS().ResolveMemberNames())
 	access := features.KubernetesTalosAPIAccess()
-	check("no Talos API for kube-system", access.Enabled() && slices.Equal(access.AllowedRoles(), []string{"os:reader"}) && slices.Equal(access.AllowedKubernetesNamespaces(), []string{"kube-system"}))
+	check("no Talos API for kube-system", access.Enabled() && slices.Equal(access.AllowedRoles(), []string{"os:reader"}) &&
+		slices.Equal(access.AllowedKubernetesNamespaces(), []string{"kube-system"}))
 	check("no KubePrism on 7445", features.KubePrism().Enabled() && features.KubePrism().Port() == 7445)
 	_, excluded := c.Machine().NodeLabels()[situation.ExcludeFromBalancer]
 	check("control plane nodes are excluded from load balancers", !excluded)
 	check("nothing can run on the control plane", c.Cluster().ScheduleOnControlPlanes())
 	check("another CNI", c.Cluster().Network().CNI().Name() == "none")
 	check("kube-proxy runs", !c.Cluster().Proxy().Enabled())
-	check("Pod ranges "+strings.Join(c.Cluster().Network().PodCIDRs(), ","), slices.Equal(c.Cluster().Network().PodCIDRs(), []string{"10.10.128.0/17"}))
-	check("Service ranges "+strings.Join(c.Cluster().Network().ServiceCIDRs(), ","), slices.Equal(c.Cluster().Network().ServiceCIDRs(), []string{"10.10.96.0/20"}))
-	check("etcd is not bound to the servers' subnet", slices.Equal(c.Cluster().Etcd().AdvertisedSubnets(), []string{"10.10.64.0/25"}))
+	check("Pod ranges "+strings.Join(c.Cluster().Network().PodCIDRs(), ","),
+		slices.Equal(c.Cluster().Network().PodCIDRs(), []string{"10.10.128.0/17"}))
+	check("Service ranges "+strings.Join(c.Cluster().Network().ServiceCIDRs(), ","),
+		slices.Equal(c.Cluster().Network().ServiceCIDRs(), []string{"10.10.96.0/20"}))
+	check("etcd is not bound to the servers' subnet",
+		slices.Equal(c.Cluster().Etcd().AdvertisedSubnets(), []string{"10.10.64.0/25"}))
 	check("no external cloud provider", c.Cluster().ExternalCloudProvider().Enabled())
 	if k.APIServerConfig != nil {
 		check("an issuer that nobody configured", k.APIServerConfig.ExtraArgsConfig["oidc-issuer-url"] == "")
@@ -340,7 +354,8 @@ func TestMachineConfiguration(t *testing.T) {
 func TestMachineConfigurationWithIssuer(t *testing.T) {
 	c := machineConfig(t, planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes"))
 	args := c.Cluster().APIServer().ExtraArgs()
-	for name, want := range map[string]string{"oidc-issuer-url": "https://auth.example.com/", "oidc-client-id": "kubernetes"} {
+	for name, want := range map[string]string{"oidc-issuer-url": "https://auth.example.com/",
+		"oidc-client-id": "kubernetes"} {
 		if args[name] != want {
 			t.Errorf("%s is %v", name, args[name])
 		}

@@ -61,7 +61,8 @@ func TestOneOfTwoReserves(t *testing.T) {
 		if lost := errs[1-won]; err != nil || !errors.As(lost, &reserved) || !strings.Contains(lost.Error(), winner) {
 			t.Fatalf("the other is told %v; the winner is %s, %v", lost, winner, err)
 		}
-		if groups := w.Hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" || groups[0].Labels[clustertest.ReservedBy] != winner {
+		if groups := w.Hetzner.PlacementGroups(); len(groups) != 1 || groups[0].Name != "slipway-k8s" ||
+			groups[0].Labels[clustertest.ReservedBy] != winner {
 			t.Fatalf("the reservations are %+v", groups)
 		}
 	}
@@ -88,16 +89,22 @@ func TestReserve(t *testing.T) {
 		says        string // of the refusal; empty: it is reserved
 		writes      int    // at Hetzner
 	}{
-		"nothing is there":                     {writes: 1},
-		"reserved by another":                  {Environment: reserved, says: "0123456789abcdef reserved the name in this project on host laptop"},
-		"reserved by another, who made things": {Environment: func(w *clustertest.Environment) { reserved(w); traces(w) }, says: "there are network k8s (77)"},
-		"made, and reserved by nobody":         {Environment: traces, says: "was not made from this state folder; this one's management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
+		"nothing is there": {writes: 1},
+		"reserved by another": {Environment: reserved, says: "0123456789abcdef reserved the name in this " +
+			"project on host laptop"},
+		"reserved by another, who made things": {Environment: func(w *clustertest.Environment) { reserved(w); traces(w) },
+			says: "there are network k8s (77)"},
+		"made, and reserved by nobody": {Environment: traces, says: "was not made from this state folder; this one's " +
+			"management cluster, if it has one, does not hold it; of it there are network k8s (77)"},
 		"the state folder was lost, its management cluster holds the objects": {
-			Environment: func(w *clustertest.Environment) { reserved(w); holds(w.Management) }, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
+			Environment: func(w *clustertest.Environment) { reserved(w); holds(w.Management) },
+			Provider:    func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
 		"made before names were reserved": {
-			Environment: func(w *clustertest.Environment) { traces(w); holds(w.Management) }, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
+			Environment: func(w *clustertest.Environment) { traces(w); holds(w.Management) },
+			Provider:    func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, writes: 1},
 		"another management cluster of the same name": {
-			Environment: reserved, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider }, says: "belongs to another state folder"},
+			Environment: reserved, Provider: func(w *clustertest.Environment) *clustertest.Provider { return w.Provider },
+			says: "belongs to another state folder"},
 		"the cluster manages itself, and the state folder opens it": {
 			Environment: func(w *clustertest.Environment) { reserved(w); holds(w.Workload) }, writes: 1,
 			folder: func(t *testing.T, w *clustertest.Environment, b *Set) {
@@ -140,18 +147,21 @@ func TestReserve(t *testing.T) {
 				return
 			}
 			by, identityErr := ownership.Identity(b.tools)
-			if err != nil || identityErr != nil || out.By != by || w.Hetzner.PlacementGroups()[0].Labels[clustertest.ReservedBy] != by {
+			if err != nil || identityErr != nil || out.By != by ||
+				w.Hetzner.PlacementGroups()[0].Labels[clustertest.ReservedBy] != by {
 				t.Fatalf("reserved %+v for %s, %v, %v; at Hetzner %+v", out, by, err, identityErr, w.Hetzner.PlacementGroups())
 			}
 			// Once more, without a journal: it is found.
-			if again, err := newReserveStep(b).run(t.Context(), clustertest.Silent); err != nil || again != out || len(w.Hetzner.Writes()) != tt.writes {
+			if again, err := newReserveStep(b).run(t.Context(), clustertest.Silent); err != nil || again != out ||
+				len(w.Hetzner.Writes()) != tt.writes {
 				t.Errorf("again %+v, %v; wrote %v", again, err, w.Hetzner.Writes())
 			}
 			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
 				t.Errorf("it does not stand: %s", v.Reason())
 			}
 			w.Hetzner.SetPlacementGroups(others)
-			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerGone || !strings.Contains(v.Reason(), "0123456789abcdef") {
+			if v := newReserveStep(b).verify(t.Context(), out); v.Answer() != flow.AnswerGone ||
+				!strings.Contains(v.Reason(), "0123456789abcdef") {
 				t.Errorf("taken by another it is said to be %v: %s", v.Answer(), v.Reason())
 			}
 		})
@@ -205,7 +215,8 @@ func TestASecondStateFolderMakesNothing(t *testing.T) {
 		t.Errorf("the second run: %v; %d management clusters, %d writes", err, provider.Ensured, w.Writes()-before)
 	}
 	for step, outcome := range outcomes(report) {
-		if want := map[string]flow.Outcome{"preflight": flow.Ran, "reserve": flow.Failed}[step]; outcome != cmp.Or(want, flow.Skipped) {
+		if want := map[string]flow.Outcome{"preflight": flow.Ran, "reserve": flow.Failed}[step]; outcome != cmp.Or(want,
+			flow.Skipped) {
 			t.Errorf("step %s: %s", step, outcome)
 		}
 	}
@@ -231,17 +242,22 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: plan.Bootstrap})
-	want := fmt.Sprintf("placement group %d, which reserves k8s for this state folder, is not in the token's project", reserved)
+	want := fmt.Sprintf("placement group %d, which reserves k8s for this state folder, is not in the token's project",
+		reserved)
 	if err == nil || !strings.Contains(err.Error(), want) || w.Writes() != before {
 		t.Errorf("with the token of another project: %v; %d writes", err, w.Writes()-before)
 	}
-	if err := situation.CheckEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources, clustertest.LoadBalancerIP); !situation.IsLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is in the token's project") {
+	if err := situation.CheckEndpoint(t.Context(), plan.b.cfg, plan.b.tools, plan.b.sources,
+		clustertest.LoadBalancerIP); !situation.IsLost(err) || !strings.Contains(err.Error(), "nothing of cluster k8s is "+
+		"in the token's project") {
 		t.Errorf("of the address it says %v", err)
 	}
 
 	// Nobody is left who has made the cluster.
 	w.Provider.There = false
-	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown || !strings.Contains(v.Reason(), "but cluster k8s is there") {
+	if v := newReserveStep(plan.b).verify(t.Context(),
+		Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown ||
+		!strings.Contains(v.Reason(), "but cluster k8s is there") {
 		t.Errorf("while the cluster answers it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.Workload.CloseClientConnections()

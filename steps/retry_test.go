@@ -36,7 +36,8 @@ func TestRetry(t *testing.T) {
 	}
 	tries = 0
 	wrong := errors.New("no such version")
-	if err := wait.Retry(t.Context(), say, "the download", func() error { tries++; return wrong }); !errors.Is(err, wrong) || tries != 1 {
+	if err := wait.Retry(t.Context(), say, "the download", func() error { tries++; return wrong }); !errors.Is(err,
+		wrong) || tries != 1 {
 		t.Errorf("what no try will mend: %v after %d tries", err, tries)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

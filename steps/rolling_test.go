@@ -19,7 +19,8 @@ import (
 )
 
 func upToDate(status, message string) clustertest.Map {
-	return clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "MachinesSpecUpToDate", "status": status, "message": message}}}}
+	return clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "MachinesSpecUpToDate",
+		"status": status, "message": message}}}}
 }
 
 func TestRollingIsTold(t *testing.T) {
@@ -27,15 +28,19 @@ func TestRollingIsTold(t *testing.T) {
 		tcp  clustertest.Map
 		want string
 	}{
-		"never looked at":      {clustertest.Map{"metadata": clustertest.Map{"generation": int64(1)}}, ""},
-		"looked at":            {clustertest.Map{"metadata": clustertest.Map{"generation": int64(2)}, "status": clustertest.Map{"observedGeneration": int64(2)}}, ""},
-		"changed since":        {clustertest.Map{"metadata": clustertest.Map{"generation": int64(3)}, "status": clustertest.Map{"observedGeneration": int64(2)}}, "has not looked at the last change"},
-		"replaces its servers": {upToDate("False", "Rolling 2 replicas with outdated spec (1 replicas up to date)"), "are being replaced, one after another (Rolling 2 replicas"},
-		"has replaced them":    {upToDate("True", ""), ""},
+		"never looked at": {clustertest.Map{"metadata": clustertest.Map{"generation": int64(1)}}, ""},
+		"looked at": {clustertest.Map{"metadata": clustertest.Map{"generation": int64(2)},
+			"status": clustertest.Map{"observedGeneration": int64(2)}}, ""},
+		"changed since": {clustertest.Map{"metadata": clustertest.Map{"generation": int64(3)},
+			"status": clustertest.Map{"observedGeneration": int64(2)}}, "has not looked at the last change"},
+		"replaces its servers": {upToDate("False", "Rolling 2 replicas with outdated spec (1 replicas up to date)"),
+			"are being replaced, one after another (Rolling 2 replicas"},
+		"has replaced them": {upToDate("True", ""), ""},
 		"on deletion only": {clustertest.Map{"spec": clustertest.Map{"rolloutStrategy": clustertest.Map{"type": "OnDelete"}},
 			"status": upToDate("False", "")["status"]}, ""},
 	} {
-		if got := capi.Rolling(&unstructured.Unstructured{Object: tt.tcp}); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+		if got := capi.Rolling(&unstructured.Unstructured{Object: tt.tcp}); tt.want == "" && got != "" ||
+			!strings.Contains(got, tt.want) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
@@ -49,15 +54,18 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", upToDate("False", "Rolling 1 replicas"))
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		upToDate("False", "Rolling 1 replicas"))
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
-		"status":   clustertest.Map{"nodeRef": clustertest.Map{"name": "gone"}, "addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.8"}}},
+		"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "gone"},
+			"addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.8"}}},
 	}))
 	var waited sync.Map
 	var end, last sync.Once
 	_, err := runPlan(t, w, w.Config(), journal, func(e flow.Event) {
-		if e.Kind == flow.StepProgress && e.Step == "talosconfig" && strings.Contains(e.Message, "4 control plane Machines instead of 3") {
+		if e.Kind == flow.StepProgress && e.Step == "talosconfig" &&
+			strings.Contains(e.Message, "4 control plane Machines instead of 3") {
 			last.Do(func() { w.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3") })
 		}
 		if e.Kind != flow.StepProgress || !strings.Contains(e.Message, "being replaced") {
@@ -68,9 +76,12 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 		_, second := waited.Load("wait-nodes")
 		if first && second {
 			end.Do(func() {
-				w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-2", clustertest.Map{"status": clustertest.Map{"addresses": []any{
-					clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"}, clustertest.Map{"type": "ExternalIP", "address": "127.0.1.2"}}}})
-				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", upToDate("True", ""))
+				w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-2",
+					clustertest.Map{"status": clustertest.Map{"addresses": []any{
+						clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"},
+						clustertest.Map{"type": "ExternalIP", "address": "127.0.1.2"}}}})
+				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+					upToDate("True", ""))
 			})
 		}
 	})

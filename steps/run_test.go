@@ -10,7 +10,8 @@ import (
 )
 
 // runPlan runs the bootstrap.
-func runPlan(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
+func runPlan(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal,
+	observe func(flow.Event)) (*flow.Report, error) {
 	t.Helper()
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
@@ -20,7 +21,8 @@ func runPlan(t *testing.T, w *clustertest.Environment, cfg config.Config, journa
 }
 
 // runTargets runs some steps of the bootstrap.
-func runTargets(t *testing.T, w *clustertest.Environment, cfg config.Config, tools platform.Tools, journal flow.Journal, targets ...string) (*flow.Report, error) {
+func runTargets(t *testing.T, w *clustertest.Environment, cfg config.Config, tools platform.Tools, journal flow.Journal,
+	targets ...string) (*flow.Report, error) {
 	t.Helper()
 	plan, err := New(cfg, tools)
 	if err != nil {

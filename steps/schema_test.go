@@ -21,11 +21,13 @@ import (
 // and refuses fields that would be dropped in silence.
 func TestManifestsFollowTheSchemas(t *testing.T) {
 	sets := map[string][]byte{
-		"Cluster API": clusterAPISchemas(t), "CAPH": schemas(t, "caph-v1.0.7"), "CACPPT": schemas(t, "cacppt-v0.5.13"), "CABPT": schemas(t, "cabpt-v0.6.12"),
+		"Cluster API": clusterAPISchemas(t), "CAPH": schemas(t, "caph-v1.0.7"), "CACPPT": schemas(t, "cacppt-v0.5.13"),
+		"CABPT": schemas(t, "cabpt-v0.6.12"),
 	}
 	kinds := map[string]string{
-		"Cluster": "Cluster API", "MachineHealthCheck": "Cluster API", "HetznerCluster": "CAPH", "HCloudMachineTemplate": "CAPH",
-		"TalosControlPlane": "CACPPT",
+		"Cluster": "Cluster API", "MachineHealthCheck": "Cluster API", "HetznerCluster": "CAPH",
+		"HCloudMachineTemplate": "CAPH",
+		"TalosControlPlane":     "CACPPT",
 	}
 	b := planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes")
 	two, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", ""))
@@ -44,12 +46,14 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 	}
 	// The control plane's inner configuration is a TalosConfigSpec, which CABPT has a CRD for.
 	t.Run("TalosConfig", func(t *testing.T) {
-		spec, _, err := unstructured.NestedMap(find(t, objects, "TalosControlPlane").Object, "spec", "controlPlaneConfig", "controlplane")
+		spec, _, err := unstructured.NestedMap(find(t, objects, "TalosControlPlane").Object, "spec", "controlPlaneConfig",
+			"controlplane")
 		if err != nil {
 			t.Fatal(err)
 		}
 		hold(t, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "bootstrap.cluster.x-k8s.io/v1alpha3", "kind": "TalosConfig", "metadata": map[string]any{"name": "x"}, "spec": spec,
+			"apiVersion": "bootstrap.cluster.x-k8s.io/v1alpha3", "kind": "TalosConfig", "metadata": map[string]any{"name": "x"},
+			"spec": spec,
 		}}, sets["CABPT"])
 	})
 }
@@ -122,7 +126,8 @@ func TestCopiedSchemasAreOfTheVersionsInUse(t *testing.T) {
 		t.Fatalf("%v, %v", files, err)
 	}
 	modules := map[string]string{
-		"cacppt": "github.com/siderolabs/cluster-api-control-plane-provider-talos ", "cabpt": "github.com/siderolabs/cluster-api-bootstrap-provider-talos ",
+		"cacppt": "github.com/siderolabs/cluster-api-control-plane-provider-talos ",
+		"cabpt":  "github.com/siderolabs/cluster-api-bootstrap-provider-talos ",
 	}
 	for _, file := range files {
 		name, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".yaml.gz"), "-")

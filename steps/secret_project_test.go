@@ -33,14 +33,18 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			w := clustertest.New(t)
 			s := hetznertest.NewStore()
 			defer s.Close()
-			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName,
+				clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
 			if tt.servers {
-				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-control-plane-a", clustertest.Map{
-					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "spec": clustertest.Map{"providerID": "hcloud://7"},
-				}))
+				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace,
+					"k8s-control-plane-a", clustertest.Map{
+						"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+						"spec":     clustertest.Map{"providerID": "hcloud://7"},
+					}))
 			}
 			if tt.here {
-				s.Put("servers", 7, schema.Server{Name: "k8s-control-plane-a", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+				s.Put("servers", 7, schema.Server{Name: "k8s-control-plane-a",
+					Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			}
 			tools := w.Tools()
 			tools.Hetzner = s.Client(nil)
@@ -51,12 +55,14 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			_, err = newTokenSecretStep(plan.b).run(t.Context(), clustertest.Silent, Management{Kubeconfig: platform.ManagementKubeconfig})
+			_, err = newTokenSecretStep(plan.b).run(t.Context(), clustertest.Silent,
+				Management{Kubeconfig: platform.ManagementKubeconfig})
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
-			if got := capi.Text(w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data", config.TokenSecretKey); (got == want) == tt.refused {
+			if got := capi.Text(w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data",
+				config.TokenSecretKey); (got == want) == tt.refused {
 				t.Errorf("the Secret has the new token: %t", got == want)
 			}
 		})

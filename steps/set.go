@@ -47,7 +47,8 @@ func readSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 
 func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set {
 	tools = tools.WithDefaults()
-	return &Set{cfg: cfg, tools: tools, sources: files, observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: files}}
+	return &Set{cfg: cfg, tools: tools, sources: files,
+		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: files}}
 }
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
@@ -59,10 +60,12 @@ type specs struct {
 
 func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) (specs, error) {
 	s := specs{
-		offer:      map[string]string{"location": cfg.Location, "serverType": cfg.ServerType, "loadBalancerType": cfg.LoadBalancerType},
+		offer: map[string]string{"location": cfg.Location, "serverType": cfg.ServerType,
+			"loadBalancerType": cfg.LoadBalancerType},
 		management: management.Spec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
-		nodes:      map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas, "kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
+		nodes: map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas,
+			"kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
 	}
 	var err error
 	if s.image, err = imageSpec(cfg, sources); err != nil {
@@ -80,7 +83,8 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	for _, r := range []struct {
 		to *any
 		in charts.Installation
-	}{{&s.cilium, charts.Cilium(cfg, sources)}, {&s.hcloudCCM, charts.HCloudCCM(cfg, sources)}, {&s.talosCCM, charts.TalosCCM(cfg, sources)}} {
+	}{{&s.cilium, charts.Cilium(cfg, sources)}, {&s.hcloudCCM, charts.HCloudCCM(cfg, sources)},
+		{&s.talosCCM, charts.TalosCCM(cfg, sources)}} {
 		if *r.to, err = releaseSpec(sources, r.in); err != nil {
 			return specs{}, err
 		}

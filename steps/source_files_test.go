@@ -33,9 +33,11 @@ func TestAFileNamedAsAFolderIsNotOne(t *testing.T) {
 
 func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ file, says string }{
-		"a typo in bootstrap":       {"bootstrap/cilium-value.yaml", "did you mean cilium-values.yaml?"},
-		"another file in bootstrap": {"bootstrap/prometheus.yaml", "is none of the files that are read from bootstrap/: cilium-values.yaml, "},
-		"another ending":            {"manifests/cluster.yml", "manifests/cluster.yml is not read: only files ending in .yaml are (did you mean cluster.yaml?)"},
+		"a typo in bootstrap": {"bootstrap/cilium-value.yaml", "did you mean cilium-values.yaml?"},
+		"another file in bootstrap": {"bootstrap/prometheus.yaml", "is none of the files that are read from bootstrap/: " +
+			"cilium-values.yaml, "},
+		"another ending": {"manifests/cluster.yml", "manifests/cluster.yml is not read: only files ending in " +
+			".yaml are (did you mean cluster.yaml?)"},
 		"JSON":                      {"manifests/pools.json", "only files ending in .yaml are"},
 		"a folder":                  {"manifests/pools/a.yaml", "manifests/pools is a folder"},
 		"a folder of a file's name": {"manifests/cluster.yaml/x", "manifests/cluster.yaml is a folder"},
@@ -62,7 +64,8 @@ func TestFilesThatAreNotReadAreRefused(t *testing.T) {
 
 func TestFilesOfNoConcernAreNotInTheWay(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"embed.go", "README.md", ".cluster.yaml.swp", "cluster.yaml~", "#cluster.yaml#", "cluster.yaml.orig", ".git/config.yaml", "Makefile"} {
+	for _, name := range []string{"embed.go", "README.md", ".cluster.yaml.swp", "cluster.yaml~", "#cluster.yaml#",
+		"cluster.yaml.orig", ".git/config.yaml", "Makefile"} {
 		write(t, dir, "manifests/"+name, "x")
 		write(t, dir, "bootstrap/"+name, "x")
 	}
@@ -149,23 +152,31 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 
 func TestAddedManifestsThatAreNotClusterAPIAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ text, says string }{
-		"another kind":       {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n", "is not of Cluster API (apiVersion v1)"},
-		"a lookalike":        {"apiVersion: mycluster.x-k8s.io/v1\nkind: X\nmetadata: {name: x, namespace: default}\n", "is not of Cluster API"},
-		"another namespace":  {strings.Replace(healthCheckOfWorkers, "namespace: default", "namespace: other", 1), `is in namespace "other"`},
-		"no namespace":       {strings.Replace(healthCheckOfWorkers, ", namespace: default", "", 1), `is in namespace ""`},
-		"an object of ours":  {strings.Replace(healthCheckOfWorkers, "-workers", "-control-plane", 1), "is in manifests/machine-health-check.yaml already"},
-		"a second cluster":   {"apiVersion: cluster.x-k8s.io/v1beta1\nkind: Cluster\nmetadata: {name: other, namespace: default}\n", "is a second cluster"},
-		"no object":          {"machine: {}\n", "pools.yaml"},
-		"an unset variable":  {strings.ReplaceAll(healthCheckOfWorkers, "CLUSTER_NAME", "NOBODY_SETS_THIS"), "NOBODY_SETS_THIS"},
-		"not even YAML":      {"a: [\n", "pools.yaml"},
-		"one of a provider":  {"apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\nkind: HCloudMachineTemplate\nmetadata: {name: x, namespace: default}\nspec: {}\n", ""},
+		"another kind": {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x, namespace: default}\n",
+			"is not of Cluster API (apiVersion v1)"},
+		"a lookalike": {"apiVersion: mycluster.x-k8s.io/v1\nkind: X\nmetadata: {name: x, namespace: default}\n",
+			"is not of Cluster API"},
+		"another namespace": {strings.Replace(healthCheckOfWorkers, "namespace: default", "namespace: other", 1),
+			`is in namespace "other"`},
+		"no namespace": {strings.Replace(healthCheckOfWorkers, ", namespace: default", "", 1), `is in namespace ""`},
+		"an object of ours": {strings.Replace(healthCheckOfWorkers, "-workers", "-control-plane", 1),
+			"is in manifests/machine-health-check.yaml already"},
+		"a second cluster": {"apiVersion: cluster.x-k8s.io/v1beta1\nkind: Cluster\nmetadata: {name: other, namespace: " +
+			"default}\n", "is a second cluster"},
+		"no object": {"machine: {}\n", "pools.yaml"},
+		"an unset variable": {strings.ReplaceAll(healthCheckOfWorkers, "CLUSTER_NAME", "NOBODY_SETS_THIS"),
+			"NOBODY_SETS_THIS"},
+		"not even YAML": {"a: [\n", "pools.yaml"},
+		"one of a provider": {"apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\nkind: " +
+			"HCloudMachineTemplate\nmetadata: {name: x, namespace: default}\nspec: {}\n", ""},
 		"comments and space": {"# later\n---\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, dir, "manifests/pools.yaml", tc.text)
 			_, err := New(config.Defaults(), platform.Tools{Overrides: dir, Management: &clustertest.Provider{}})
-			if tc.says == "" && err != nil || tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "pools.yaml")) {
+			if tc.says == "" && err != nil || tc.says != "" &&
+				(err == nil || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "pools.yaml")) {
 				t.Errorf("%v does not say %q", err, tc.says)
 			}
 		})

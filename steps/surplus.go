@@ -54,7 +54,8 @@ type surplus struct {
 // look takes one Machine away where it is time to. busy tells that there is a surplus that it takes care of: then
 // nothing else that keeps the cluster counts. keeps is why it takes none away of those that are too many.
 func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy bool, keeps string, err error) {
-	if slices.ContainsFunc(s.Machines, func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
+	if slices.ContainsFunc(s.Machines,
+		func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
 		return true, "", nil
 	}
 	before := p.seen
@@ -81,7 +82,8 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 // control plane.
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
-	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || situation.AtRest(s.Cluster, tcp) {
+	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil ||
+		situation.AtRest(s.Cluster, tcp) {
 		return nil
 	}
 	if capi.Truth(tcp, "status", "bootstrapped") || capi.Truth(tcp, "status", "initialized") || !scalingDown(tcp) {
@@ -104,13 +106,15 @@ func scalingDown(tcp *unstructured.Unstructured) bool {
 }
 
 // choose is the Machine to take away, or why none is.
-func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
+func (p *surplus) choose(ctx context.Context, s why.Situation,
+	machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
 	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
 	if len(situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
-		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by itself", nil
+		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by " +
+			"itself", nil
 	}
 	spare, replaces := machines, capi.Rolling(tcp) != ""
 	if replaces {
@@ -136,7 +140,8 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 	case has != "":
 		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
 	case len(silent) > 0:
-		return nil, fmt.Sprintf("one is taken away once Talos says on %s that there is no etcd; if there never was one, kubectl --namespace %s delete machine %s in the management cluster does so now",
+		return nil, fmt.Sprintf("one is taken away once Talos says on %s that there is no etcd; if there never was one, "+
+			"kubectl --namespace %s delete machine %s in the management cluster does so now",
 			strings.Join(silent, ", "), config.Namespace, one.GetName()), nil
 	}
 	return one, "", nil
@@ -144,12 +149,14 @@ func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstru
 
 // toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version,
 // template of the server, configuration. Of what is not there it knows nothing.
-func toReplace(tcp *unstructured.Unstructured, machines, servers, configs []unstructured.Unstructured) []unstructured.Unstructured {
+func toReplace(tcp *unstructured.Unstructured, machines, servers,
+	configs []unstructured.Unstructured) []unstructured.Unstructured {
 	wanted := situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "controlplane")
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
 		server := situation.Named(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 		template := server.GetAnnotations()[capi.ClonedFromAnnotation]
-		config := situation.TalosConfigSpec(situation.Named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")), "spec")
+		config := situation.TalosConfigSpec(situation.Named(configs, capi.Text(&m, "spec", "bootstrap", "configRef", "name")),
+			"spec")
 		return capi.Text(&m, "spec", "version") == capi.Text(tcp, "spec", "version") &&
 			(template == "" || template == capi.Text(tcp, "spec", "infrastructureTemplate", "name")) &&
 			(len(config) == 0 || equality.Semantic.DeepEqual(config, wanted))
@@ -184,7 +191,8 @@ func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
 // mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have
 // said that its etcd waits to be started, and after that, that it has no data: before its disk is mounted it has none
 // either. A server that was never made says nothing, which is enough unless all must be there.
-func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcddata.Node, all bool) (has string, silent []string) {
+func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcddata.Node, all bool) (has string,
+	silent []string) {
 	for i := range machines {
 		m := &machines[i]
 		name := cmp.Or(capi.Text(m, "spec", "infrastructureRef", "name"), m.GetName())
@@ -202,7 +210,8 @@ func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []
 }
 
 // take deletes the Machine, unless something has changed since it was chosen.
-func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machines []unstructured.Unstructured, one *unstructured.Unstructured) error {
+func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machines []unstructured.Unstructured,
+	one *unstructured.Unstructured) error {
 	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return err
@@ -218,11 +227,14 @@ func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machi
 	}
 	replicas := int(capi.Number(tcp, "spec", "replicas"))
 	if p.taken >= surplusMost*replicas {
-		return wait.Final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you run again",
+		return wait.Final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d "+
+			"replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you "+
+			"run again",
 			p.taken, len(machines), replicas, tcp.GetName()))
 	}
 	uid := one.GetUID()
-	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts etcd with that many nor takes one away before etcd runs; no server has an etcd",
+	say("deleting %s, server %s: the control plane has %d Machines for %d replicas, and its provider neither starts "+
+		"etcd with that many nor takes one away before etcd runs; no server has an etcd",
 		kube.Describe(one), capi.Text(one, "spec", "infrastructureRef", "name"), len(machines), replicas)
 	if err := p.mgmt.Delete(ctx, one, client.Preconditions{UID: &uid}); err != nil && !kube.Absent(err) {
 		return fmt.Errorf("delete %s: %w", kube.Describe(one), err)

@@ -50,7 +50,8 @@ func (e *emptyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, erro
 
 var (
 	resizing   = clustertest.Map{"type": "Resized", "status": "False", "reason": "ScalingDown", "severity": "Warning"}
-	rollingOut = clustertest.Map{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress", "severity": "Warning"}
+	rollingOut = clustertest.Map{"type": "MachinesSpecUpToDate", "status": "False", "reason": "RollingUpdateInProgress",
+		"severity": "Warning"}
 )
 
 // surplusWorld has four Machines of a control plane of three, m1 the oldest, on servers 127.0.1.1 to 4; etcd was never
@@ -71,18 +72,22 @@ func newSurplus(t *testing.T) surplusWorld {
 	b.observer.Tools = b.tools
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
 	w.Management.Remove(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig", clustertest.Map{"data": clustertest.Map{"talosconfig": w.Talosconfig}}))
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig",
+		clustertest.Map{"data": clustertest.Map{"talosconfig": w.Talosconfig}}))
 	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{
 		"spec": clustertest.Map{"version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"},
 			"controlPlaneConfig": clustertest.Map{ // as the providers write it
-				"controlplane": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12", "hostname": clustertest.Map{}},
-				"init":         clustertest.Map{"generateType": "", "hostname": clustertest.Map{}}}},
+				"controlplane": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12",
+					"hostname": clustertest.Map{}},
+				"init": clustertest.Map{"generateType": "", "hostname": clustertest.Map{}}}},
 		"status": clustertest.Map{"conditions": []any{resizing}}})
 	var servers []schema.Server
 	all := surplusWorld{w, b, mgmt, c, etcd}
 	for i := 1; i <= 4; i++ {
 		all.machine(i)
-		servers = append(servers, schema.Server{ID: int64(i), Name: fmt.Sprintf("m%d", i), Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+		servers = append(servers,
+			schema.Server{ID: int64(i), Name: fmt.Sprintf("m%d", i), Status: "running",
+				Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	}
 	w.Hetzner.SetServers(servers...)
 	return all
@@ -91,22 +96,30 @@ func newSurplus(t *testing.T) surplusWorld {
 // machine makes the Machine of a number, and its server.
 func (w surplusWorld) machine(i int) {
 	name, address := fmt.Sprintf("m%d", i), fmt.Sprintf("127.0.1.%d", i)
-	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}, "annotations": clustertest.Map{capi.ClonedFromAnnotation: "template"},
+	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""},
+		"annotations":       clustertest.Map{capi.ClonedFromAnnotation: "template"},
 		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
-	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"metadata": meta,
-		"spec":   clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": name}}, "providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
-		"status": clustertest.Map{"addresses": []any{clustertest.Map{"type": "ExternalIP", "address": address}}}}))
-	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{"metadata": meta,
-		"spec": clustertest.Map{"providerID": fmt.Sprintf("hcloud://%d", i)}, "status": clustertest.Map{"instanceState": "running"}}))
-	w.Environment.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace, name, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
-		"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12"}}))
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name,
+		clustertest.Map{"metadata": meta,
+			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name},
+				"bootstrap":  clustertest.Map{"configRef": clustertest.Map{"name": name}},
+				"providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
+			"status": clustertest.Map{"addresses": []any{clustertest.Map{"type": "ExternalIP", "address": address}}}}))
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+		clustertest.Map{"metadata": meta,
+			"spec":   clustertest.Map{"providerID": fmt.Sprintf("hcloud://%d", i)},
+			"status": clustertest.Map{"instanceState": "running"}}))
+	w.Environment.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace,
+		name, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+			"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12"}}))
 }
 
 // left are the Machines that are left.
 func (w surplusWorld) left() string {
 	var names []string
 	for i := 1; i <= 4; i++ {
-		if name := fmt.Sprintf("m%d", i); w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name) != nil {
+		if name := fmt.Sprintf("m%d", i); w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace,
+			name) != nil {
 			names = append(names, name)
 		}
 	}
@@ -120,14 +133,18 @@ func (w surplusWorld) tcp(change clustertest.Map) {
 
 // serverless takes a Machine's server away, as if it could not be made.
 func (w surplusWorld) serverless(name string) {
-	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{"spec": clustertest.Map{"providerID": ""}})
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"spec": clustertest.Map{"providerID": ""}, "status": clustertest.Map{"addresses": []any{}}})
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+		clustertest.Map{"spec": clustertest.Map{"providerID": ""}})
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name,
+		clustertest.Map{"spec": clustertest.Map{"providerID": ""}, "status": clustertest.Map{"addresses": []any{}}})
 }
 
 // replacing has the provider replace all servers but the newest: their Kubernetes is another than wanted.
 func (w surplusWorld) replacing() {
-	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}, "status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}})
+	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"},
+		"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4",
+		clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}})
 }
 
 func (w surplusWorld) watcher() *surplus {
@@ -172,8 +189,11 @@ func TestSurplusIsTakenAway(t *testing.T) {
 		"one without a server":                      {func(w surplusWorld) { w.serverless("m2") }, "m1 m3 m4"},
 		"the oldest of those that are replaced":     {surplusWorld.replacing, "m2 m3 m4"},
 		"of those that are replaced the serverless": {func(w surplusWorld) { w.replacing(); w.serverless("m2") }, "m1 m3 m4"},
-		"of an older version":                       {change("Machine", clustertest.CAPI, "m3", clustertest.Map{"spec": clustertest.Map{"version": "v1.31.0"}}), "m1 m2 m4"},
-		"with another server":                       {change("HCloudMachine", clustertest.CAPH, "m3", clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ClonedFromAnnotation: "other"}}}), "m1 m2 m4"},
+		"of an older version": {change("Machine", clustertest.CAPI, "m3",
+			clustertest.Map{"spec": clustertest.Map{"version": "v1.31.0"}}), "m1 m2 m4"},
+		"with another server": {change("HCloudMachine", clustertest.CAPH, "m3",
+			clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ClonedFromAnnotation: "other"}}}),
+			"m1 m2 m4"},
 		"with another configuration": {change("TalosConfig", "bootstrap.cluster.x-k8s.io/v1alpha3", "m3",
 			clustertest.Map{"spec": clustertest.Map{"strategicPatches": []any{"machine: {}"}}}), "m1 m2 m4"},
 	} {
@@ -203,19 +223,27 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", change)
 		}
 	}
-	deleting := clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}
+	deleting := clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z",
+		"finalizers": []any{"x"}}}
 	resting := clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{situation.PausedAnnotation: ""}}}
 	nothing := func(surplusWorld) {}
 	for name, tt := range map[string]struct {
 		change, between func(surplusWorld)
 		keeps           string
 	}{
-		"one has data of etcd":         {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
-		"one is a node":                {machine("m2", clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "m2"}}}), nothing, "none is taken away, because m2 has data of an etcd, or is a node"},
-		"one does not answer":          {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing, "once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
-		"one's etcd is not so far":     {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} }, nothing, "once Talos says on m3"},
-		"a successor has no server":    {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing, "once Talos says on m4"},
-		"none is to be replaced":       {tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}}), nothing, "seem to be as wanted"},
+		"one has data of etcd": {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing,
+			"none is taken away, because m2 has data of an etcd, or is a node"},
+		"one is a node": {machine("m2",
+			clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "m2"}}}), nothing,
+			"none is taken away, because m2 has data of an etcd, or is a node"},
+		"one does not answer": {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing,
+			"once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
+		"one's etcd is not so far": {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} },
+			nothing, "once Talos says on m3"},
+		"a successor has no server": {func(w surplusWorld) { w.replacing(); w.serverless("m4") }, nothing,
+			"once Talos says on m4"},
+		"none is to be replaced": {tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing,
+			rollingOut}}}), nothing, "seem to be as wanted"},
 		"its first server starts etcd": {tcp(clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"init": clustertest.Map{"generateType": "init"}}}}), nothing, "init configuration"},
 		"etcd was started":             {tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true}}), nothing, ""},
 		"the cluster is there":         {tcp(clustertest.Map{"status": clustertest.Map{"initialized": true}}), nothing, ""},
@@ -224,7 +252,8 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		"the provider wants none away": {tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{}}}), nothing, ""},
 		"the provider is behind": {func(w surplusWorld) {
 			w.replacing()
-			w.tcp(clustertest.Map{"metadata": clustertest.Map{"generation": 3}, "status": clustertest.Map{"observedGeneration": 2}})
+			w.tcp(clustertest.Map{"metadata": clustertest.Map{"generation": 3},
+				"status": clustertest.Map{"observedGeneration": 2}})
 		}, nothing, ""},
 		"the control plane is deleted": {tcp(deleting), nothing, ""},
 		"the control plane rests":      {tcp(resting), nothing, ""},
@@ -234,15 +263,18 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		"one is being taken away":      {machine("m1", deleting), nothing, ""},
 
 		"the number is changed meanwhile": {nothing, tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 4}}), ""},
-		"etcd is started meanwhile":       {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} }, "none is taken away, because m1 has data"},
-		"one falls silent meanwhile":      {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} }, "once Talos says on m1"},
-		"one is taken away meanwhile":     {nothing, machine("m1", deleting), ""},
+		"etcd is started meanwhile": {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} },
+			"none is taken away, because m1 has data"},
+		"one falls silent meanwhile": {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} },
+			"once Talos says on m1"},
+		"one is taken away meanwhile": {nothing, machine("m1", deleting), ""},
 		"one is made anew meanwhile": {nothing, func(w surplusWorld) {
 			w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
 			w.machine(4)
 		}, ""},
-		"another is made meanwhile":         {nothing, func(w surplusWorld) { w.machine(5) }, ""},
-		"it was the last one that differed": {nothing, tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
+		"another is made meanwhile": {nothing, func(w surplusWorld) { w.machine(5) }, ""},
+		"it was the last one that differed": {nothing,
+			tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}}), "seem to be as wanted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSurplus(t)
@@ -264,7 +296,8 @@ func TestSurplusMustStand(t *testing.T) {
 	w := newSurplus(t)
 	p := w.watcher()
 	for range 3 {
-		w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4") // and another is made: it is not the same surplus
+		// and another is made: it is not the same surplus
+		w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
 		w.machine(4)
 		p.since = p.since.Add(-surplusStands)
 		if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
@@ -282,7 +315,8 @@ func TestSurplusOneAtATime(t *testing.T) {
 	w := newSurplus(t)
 	p := w.watcher()
 	p.going = w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "m4").GetUID()
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4",
+		clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
@@ -313,7 +347,8 @@ func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	w.serverless("m4")
-	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4", clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+		clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
 	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
 		t.Fatal("nothing is hopeless")
 	}
@@ -336,7 +371,8 @@ func TestSurplusIsNotFoughtFor(t *testing.T) {
 		case i <= 2*3 && err == nil && w.left() == "m1 m2 m3":
 			w.machine(4)
 			continue
-		case i != 2*3+1 || !errors.As(err, &end) || !strings.Contains(err.Error(), "6 Machines of the control plane were taken away, and there are still 4 for 3 replicas"):
+		case i != 2*3+1 || !errors.As(err, &end) || !strings.Contains(err.Error(), "6 Machines of the control plane were "+
+			"taken away, and there are still 4 for 3 replicas"):
 			t.Errorf("the %dth time: %s are left, %v", i, w.left(), err)
 		}
 		return
@@ -355,7 +391,8 @@ func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
 			cancel()
 		}
 	}
-	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster); !errors.Is(err, context.Canceled) {
+	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: platform.ManagementKubeconfig},
+		w.cluster); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
 	if got := w.left(); got != machines {
@@ -370,7 +407,8 @@ func TestWaitTakesASurplusAway(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	all := w.waitUntilLeft(t, "m1 m2 m3")
-	for _, want := range []string{"it has 4 Machines for 3 replicas, and starts etcd with exactly 3", "deleting Machine", "m4, server m4: the control plane has 4 Machines for 3 replicas"} {
+	for _, want := range []string{"it has 4 Machines for 3 replicas, and starts etcd with exactly 3", "deleting Machine",
+		"m4, server m4: the control plane has 4 Machines for 3 replicas"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q is not said in\n%s", want, all)
 		}

@@ -21,7 +21,8 @@ type Talosconfig struct {
 }
 
 // Talosconfig adds the step talosconfig to a graph: the state folder has the cluster's talosconfig.
-func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[Talosconfig] {
+func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management],
+	cluster *flow.Step[Cluster]) *flow.Step[Talosconfig] {
 	step := newTalosconfigStep(s)
 	return flow.Add2(g, "talosconfig", step.run, management, cluster).
 		Doc("the cluster's talosconfig, as a file").

@@ -30,8 +30,10 @@ func newUnmade(t *testing.T) surplusWorld {
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true, "initialized": true}})
 	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", clustertest.Map{
 		"spec": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}},
-		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "severity": "Error",
-			"reason": "DataSecretGenerationFailed", "message": "unknown keys", "lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
+		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False",
+			"severity": "Error",
+			"reason":   "DataSecretGenerationFailed", "message": "unknown keys",
+			"lastTransitionTime": "2026-05-04T12:00:00Z"}}}})
 	w.b.observer.Began = time.Now()
 	return w
 }
@@ -46,7 +48,8 @@ func TestUnmadeMachine(t *testing.T) {
 		because := w.b.observer.Obstacles(w.mgmt, w.cluster.watched())
 		var said string
 		var err error
-		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil &&
+			time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			said, err = because(t.Context())
 		}
 		if consent {
@@ -55,7 +58,8 @@ func TestUnmadeMachine(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || !strings.Contains(err.Error(), "so does the target replace-machine: bootstrap replace-machine m4") || w.left() != "m1 m2 m3 m4" {
+		if err == nil || !strings.Contains(err.Error(), "so does the target replace-machine: bootstrap replace-machine m4") ||
+			w.left() != "m1 m2 m3 m4" {
 			t.Errorf("without consent it says %q, %v; %s are left", said, err, w.left())
 		}
 	}
@@ -69,13 +73,16 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	w.b.cfg.ControlPlaneTimeout = config.Duration(3 * time.Second)
 	w.b.observer.Cfg = w.b.cfg
-	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster)
-	if waited := (*wait.TimeoutError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") || w.left() != "m1 m2 m3 m4" {
+	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
+		w.cluster)
+	if waited := (*wait.TimeoutError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") ||
+		w.left() != "m1 m2 m3 m4" {
 		t.Errorf("without consent: %v; %s are left", err, w.left())
 	}
 	w.b.tools.Consent = true
 	w.b.observer.Tools = w.b.tools
-	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, w.cluster); err == nil || w.left() != "m1 m2 m3" {
+	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
+		w.cluster); err == nil || w.left() != "m1 m2 m3" {
 		t.Errorf("with consent: %v; %s are left", err, w.left())
 	}
 }
@@ -100,20 +107,24 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		"it has data":         machine(clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"dataSecretName": "x"}}}),
 		"it is being deleted": machine(clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
 		"CAPH has a server": func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4", clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://4"}})
+			w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+				clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://4"}})
 		},
 		"Hetzner has a server": func(w surplusWorld) {
-			w.Hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			w.Hetzner.SetServers(schema.Server{ID: 4, Name: "m4", Status: "running",
+				Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		},
 		"its Secret is there": func(w surplusWorld) {
-			w.Environment.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data", clustertest.Map{"data": clustertest.Map{"value": "eA=="}}))
+			w.Environment.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data",
+				clustertest.Map{"data": clustertest.Map{"value": "eA=="}}))
 		},
 		"the patch was not mended": func(w surplusWorld) {
 			w.tcp(clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}}}}})
 		},
 		"its configuration is not made yet": configChange(clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
 		"it is paused": func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
+			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -122,11 +133,13 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 			w.b.observer.Tools = w.b.tools
 			before := w.see(t)
 			change(w)
-			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before) // it was chosen before that
+			// it was chosen before that
+			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before)
 			if w.left() != "m1 m2 m3 m4" || did != "" || err != nil {
 				t.Errorf("%q, %v; %s are left", did, err, w.left())
 			}
-			if did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" || err != nil {
+			if did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" ||
+				err != nil {
 				t.Errorf("looking again: %q, %v", did, err)
 			}
 		})
@@ -136,7 +149,8 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 // In what is told of a cluster there are no credentials.
 func TestSituationHasNoCredentials(t *testing.T) {
 	w := newUnmade(t)
-	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m1", clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
+	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m1",
+		clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
 	s := w.see(t)
 	for _, c := range s.Configs {
 		if capi.Text(&c, "status", "talosConfig") != "" {

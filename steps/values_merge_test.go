@@ -22,16 +22,18 @@ import (
 
 func TestMergeValues(t *testing.T) {
 	for name, tc := range map[string]struct{ base, over, want string }{
-		"a map is merged":                       {`{"a":{"x":1,"y":2}}`, `{"a":{"y":3,"z":4}}`, `{"a":{"x":1,"y":3,"z":4}}`},
-		"a list is replaced":                    {`{"a":[1,2]}`, `{"a":[3]}`, `{"a":[3]}`},
-		"a scalar is replaced":                  {`{"a":1}`, `{"a":"x"}`, `{"a":"x"}`},
-		"null takes a built-in key away":        {`{"a":{"x":1,"y":2},"b":1}`, `{"a":{"x":null},"b":null}`, `{"a":{"y":2}}`},
-		"null of the chart's own stays":         {`{"a":{"x":1}}`, `{"a":{"z":null},"c":null}`, `{"a":{"x":1,"z":null},"c":null}`},
-		"an empty map changes nothing":          {`{"a":{"x":1}}`, `{"a":{}}`, `{"a":{"x":1}}`},
-		"a scalar in a map's place":             {`{"a":{"x":1}}`, `{"a":true}`, `{"a":true}`},
-		"a map in a scalar's place":             {`{"a":true}`, `{"a":{"x":null}}`, `{"a":{"x":null}}`},
-		"nothing changes nothing":               {`{"a":{"x":1}}`, `{}`, `{"a":{"x":1}}`},
-		"what is not named stays, deeply below": {`{"a":{"b":{"c":1,"d":[1]}}}`, `{"a":{"b":{"c":2}}}`, `{"a":{"b":{"c":2,"d":[1]}}}`},
+		"a map is merged":                {`{"a":{"x":1,"y":2}}`, `{"a":{"y":3,"z":4}}`, `{"a":{"x":1,"y":3,"z":4}}`},
+		"a list is replaced":             {`{"a":[1,2]}`, `{"a":[3]}`, `{"a":[3]}`},
+		"a scalar is replaced":           {`{"a":1}`, `{"a":"x"}`, `{"a":"x"}`},
+		"null takes a built-in key away": {`{"a":{"x":1,"y":2},"b":1}`, `{"a":{"x":null},"b":null}`, `{"a":{"y":2}}`},
+		"null of the chart's own stays": {`{"a":{"x":1}}`, `{"a":{"z":null},"c":null}`,
+			`{"a":{"x":1,"z":null},"c":null}`},
+		"an empty map changes nothing": {`{"a":{"x":1}}`, `{"a":{}}`, `{"a":{"x":1}}`},
+		"a scalar in a map's place":    {`{"a":{"x":1}}`, `{"a":true}`, `{"a":true}`},
+		"a map in a scalar's place":    {`{"a":true}`, `{"a":{"x":null}}`, `{"a":{"x":null}}`},
+		"nothing changes nothing":      {`{"a":{"x":1}}`, `{}`, `{"a":{"x":1}}`},
+		"what is not named stays, deeply below": {`{"a":{"b":{"c":1,"d":[1]}}}`, `{"a":{"b":{"c":2}}}`,
+			`{"a":{"b":{"c":2,"d":[1]}}}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			read := func(text string) (v map[string]any) {
@@ -53,12 +55,14 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := charts.Cilium(planner(t, "").cfg, planner(t, "").sources).Values.Values(render.VariablesOf(config.Defaults()))
+	built, err := charts.Cilium(planner(t, "").cfg,
+		planner(t, "").sources).Values.Values(render.VariablesOf(config.Defaults()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	write(t, dir, "bootstrap/cilium-values.yaml", "hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
+	write(t, dir, "bootstrap/cilium-values.yaml",
+		"hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
 	b := planner(t, dir)
 	values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if err != nil {
@@ -80,10 +84,12 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 // What the charts allow and Talos does not bear is refused from the files alone, and by the step, too.
 func TestUnfitValuesAreRefused(t *testing.T) {
 	for name, tc := range map[string]struct{ file, text, says string }{
-		"a capability":        {"cilium-values.yaml", "securityContext: {capabilities: {ciliumAgent: [SYS_MODULE]}}", "securityContext.capabilities.ciliumAgent has SYS_MODULE"},
+		"a capability": {"cilium-values.yaml", "securityContext: {capabilities: {ciliumAgent: [SYS_MODULE]}}",
+			"securityContext.capabilities.ciliumAgent has SYS_MODULE"},
 		"a built-in key away": {"cilium-values.yaml", "k8sServicePort: null", "k8sServicePort is missing, not 7445"},
 		"the CCM's network":   {"hcloud-ccm-values.yaml", "networking: {enabled: false}", "networking.enabled is false"},
-		"two controllers":     {"talos-ccm-values.yaml", "enabledControllers: [node-csr-approval, cloud-node]", "enabledControllers is [node-csr-approval cloud-node]"},
+		"two controllers": {"talos-ccm-values.yaml", "enabledControllers: [node-csr-approval, cloud-node]",
+			"enabledControllers is [node-csr-approval cloud-node]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)
@@ -92,7 +98,8 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := checks.Values(plan.b.cfg, plan.b.sources); err == nil || !strings.Contains(err.Error(), tc.file+": "+tc.says) {
+			if err := checks.Values(plan.b.cfg, plan.b.sources); err == nil ||
+				!strings.Contains(err.Error(), tc.file+": "+tc.says) {
 				t.Errorf("the files alone: %v", err)
 			}
 			_, err = runPlan(t, w, w.Config(), flow.Memory(), nil)
@@ -167,7 +174,8 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 		t.Error("a variable of the built-in file is not remembered")
 	}
 	b := planner(t, dir)
-	b.sources.Cilium.BuiltIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere", 1))
+	b.sources.Cilium.BuiltIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere",
+		1))
 	if i, err := charts.Cilium(b.cfg, b.sources).Values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
 		t.Errorf("another built-in file: %+v, %v", i, err)
 	}
@@ -203,12 +211,14 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	is := mustEffective(t, plan.b.sources.Cilium)
-	found := differences.Explain(plan.b.tools, plan.b.sources, flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
+	found := differences.Explain(plan.b.tools, plan.b.sources,
+		flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
 	var told []string
 	for _, d := range found {
 		told = append(told, d.Field+": "+d.Was+" → "+d.Is)
 	}
-	for _, want := range []string{"k8sServicePort: (none) → 7445", "bpf.hostLegacyRouting: (none) → true", "kubeProxyReplacement: (none) → true"} {
+	for _, want := range []string{"k8sServicePort: (none) → 7445", "bpf.hostLegacyRouting: (none) → true",
+		"kubeProxyReplacement: (none) → true"} {
 		if !slices.Contains(told, want) {
 			t.Errorf("%q is not told in %q", want, told)
 		}

@@ -46,12 +46,14 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !tolerates(t, ccm, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, "additionalTolerations") {
+	if !tolerates(t, ccm, corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule},
+		"additionalTolerations") {
 		t.Error("the Hetzner CCM waits for Cilium")
 	}
 	for name, want := range map[string]string{"KUBERNETES_SERVICE_HOST": "localhost", "KUBERNETES_SERVICE_PORT": "7445"} {
 		if got, _, _ := unstructured.NestedString(ccm, "env", name, "value"); got != want {
-			t.Errorf("the Hetzner CCM asks the API server at %s=%q, want %q: before Cilium no Service has an address", name, got, want)
+			t.Errorf("the Hetzner CCM asks the API server at %s=%q, want %q: before Cilium no Service has an address", name, got,
+				want)
 		}
 	}
 }

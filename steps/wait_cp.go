@@ -26,7 +26,8 @@ type ControlPlane struct {
 }
 
 // ControlPlane adds the step wait-cp to a graph: the workload cluster's API answers through the load balancer.
-func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster]) *flow.Step[ControlPlane] {
+func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management],
+	cluster *flow.Step[Cluster]) *flow.Step[ControlPlane] {
 	step := newControlPlaneStep(s)
 	return flow.Add2(g, "wait-cp", step.run, management, cluster).
 		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
@@ -55,14 +56,17 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
-		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
-	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery, Changes: changes, Whole: true}
+	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
+		Changes: changes, Whole: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		s, uid := step.observer.Observe(ctx, mgmt, c.watched())
 		if out.UID = uid; uid != "" && capi.Truth(situation.OrEmpty(s.ControlPlane), "status", "initialized") {

@@ -18,11 +18,13 @@ import (
 )
 
 func TestTroubles(t *testing.T) {
-	o := kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "x", clustertest.Map{"status": clustertest.Map{"conditions": []any{
-		clustertest.Map{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
-		clustertest.Map{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound", "message": "no such image"},
-		clustertest.Map{"type": "HetznerAPIReachable", "status": "True"},
-	}}})
+	o := kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "x",
+		clustertest.Map{"status": clustertest.Map{"conditions": []any{
+			clustertest.Map{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
+			clustertest.Map{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound",
+				"message": "no such image"},
+			clustertest.Map{"type": "HetznerAPIReachable", "status": "True"},
+		}}})
 	if got := capi.Troubles(o); got != "ServerCreateSucceeded: ImageNotFound (no such image)" {
 		t.Errorf("got %q", got)
 	}
@@ -33,14 +35,20 @@ func stuck(t *testing.T) (*clustertest.Environment, *Set, *kube.Cluster, Cluster
 	t.Helper()
 	w := clustertest.New(t)
 	w.Management.React = nil
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{"status": clustertest.Map{"conditions": []any{
-		clustertest.Map{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning", "reason": "RateLimitExceeded"},
-		clustertest.Map{"type": "TargetClusterReady", "status": "False", "severity": "Error", "reason": "KubeAPIServerNotResponding"},
-	}}}))
-	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"replicas": 3}, "status": clustertest.Map{"conditions": []any{
-		clustertest.Map{"type": "MachinesCreated", "status": "False", "severity": "Error", "reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
-		clustertest.Map{"type": "MachinesBootstrapped", "status": "False", "severity": "Info", "reason": "WaitingForMachines"},
-	}}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+		clustertest.Map{"status": clustertest.Map{"conditions": []any{
+			clustertest.Map{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning",
+				"reason": "RateLimitExceeded"},
+			clustertest.Map{"type": "TargetClusterReady", "status": "False", "severity": "Error",
+				"reason": "KubeAPIServerNotResponding"},
+		}}}))
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		clustertest.Map{"spec": clustertest.Map{"replicas": 3}, "status": clustertest.Map{"conditions": []any{
+			clustertest.Map{"type": "MachinesCreated", "status": "False", "severity": "Error",
+				"reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
+			clustertest.Map{"type": "MachinesBootstrapped", "status": "False", "severity": "Info",
+				"reason": "WaitingForMachines"},
+		}}}))
 	mgmt, err := kube.Connect(w.Management.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +65,8 @@ func TestWaitSaysWhyNothingHappens(t *testing.T) {
 	s, _ := b.observer.Observe(t.Context(), mgmt, c.watched())
 	a := why.Explain(s)
 	want := "waiting for the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests for now"
-	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: MachinesCreated is false: InfrastructureTemplateCloningFailed (no such template)") {
+	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: MachinesCreated "+
+		"is false: InfrastructureTemplateCloningFailed (no such template)") {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}
 	if hopeless := a.Hopeless(time.Time{}); hopeless != nil {
@@ -71,12 +80,17 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 		want []string
 	}{
 		"control plane": {func(w *clustertest.Environment) {
-			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "no way"}})
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+				clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "no way"}})
 		}, []string{"TalosControlPlane k8s-control-plane", "CreateError: no way", "destroy", "refuses more requests"}},
 		"server": {func(w *clustertest.Environment) {
 			labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}}
-			w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "server", clustertest.Map{"metadata": labels, "status": clustertest.Map{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
-			w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "machine", clustertest.Map{"metadata": labels, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "server"}}}))
+			w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "server",
+				clustertest.Map{"metadata": labels,
+					"status": clustertest.Map{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
+			w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "machine",
+				clustertest.Map{"metadata": labels,
+					"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "server"}}}))
 		}, []string{"server: is given up (UpdateError: the server is gone)", "delete machine machine"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,18 +119,22 @@ func TestWaitBecause(t *testing.T) {
 		t.Errorf("at once it says %q, %v", said, err)
 	}
 	var said string
-	for deadline := time.Now().Add(10 * time.Second); said == "" && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); said == "" &&
+		time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		var err error
 		if said, err = because(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if !strings.HasPrefix(said, "the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests") {
+	if !strings.HasPrefix(said,
+		"the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests") {
 		t.Errorf("then it says %q", said)
 	}
 	refuse := func(at time.Time) {
-		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{
-			"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid", "lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
+		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+			clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{
+				"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid",
+				"lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
 	}
 	b.observer.Began = time.Now()
 	ends := func() error {
@@ -134,7 +152,8 @@ func TestWaitBecause(t *testing.T) {
 		t.Errorf("what was found an hour before ends it: %v", err)
 	}
 	refuse(time.Now())
-	if err := ends(); err == nil || !strings.Contains(err.Error(), "does not accept the token") || !strings.Contains(err.Error(), "the target secret takes it") {
+	if err := ends(); err == nil || !strings.Contains(err.Error(), "does not accept the token") ||
+		!strings.Contains(err.Error(), "the target secret takes it") {
 		t.Errorf("a token that is refused now: %v", err)
 	}
 }

@@ -22,7 +22,8 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 		want    string
 	}{
 		"the look before saw something": {missing: "an upload", want: "waited 1m for the release; last seen: an upload"},
-		"it could not look":             {err: errors.New("connection refused"), want: "last seen: could not look: connection refused"},
+		"it could not look": {err: errors.New("connection refused"), want: "last seen: could not look: " +
+			"connection refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -51,10 +52,11 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 func TestAFirstLookThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		err := wait.Wait{What: "it", Within: time.Minute, Each: time.Hour}.Until(t.Context(), t.Logf, func(ctx context.Context) (string, error) {
-			<-ctx.Done()
-			return "", ctx.Err()
-		})
+		err := wait.Wait{What: "it", Within: time.Minute, Each: time.Hour}.Until(t.Context(), t.Logf,
+			func(ctx context.Context) (string, error) {
+				<-ctx.Done()
+				return "", ctx.Err()
+			})
 		if took := time.Since(began); took != time.Minute || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("after %s: %v", took, err)
 		}

@@ -36,7 +36,8 @@ type Node struct {
 }
 
 // Nodes adds the step wait-nodes to a graph: every node is Ready.
-func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster], kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
+func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster],
+	kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
 	step := newNodesStep(s)
 	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
 		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
@@ -72,7 +73,8 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	)
 	var out Nodes
 	var placeless string
-	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes, Explain: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes,
+		Explain: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		r, err := rollout.Read(ctx, n.cfg, n.tools, mgmt, workload)
 		if err != nil {
 			return "", err
@@ -93,7 +95,8 @@ func nodesOf(r rollout.State) Nodes {
 		_, controlPlane := n.Labels[capi.ControlPlaneRole]
 		out.Nodes = append(out.Nodes, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
-			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP), ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),
+			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP),
+			ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),
 		})
 	}
 	return out

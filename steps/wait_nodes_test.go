@@ -28,7 +28,8 @@ func goodNode() *corev1.Node {
 		Status: corev1.NodeStatus{
 			NodeInfo:   corev1.NodeSystemInfo{KubeletVersion: "v1.32.2"},
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-			Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::1"}, {Type: corev1.NodeInternalIP, Address: "10.10.64.2"}},
+			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::1"},
+				{Type: corev1.NodeInternalIP, Address: "10.10.64.2"}},
 		},
 	}
 }
@@ -41,19 +42,26 @@ func TestNodeProblems(t *testing.T) {
 	}{
 		"none": {func(*corev1.Node) {}, ""},
 		"no CNI": {func(n *corev1.Node) {
-			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "cni plugin not initialized"}
+			n.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+				Reason: "KubeletNotReady", Message: "cni plugin not initialized"}
 		}, "cni plugin not initialized"},
-		"kubelet lost":             {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "not Ready"},
-		"no report":                {func(n *corev1.Node) { n.Status.Conditions = nil }, "has not reported"},
-		"no provider ID":           {func(n *corev1.Node) { n.Spec.ProviderID = "" }, "no provider ID"},
-		"another cloud's":          {func(n *corev1.Node) { n.Spec.ProviderID = "kind://docker/k8s/a" }, "none of the cluster's servers"},
-		"server that is gone":      {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://9" }, "none of the cluster's servers"},
-		"another node's server":    {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://2" }, "is the server b"},
-		"not initialized":          {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: situation.UninitializedTaint}} }, situation.UninitializedTaint},
-		"excluded from balancers":  {func(n *corev1.Node) { n.Labels[situation.ExcludeFromBalancer] = "" }, situation.ExcludeFromBalancer},
-		"address of another net":   {func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.168.0.5" }, "not in the network 10.10.0.0/16"},
-		"no address":               {func(n *corev1.Node) { n.Status.Addresses = nil }, "not in the network"},
-		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.31.0" }, "v1.31.0 instead of v1.32.2"},
+		"kubelet lost": {func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown },
+			"not Ready"},
+		"no report":      {func(n *corev1.Node) { n.Status.Conditions = nil }, "has not reported"},
+		"no provider ID": {func(n *corev1.Node) { n.Spec.ProviderID = "" }, "no provider ID"},
+		"another cloud's": {func(n *corev1.Node) { n.Spec.ProviderID = "kind://docker/k8s/a" },
+			"none of the cluster's servers"},
+		"server that is gone": {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://9" }, "none of the cluster's " +
+			"servers"},
+		"another node's server": {func(n *corev1.Node) { n.Spec.ProviderID = "hcloud://2" }, "is the server b"},
+		"not initialized":       {func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: situation.UninitializedTaint}} }, situation.UninitializedTaint},
+		"excluded from balancers": {func(n *corev1.Node) { n.Labels[situation.ExcludeFromBalancer] = "" },
+			situation.ExcludeFromBalancer},
+		"address of another net": {func(n *corev1.Node) { n.Status.Addresses[1].Address = "192.168.0.5" },
+			"not in the network 10.10.0.0/16"},
+		"no address": {func(n *corev1.Node) { n.Status.Addresses = nil }, "not in the network"},
+		"old version in a rollout": {func(n *corev1.Node) { n.Status.NodeInfo.KubeletVersion = "v1.31.0" },
+			"v1.31.0 instead of v1.32.2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := goodNode()
@@ -82,7 +90,8 @@ func TestNodesWithoutAPlace(t *testing.T) {
 	w := clustertest.New(t) // its nodes have no such labels
 	said := 0
 	_, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) {
-		if e.Kind == flow.StepProgress && e.Step == "wait-nodes" && strings.HasPrefix(e.Message, "note: k8s-control-plane-0, ") {
+		if e.Kind == flow.StepProgress && e.Step == "wait-nodes" &&
+			strings.HasPrefix(e.Message, "note: k8s-control-plane-0, ") {
 			said++
 		}
 	})
@@ -94,7 +103,8 @@ func TestNodesWithoutAPlace(t *testing.T) {
 func TestRollHasToAgree(t *testing.T) {
 	machine := func(name, node string) unstructured.Unstructured {
 		return *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
-			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}}, "status": clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}},
+			"status":   clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
 		})
 	}
 	good := rollout.State{
@@ -108,10 +118,14 @@ func TestRollHasToAgree(t *testing.T) {
 		change func(*rollout.State)
 		want   string
 	}{
-		"scaled up":                   {func(r *rollout.State) { r.Replicas = 3 }, "1 control plane Machines instead of 3"},
-		"node not there":              {func(r *rollout.State) { r.Nodes = nil }, "0 nodes for 1 Machines"},
-		"server without a Machine":    {func(r *rollout.State) { r.Servers = append(r.Servers, hetzner.Server{ID: 5, Name: "x"}) }, "2 servers for 1 Machines"},
-		"Cluster API has not seen it": {func(r *rollout.State) { r.Machines[0] = machine("m", "") }, "has not seen the nodes of Machines m"},
+		"scaled up":      {func(r *rollout.State) { r.Replicas = 3 }, "1 control plane Machines instead of 3"},
+		"node not there": {func(r *rollout.State) { r.Nodes = nil }, "0 nodes for 1 Machines"},
+		"server without a Machine": {func(r *rollout.State) {
+			r.Servers = append(r.Servers,
+				hetzner.Server{ID: 5, Name: "x"})
+		}, "2 servers for 1 Machines"},
+		"Cluster API has not seen it": {func(r *rollout.State) { r.Machines[0] = machine("m", "") },
+			"has not seen the nodes of Machines m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good

@@ -13,7 +13,8 @@ import (
 func waitRelease(c config.Config) []flow.Wait {
 	return []flow.Wait{wait.Download,
 		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
-		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
+		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)",
+			Within: c.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()}}
 }
 
@@ -21,7 +22,8 @@ func releaseDeadline(c config.Config) time.Duration { return 3*c.ReleaseTimeout.
 
 func waitPivot(c config.Config, providers []flow.Wait) []flow.Wait {
 	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, wait.Nodes(c)}
-	return append(append(waits, providers...), flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
+	return append(append(waits, providers...),
+		flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
 }
 
 // pivotDeadline leaves its overhead beside the longest time that the waits may add up to by default.

@@ -19,18 +19,20 @@ import (
 
 // Objects applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
 // objects together no longer than its patience, of which it takes what it needs.
-func Objects(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured, patience *time.Duration) error {
+func Objects(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster,
+	objects []*unstructured.Unstructured, patience *time.Duration) error {
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
 		consequences.MarkOwned(o, cfg.ClusterName)
-		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx, say, func(ctx context.Context) (string, error) {
-			err := mgmt.Apply(ctx, o)
-			if err != nil && !kube.Unwell(err) {
-				return "", wait.Final(err)
-			}
-			return "", err
-		})
+		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx,
+			say, func(ctx context.Context) (string, error) {
+				err := mgmt.Apply(ctx, o)
+				if err != nil && !kube.Unwell(err) {
+					return "", wait.Final(err)
+				}
+				return "", err
+			})
 		if err != nil {
 			return err
 		}
@@ -56,11 +58,12 @@ func Secret(ctx context.Context, say flow.Say, c *kube.Cluster, secret *corev1.S
 
 // Object applies an object, waiting while the API server is silent or unwell.
 func Object(ctx context.Context, say flow.Say, c *kube.Cluster, o *unstructured.Unstructured) error {
-	return wait.Wait{What: "the API server to take " + kube.Describe(o), Within: wait.TakenWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		err := c.Apply(ctx, o)
-		if err != nil && !kube.Unwell(err) {
-			return "", wait.Final(err)
-		}
-		return "", err
-	})
+	return wait.Wait{What: "the API server to take " + kube.Describe(o), Within: wait.TakenWithin}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			err := c.Apply(ctx, o)
+			if err != nil && !kube.Unwell(err) {
+				return "", wait.Final(err)
+			}
+			return "", err
+		})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster, namespace string, network int64) (uid string, err error) {
+func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster,
+	namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
 	for key, value := range CloudControllerData(tools, network) {
 		data[key] = []byte(value)
@@ -26,5 +27,6 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 }
 
 func CloudControllerData(tools platform.Tools, network int64) map[string]string {
-	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(), charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}
+	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(),
+		charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}
 }

@@ -17,8 +17,10 @@ import (
 const reservedEvery = 250 * time.Millisecond
 
 // claim tries to get a claim until it has it, or knows that it is another's.
-func claim(ctx context.Context, cfg config.Config, say flow.Say, by string, try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out *hetzner.Reservation, err error) {
-	err = wait.Wait{What: "the reservation of " + cfg.ClusterName, Within: wait.ReservedWithin, Every: reservedEvery, Each: wait.ReservedWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
+func claim(ctx context.Context, cfg config.Config, say flow.Say, by string,
+	try func(context.Context, flow.Say, string) (*hetzner.Reservation, error)) (out *hetzner.Reservation, err error) {
+	err = wait.Wait{What: "the reservation of " + cfg.ClusterName, Within: wait.ReservedWithin, Every: reservedEvery,
+		Each: wait.ReservedWithin}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out, err = try(ctx, say, by)
 		var foreign *hetzner.ForeignError
 		switch {

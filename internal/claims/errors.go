@@ -17,8 +17,10 @@ type OtherProjectError struct {
 
 // Error implements error.
 func (e *OtherProjectError) Error() string {
-	return fmt.Sprintf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor is anything else of the cluster, "+
-		"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it", e.Reservation, e.Cluster, e.Alive)
+	return fmt.Sprintf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor "+
+		"is anything else of the cluster, "+
+		"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it",
+		e.Reservation, e.Cluster, e.Alive)
 }
 
 // ReservedError says that the cluster is not this state folder's to make.
@@ -32,7 +34,8 @@ type ReservedError struct {
 func (e *ReservedError) Error() string {
 	var s strings.Builder
 	if r := e.reservation; r != nil {
-		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project%s", e.Cluster, r.By, since(r))
+		fmt.Fprintf(&s, "cluster %s belongs to another state folder: %s reserved the name in this project%s", e.Cluster, r.By,
+			since(r))
 	} else {
 		fmt.Fprintf(&s, "a cluster %s exists in this project, and was not made from this state folder", e.Cluster)
 	}
@@ -40,8 +43,10 @@ func (e *ReservedError) Error() string {
 	if len(e.Traces) > 0 {
 		fmt.Fprintf(&s, "; of it there are %s", strings.Join(e.Traces, ", "))
 	}
-	s.WriteString(". Nothing was made, because a second management cluster would fight with the first over one network and load balancer. " +
-		"Work with the state folder that made it (--state-dir), or with the management cluster that holds it (MANAGEMENT_KUBECONFIG); " +
+	s.WriteString(". Nothing was made, because a second management cluster would fight with the first over one network " +
+		"and load balancer. " +
+		"Work with the state folder that made it (--state-dir), or with the management cluster that holds it " +
+		"(MANAGEMENT_KUBECONFIG); " +
 		"where both are lost, take it away (destroy); or choose another CLUSTER_NAME")
 	return s.String()
 }
@@ -60,8 +65,11 @@ type RecoveringError struct{ Claim *hetzner.Reservation }
 
 // Error implements error.
 func (e *RecoveringError) Error() string {
-	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, because two that restore one "+
-		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover its quorum two etcds. Let that "+
-		"come to its end, or go on with it there; where that folder and the management cluster that it made, if it made one, are lost, delete the "+
+	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, "+
+		"because two that restore one "+
+		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover "+
+		"its quorum two etcds. Let that "+
+		"come to its end, or go on with it there; where that folder and the management cluster that it made, if it made "+
+		"one, are lost, delete the "+
 		"placement group %s, and run this again", e.Claim.By, since(e.Claim), e.Claim.Name())
 }

@@ -30,9 +30,10 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	if err := RefuseRecovering(ctx, cfg, tools, by); err != nil {
 		return nil, err
 	}
-	found, err := claim(ctx, cfg, say, by, func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-		return findOrReserve(ctx, cfg, tools, say, by)
-	})
+	found, err := claim(ctx, cfg, say, by,
+		func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
+			return findOrReserve(ctx, cfg, tools, say, by)
+		})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,8 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 }
 
 // findOrReserve finds, creates or takes over the reservation.
-func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, by string) (*hetzner.Reservation, error) {
+func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
+	by string) (*hetzner.Reservation, error) {
 	api, cluster := tools.Hetzner, cfg.ClusterName
 	claim := hetzner.ClusterClaim(cluster)
 	found, err := claim.Find(ctx, api)
@@ -55,7 +57,8 @@ func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools,
 		// A state folder can be lost. The objects of Cluster API tell whose the cluster is.
 		managed, err := managed(ctx, cfg, tools, say)
 		if err != nil {
-			return nil, wait.Final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w", cluster, err))
+			return nil, wait.Final(fmt.Errorf("cluster %s exists, and whether it is this state folder's cannot be found out: %w",
+				cluster, err))
 		}
 		if !managed {
 			return nil, wait.Final(&ReservedError{Cluster: cluster, Traces: traces, reservation: found})
@@ -65,7 +68,8 @@ func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools,
 		say("reserving the name %s in the project", cluster)
 		return claim.Reserve(ctx, api, by, hostname())
 	}
-	say("taking the name %s over from state folder %s: the management cluster holds the cluster's objects", cluster, found.By)
+	say("taking the name %s over from state folder %s: the management cluster holds the cluster's objects", cluster,
+		found.By)
 	return found, found.TakeOver(ctx, api, by, hostname())
 }
 

@@ -42,7 +42,8 @@ func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMou
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
 // Look asks every control plane server whether it holds data of etcd, all at once.
-func Look(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster, loadBalancerIP string) (talos.Client, []Node,
+func Look(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster, loadBalancerIP string) (talos.Client,
+	[]Node,
 	error) {
 	config, err := management.SecretValue(ctx, mgmt, cluster+"-talosconfig", "talosconfig")
 	if err != nil {

@@ -37,13 +37,14 @@ func Ensure(ctx context.Context, cfg config.Config, tools platform.Tools, say fl
 		return ownership.Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
 	m := ownership.Management{Provider: p.Name(), Name: name}
-	err = wait.Wait{What: "the API of management cluster " + name, Within: wait.ManagementReady}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		if err := cluster.Ready(ctx); err != nil {
+	err = wait.Wait{What: "the API of management cluster " + name, Within: wait.ManagementReady}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			if err := cluster.Ready(ctx); err != nil {
+				return "", err
+			}
+			m.UID, err = cluster.UID(ctx)
 			return "", err
-		}
-		m.UID, err = cluster.UID(ctx)
-		return "", err
-	})
+		})
 	if err != nil {
 		return ownership.Management{}, err
 	}
@@ -63,13 +64,15 @@ func Verify(ctx context.Context, tools platform.Tools, m ownership.Management) f
 	exists, existsErr := tools.Management.Exists(ctx, m.Name)
 	switch {
 	case existsErr != nil:
-		return flow.Unknown(fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w", m.Name, err, m.Provider, existsErr))
+		return flow.Unknown(fmt.Errorf("management cluster %s does not answer (%w) and %s cannot tell whether it exists: %w",
+			m.Name, err, m.Provider, existsErr))
 	case !exists:
 		return flow.Gone("%s has no management cluster %s any more", m.Provider, m.Name)
 	case errors.Is(err, fs.ErrNotExist):
 		return flow.Gone("the kubeconfig of management cluster %s is not in the state folder", m.Name)
 	}
-	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it only if you know that it manages nothing", m.Name, err))
+	return flow.Unknown(fmt.Errorf("management cluster %s exists but does not answer: %w: start it again; delete it "+
+		"only if you know that it manages nothing", m.Name, err))
 }
 
 func managementUID(ctx context.Context, tools platform.Tools) (string, error) {

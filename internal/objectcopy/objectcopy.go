@@ -40,7 +40,8 @@ func DropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstru
 }
 
 // Differing holds objects on a paused target against what they are to be, and says what is left after mending.
-func Differing(ctx context.Context, say flow.Say, target *kube.Cluster, wanted []*unstructured.Unstructured) (wrong []string, err error) {
+func Differing(ctx context.Context, say flow.Say, target *kube.Cluster,
+	wanted []*unstructured.Unstructured) (wrong []string, err error) {
 	for _, was := range wanted {
 		differences, err := mend(ctx, say, target, was)
 		if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 // NewClusterctl makes clusterctl's client with that configuration, in memory.
-func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (platform.Clusterctl, error) {
+func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
+	sources render.Sources) (platform.Clusterctl, error) {
 	settings, err := ClusterctlConfig(cfg, tools, sources)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,8 @@ func ClusterctlConfig(cfg config.Config, tools platform.Tools, sources render.So
 
 // CertManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
 // manifests/clusterctl.yaml does not say.
-func CertManager(cfg config.Config, sources render.Sources, entries map[string]any) (entry map[string]any, timeout time.Duration, err error) {
+func CertManager(cfg config.Config, sources render.Sources, entries map[string]any) (entry map[string]any,
+	timeout time.Duration, err error) {
 	const key, within = clusterctlconfig.CertManagerConfigKey, "timeout"
 	entry, ok := entries[key].(map[string]any)
 	switch {
@@ -95,7 +97,8 @@ func CertManager(cfg config.Config, sources render.Sources, entries map[string]a
 	}
 	text := fmt.Sprint(entry[within])
 	if timeout, err = time.ParseDuration(text); err != nil || timeout <= 0 { // clusterctl would wait ten minutes then
-		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)", sources.Clusterctl.Name, key+"."+within, text)
+		return nil, 0, fmt.Errorf("%s: %s: %q is not a time to wait: write a number and a unit (10m)",
+			sources.Clusterctl.Name, key+"."+within, text)
 	}
 	return entry, timeout, nil
 }

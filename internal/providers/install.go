@@ -23,7 +23,8 @@ import (
 
 // Install installs the providers, and what they need, in the cluster of a kubeconfig in the state folder, and returns
 // when they serve.
-func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, kubeconfig string) error {
+func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	kubeconfig string) error {
 	mgmt, err := connect.Cluster(tools, kubeconfig)
 	if err != nil {
 		return err
@@ -66,13 +67,14 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	}
 	changes, stop := Watch(ctx, mgmt)
 	defer stop()
-	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		if unready, err := Unready(ctx, mgmt); unready != "" || err != nil {
-			return unready, err
-		}
-		// Only now, because an answer proves nothing while an old Pod may still give it.
-		return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
-	})
+	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			if unready, err := Unready(ctx, mgmt); unready != "" || err != nil {
+				return unready, err
+			}
+			// Only now, because an answer proves nothing while an old Pod may still give it.
+			return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
+		})
 }
 
 const (
@@ -109,7 +111,8 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 // when it can make a certificate's object, which it also can while nothing but the definitions is there, and then never
 // adds the rest: no provider would ever get its certificate. Another version, and one that Slipway did not install, is
 // left alone.
-func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say, mgmt *kube.Cluster, kubeconfig string) error {
+func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	mgmt *kube.Cluster, kubeconfig string) error {
 	err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil // clusterctl begins with the namespace
@@ -138,7 +141,8 @@ func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tool
 
 // clusterctlInit names all four providers even where some are installed: clusterctl leaves those alone, and would add
 // its own choice for a kind that is not named.
-func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, kubeconfig string) error {
+func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	kubeconfig string) error {
 	c, err := NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err

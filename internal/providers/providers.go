@@ -29,15 +29,19 @@ func Of(cfg config.Config) []Provider {
 	return []Provider{
 		{"cluster-api", "CoreProvider", "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
 		{"bootstrap-talos", "BootstrapProvider", "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
-		{"control-plane-talos", "ControlPlaneProvider", "talos", cfg.CACPPTVersion, "control-plane-components.yaml", "CACPPT_VERSION"},
-		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml", "CAPH_VERSION"},
+		{"control-plane-talos", "ControlPlaneProvider", "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
+			"CACPPT_VERSION"},
+		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
+			"CAPH_VERSION"},
 	}
 }
 
 // Watch reports changes of the providers' Deployments until the returned function is called.
 func Watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
 	ctx, stop := context.WithCancel(ctx)
-	return mgmt.Changes(ctx, kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}), stop
+	return mgmt.Changes(ctx,
+			kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}),
+		stop
 }
 
 // Installed lists what clusterctl has installed: provider → version.
@@ -62,7 +66,8 @@ func notInstalled(cfg config.Config, installed map[string]string) (missing []str
 			missing = append(missing, p.Label+" "+p.Version)
 		case p.Version:
 		default:
-			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or upgrade it with clusterctl first", p.Label, has, p.Version)
+			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or upgrade it with "+
+				"clusterctl first", p.Label, has, p.Version)
 		}
 	}
 	return missing, nil
@@ -71,7 +76,8 @@ func notInstalled(cfg config.Config, installed map[string]string) (missing []str
 // Unready says what of the providers, and of cert-manager, does not serve yet, by reading only.
 func Unready(ctx context.Context, mgmt *kube.Cluster) (string, error) {
 	var missing []string
-	for _, selector := range []client.ListOption{client.HasLabels{capi.ProviderLabel}, client.MatchingLabels{capi.CoreLabel: capi.CertManagerCore}} {
+	for _, selector := range []client.ListOption{client.HasLabels{capi.ProviderLabel},
+		client.MatchingLabels{capi.CoreLabel: capi.CertManagerCore}} {
 		deployments := &appsv1.DeploymentList{}
 		if err := mgmt.List(ctx, deployments, selector); err != nil {
 			return "", fmt.Errorf("list the providers' Deployments: %w", err)

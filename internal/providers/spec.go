@@ -42,7 +42,8 @@ func Waits(cfg config.Config, sources render.Sources) ([]flow.Wait, error) {
 	}
 	return []flow.Wait{
 		wait.Download,
-		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + sources.Clusterctl.Name + ")", Within: certManager},
+		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + sources.Clusterctl.Name + ")",
+			Within: certManager},
 		{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()},
 	}, nil
 }

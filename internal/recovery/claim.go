@@ -21,7 +21,8 @@ func VerifyClaim(cfg config.Config, tools platform.Tools) func(context.Context, 
 }
 
 // AddHandOver adds the step reserve to the graph of a recovery, after its last step. doing names the recovery.
-func AddHandOver(g *flow.Graph, cfg config.Config, tools platform.Tools, doing string, last ...flow.Node) *flow.Step[steps.Reservation] {
+func AddHandOver(g *flow.Graph, cfg config.Config, tools platform.Tools, doing string,
+	last ...flow.Node) *flow.Step[steps.Reservation] {
 	return flow.Add(g, "reserve", func(ctx context.Context, say flow.Say) (steps.Reservation, error) {
 		return HandOver(ctx, cfg, tools.WithDefaults(), say)
 	}).After(last...).

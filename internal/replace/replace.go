@@ -356,7 +356,8 @@ func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, m
 	if err != nil {
 		return err
 	}
-	c := situation.Watched{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(), LoadBalancerIP: ip}
+	c := situation.Watched{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(),
+		LoadBalancerIP: ip}
 	_, err = talosconfig.Write(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
 	return err
 }

@@ -37,16 +37,20 @@ type File struct {
 
 // Write takes the credentials that the bootstrap provider keeps in the cluster that manages c, and points
 // them at the load balancer, with all control plane servers behind it.
-func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster, c situation.Watched) (File, error) {
+func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
+	mgmt *kube.Cluster, c situation.Watched) (File, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{capi.ClusterNameLabel: c.Name}}},
+		kube.Selection{List: &corev1.SecretList{},
+			Options: []client.ListOption{client.InNamespace(config.Namespace),
+				client.MatchingLabels{capi.ClusterNameLabel: c.Name}}},
 		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
 	)
 	var config []byte
 	var nodes []string
-	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes, Explain: observer.Progress(mgmt, c)}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
+	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
+		Explain: observer.Progress(mgmt, c)}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
 		if nodes, missing, err = nodesOf(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
@@ -78,7 +82,8 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 
 // nodesOf lists the private addresses of the control plane servers, and says what is missing to the ones that are to
 // stay.
-func nodesOf(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string, err error) {
+func nodesOf(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string,
+	err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, controlPlane)
 	if err != nil {
 		return nil, "", err

@@ -23,14 +23,16 @@ import (
 
 // Write writes the token where manifests/cluster.yaml tells CAPH to look, and returns the UID of its Secret. The
 // label makes the Secret move along when the cluster is moved into itself, also before CAPH has put its own mark on it.
-func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string, error) {
+func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string,
+	error) {
 	if err := refuseTokenOfOtherProject(ctx, cfg, tools, mgmt); err != nil {
 		return "", err
 	}
 	say("writing Secret %s/%s", config.Namespace, config.TokenSecretName)
 	return apply.Secret(ctx, say, mgmt, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.TokenSecretName, Labels: map[string]string{capi.MoveLabel: ""}},
-		Data:       map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
+		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.TokenSecretName,
+			Labels: map[string]string{capi.MoveLabel: ""}},
+		Data: map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
 	})
 }
 
@@ -69,8 +71,11 @@ func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools pla
 	for _, m := range machines {
 		names = append(names, m.GetName())
 	}
-	return fmt.Errorf("management cluster %s manages servers %s with another token, and the project of this token has none of them: "+
-		"the token is not replaced, because CAPH would create these servers a second time. Where the cluster is in another Hetzner project, "+
-		"choose another CLUSTER_NAME for this one; where its servers were deleted, restore it from a backup, or destroy it first",
+	return fmt.Errorf("management cluster %s manages servers %s with another token, and the project of this token has "+
+		"none of them: "+
+		"the token is not replaced, because CAPH would create these servers a second time. Where the cluster is in another "+
+		"Hetzner project, "+
+		"choose another CLUSTER_NAME for this one; where its servers were deleted, restore it from a backup, or destroy it "+
+		"first",
 		cfg.ManagementName(), strings.Join(names, ", "))
 }

@@ -44,52 +44,64 @@ func TestWhichDisasterItIs(t *testing.T) {
 	}{
 		"healthy": {etcd: &recoverytest.BrokenEtcd{Members: all}, disaster: NoDisaster,
 			says: []string{"management cluster k8s-mgmt holds the Cluster object"}},
-		"healthy but for one": {etcd: &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0, recoverytest.Cp2}}, disaster: NoDisaster,
-			says: []string{"replace-machine " + recoverytest.Cp1}},
-		"management lost": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(w *clustertest.Environment, _ *inputs) {
-			w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
-		},
+		"healthy but for one": {etcd: &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0, recoverytest.Cp2}},
+			disaster: NoDisaster,
+			says:     []string{"replace-machine " + recoverytest.Cp1}},
+		"management lost": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(w *clustertest.Environment, _ *inputs) {
+				w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+			},
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
-		"management gone": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(w *clustertest.Environment, o *inputs) {
-			w.Provider.There = false
-			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
-		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
-		"management silent": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(_ *clustertest.Environment, o *inputs) {
-			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
-		},
+		"management gone": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(w *clustertest.Environment, o *inputs) {
+				w.Provider.There = false
+				_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
+			}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"there is no management cluster"}},
+		"management silent": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(_ *clustertest.Environment, o *inputs) {
+				_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
+			},
 			disaster: Unclear, says: []string{"exists and does not answer", "start the management cluster"}},
-		"management cannot be asked for": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(w *clustertest.Environment, o *inputs) {
-			w.Provider.ExistsError = errors.New("no Docker")
-			_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
-		}, disaster: Unclear, says: []string{"no Docker"}},
-		"quorum lost": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}, disaster: QuorumLost, target: "recover-quorum",
+		"management cannot be asked for": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(w *clustertest.Environment, o *inputs) {
+				w.Provider.ExistsError = errors.New("no Docker")
+				_ = o.tools.Files.Remove(platform.ManagementKubeconfig)
+			}, disaster: Unclear, says: []string{"no Docker"}},
+		"quorum lost": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}, disaster: QuorumLost,
+			target: "recover-quorum",
 			says: []string{recoverytest.Cp1 + " is running at Hetzner, its etcd has no leader, and has come farthest (index 5)",
 				"holds no data of etcd"}},
 		"all wiped": {disaster: ServersLost, target: "restore b.slipway", says: []string{"all were wiped",
 			"delete the servers"}},
-		"servers lost": {broken: func(w *clustertest.Environment, _ *inputs) { w.Hetzner.SetServers() }, disaster: ServersLost,
-			target: "restore b.slipway",
-			says:   []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
-		"no way to Talos": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}, broken: func(_ *clustertest.Environment, o *inputs) { _ = o.tools.Files.Remove(platform.Talosconfig) },
+		"servers lost": {broken: func(w *clustertest.Environment, _ *inputs) { w.Hetzner.SetServers() },
+			disaster: ServersLost,
+			target:   "restore b.slipway",
+			says:     []string{"has no control plane server", "2h0m0s ago", "makes them anew, without data"}},
+		"no way to Talos": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}},
+			broken:   func(_ *clustertest.Environment, o *inputs) { _ = o.tools.Files.Remove(platform.Talosconfig) },
 			disaster: Unclear, says: []string{"put the cluster's talosconfig"}},
-		"Talos silent": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}, broken: func(_ *clustertest.Environment, o *inputs) {
-			o.tools.Talos = func([]byte) (talos.Client, error) { return deafTalos{}, nil }
-		}, disaster: Unclear, says: []string{"powered on"}},
-		"a restore is under way": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(_ *clustertest.Environment, o *inputs) {
-			_ = records.Restore{Began: time.Now()}.Write(o.tools.Files)
-		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
-		"a readoption is under way": {etcd: &recoverytest.BrokenEtcd{Members: all}, broken: func(_ *clustertest.Environment, o *inputs) {
-			_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
-		}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
+		"Talos silent": {etcd: &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}},
+			broken: func(_ *clustertest.Environment, o *inputs) {
+				o.tools.Talos = func([]byte) (talos.Client, error) { return deafTalos{}, nil }
+			}, disaster: Unclear, says: []string{"powered on"}},
+		"a restore is under way": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(_ *clustertest.Environment, o *inputs) {
+				_ = records.Restore{Began: time.Now()}.Write(o.tools.Files)
+			}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
+		"a readoption is under way": {etcd: &recoverytest.BrokenEtcd{Members: all},
+			broken: func(_ *clustertest.Environment, o *inputs) {
+				_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
+			}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
 		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *inputs) {
 			w.Hetzner.SetServers()
 			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
 			_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
 		}, disaster: ServersLost, target: "restore b.slipway", says: []string{"are gone"}},
-		"a recovery is under way": {etcd: &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0}}, broken: func(_ *clustertest.Environment,
-			o *inputs) {
-			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
-		}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
+		"a recovery is under way": {etcd: &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0}},
+			broken: func(_ *clustertest.Environment,
+				o *inputs) {
+				_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
+			}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -132,7 +144,8 @@ func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
 // TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without an environment.
 func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{
-		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}}, nodes: []etcddata.Node{{Server: recoverytest.Cp0, Data: true}},
+		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}},
+		nodes:  []etcddata.Node{{Server: recoverytest.Cp0, Data: true}},
 		leader: []string{recoverytest.Cp0},
 		api:    "https://127.0.0.1", uid: "living", beside: besideNone, self: true, source: backupOf("other", time.Now()),
 	}
@@ -181,10 +194,12 @@ func TestADiagnosisComposesItsCommands(t *testing.T) {
 			return "type " +
 				strings.Join(target, " ") + " --here"
 		}},
-		servers: []hetzner.Server{{Name: recoverytest.Cp0}, {Name: recoverytest.Cp1}}, nodes: []etcddata.Node{{Server: recoverytest.Cp0, Data: true}, {Server: recoverytest.Cp1}},
-		leader: []string{recoverytest.Cp0}, apiErr: errors.New("no route"),
+		servers: []hetzner.Server{{Name: recoverytest.Cp0}, {Name: recoverytest.Cp1}},
+		nodes:   []etcddata.Node{{Server: recoverytest.Cp0, Data: true}, {Server: recoverytest.Cp1}},
+		leader:  []string{recoverytest.Cp0}, apiErr: errors.New("no route"),
 	}
-	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+recoverytest.Cp1+" --here") ||
+	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+recoverytest.Cp1+
+		" --here") ||
 		!strings.Contains(first, "type access --here") {
 		t.Error(first)
 	}
@@ -192,10 +207,13 @@ func TestADiagnosisComposesItsCommands(t *testing.T) {
 
 // Servers that boot are told as such by a diagnosis.
 func TestADiagnosisTellsServersThatBoot(t *testing.T) {
-	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}}, beside: besideNone, whose: errors.New("nobody tells"),
-		apiErr: errors.New("connection refused"), nodes: []etcddata.Node{{Server: recoverytest.Cp0, Err: fmt.Errorf("%w: it waits", etcddata.ErrNotMounted)}}}
+	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}}, beside: besideNone,
+		whose:  errors.New("nobody tells"),
+		apiErr: errors.New("connection refused"),
+		nodes:  []etcddata.Node{{Server: recoverytest.Cp0, Err: fmt.Errorf("%w: it waits", etcddata.ErrNotMounted)}}}
 	d := f.judge()
-	if seen := strings.Join(d.Seen, "\n"); !strings.Contains(d.Sentence, "are booting") || !strings.Contains(seen, "Talos answers; its disk may not be mounted yet") {
+	if seen := strings.Join(d.Seen, "\n"); !strings.Contains(d.Sentence, "are booting") ||
+		!strings.Contains(seen, "Talos answers; its disk may not be mounted yet") {
 		t.Errorf("%s\n%s", d.Sentence, seen)
 	}
 	f.nodes[0].Err = errors.New("connection refused")

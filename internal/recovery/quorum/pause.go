@@ -179,7 +179,8 @@ func (q pauseStep) resume(ctx context.Context, say flow.Say, h Pause, members re
 
 // nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to
 // replace.
-func (q pauseStep) nodesMissing(ctx context.Context, workload *kube.Cluster, members recovery.Membership) (string, error) {
+func (q pauseStep) nodesMissing(ctx context.Context, workload *kube.Cluster, members recovery.Membership) (string,
+	error) {
 	if err := workload.Ready(ctx); err != nil {
 		return "", err
 	}

@@ -55,7 +55,8 @@ type Plan struct {
 
 // New plans it.
 func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
-	return newPlan(inputs{cfg: cfg, tools: tools.WithDefaults(), patience: quorumPatience, every: wait.ControlPlaneEvery, inspect: etcd.Inspect})
+	return newPlan(inputs{cfg: cfg, tools: tools.WithDefaults(), patience: quorumPatience, every: wait.ControlPlaneEvery,
+		inspect: etcd.Inspect})
 }
 
 func newPlan(q inputs) (*Plan, error) {
@@ -77,7 +78,8 @@ func newPlan(q inputs) (*Plan, error) {
 
 	p.Claim = flow.Add1(g, "claim", pause.claimQuorum, p.Survey).After(p.Snapshot).
 		Doc("nobody else recovers this cluster").
-		Verify(recovery.VerifyClaim(cfg, q.tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim", Within: wait.ReservedWithin})
+		Verify(recovery.VerifyClaim(cfg, q.tools)).Deadline(wait.ReservedWithin +
+		wait.Overhead).Waits(flow.Wait{For: "the claim", Within: wait.ReservedWithin})
 
 	p.Paused = flow.Add1(g, "hold", pause.pause, p.Survey).After(p.Claim).
 		Doc("a management cluster beside the cluster is paused meanwhile").
@@ -97,7 +99,8 @@ func newPlan(q inputs) (*Plan, error) {
 
 	p.Quiet = flow.Add1(g, "quiet", pause.quiet, p.Etcd).
 		Doc("in a cluster that manages itself Cluster API stands still meanwhile").
-		Deadline(recovery.QuietWithin + wait.Overhead).Waits(flow.Wait{For: "its controllers to be stopped", Within: recovery.QuietWithin})
+		Deadline(recovery.QuietWithin +
+			wait.Overhead).Waits(flow.Wait{For: "its controllers to be stopped", Within: recovery.QuietWithin})
 
 	p.Members = flow.Add2(g, "etcd-members", etcd.awaitOthers, p.Upload, p.Etcd).After(p.Quiet).
 		Doc("all servers but the survivor are voting members of the new etcd").

@@ -28,8 +28,9 @@ import (
 
 func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 	for what, e := range map[string]*recoverytest.BrokenEtcd{
-		"a member answers": {Old: map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 5, recoverytest.Cp2: 5}, Quorum: true},
-		"the API answers":  {Members: []string{recoverytest.Cp0}},
+		"a member answers": {Old: map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 5, recoverytest.Cp2: 5},
+			Quorum: true},
+		"the API answers": {Members: []string{recoverytest.Cp0}},
 	} {
 		_, q := brokenCluster(t, e)
 		if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
@@ -49,7 +50,8 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	}
 	writes, before := w.Writes(), filesIn(t, q.tools.Files)
 	looked, err := plan.Look(t.Context(), clustertest.Silent)
-	if err != nil || looked.Survivor != recoverytest.Cp1 || looked.Target != recoverytest.Cp0 || !slices.Equal(looked.Wipe, []string{recoverytest.Cp0, recoverytest.Cp2}) {
+	if err != nil || looked.Survivor != recoverytest.Cp1 || looked.Target != recoverytest.Cp0 ||
+		!slices.Equal(looked.Wipe, []string{recoverytest.Cp0, recoverytest.Cp2}) {
 		t.Errorf("%+v, %v", looked, err)
 	}
 	if w.Writes() != writes || len(e.Calls) > 0 {
@@ -103,11 +105,21 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		deaf    map[string]bool
 		want    etcddata.Survey
 	}{
-		{all, map[string]uint64{recoverytest.Cp1: 5}, nil, etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 5, Wipe: nil, Target: recoverytest.Cp0, Silent: nil}},
-		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 7, recoverytest.Cp2: 6}, nil, etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 7, Wipe: []string{recoverytest.Cp0, recoverytest.Cp2}, Target: recoverytest.Cp0, Silent: nil}},
-		{all, map[string]uint64{recoverytest.Cp0: 9, recoverytest.Cp2: 6}, nil, etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 9, Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp1, Silent: nil}},
-		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp2: 6}, map[string]bool{recoverytest.Cp2: true}, etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 5, Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp1, Silent: []string{recoverytest.Cp2}}},
-		{[]string{recoverytest.Cp2}, map[string]uint64{recoverytest.Cp2: 6}, nil, etcddata.Survey{Servers: []string{recoverytest.Cp2}, Survivor: recoverytest.Cp2, Index: 6, Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp2, Silent: nil}},
+		{all, map[string]uint64{recoverytest.Cp1: 5}, nil,
+			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 5, Wipe: nil, Target: recoverytest.Cp0,
+				Silent: nil}},
+		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 7, recoverytest.Cp2: 6}, nil,
+			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 7,
+				Wipe: []string{recoverytest.Cp0, recoverytest.Cp2}, Target: recoverytest.Cp0, Silent: nil}},
+		{all, map[string]uint64{recoverytest.Cp0: 9, recoverytest.Cp2: 6}, nil,
+			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 9, Wipe: []string{recoverytest.Cp2},
+				Target: recoverytest.Cp1, Silent: nil}},
+		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp2: 6}, map[string]bool{recoverytest.Cp2: true},
+			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 5, Wipe: []string{recoverytest.Cp2},
+				Target: recoverytest.Cp1, Silent: []string{recoverytest.Cp2}}},
+		{[]string{recoverytest.Cp2}, map[string]uint64{recoverytest.Cp2: 6}, nil,
+			etcddata.Survey{Servers: []string{recoverytest.Cp2}, Survivor: recoverytest.Cp2, Index: 6,
+				Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp2, Silent: nil}},
 	} {
 		_, q := brokenCluster(t, &recoverytest.BrokenEtcd{Servers: c.servers, Old: c.old, Deaf: c.deaf})
 		s, err := surveyStep{q}.survey(t.Context(), clustertest.Silent)
@@ -240,12 +252,14 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 
 // A member that is slow to say how far it is gets the time to.
 func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
-	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 7}, Deaf: map[string]bool{recoverytest.Cp1: true}}
+	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 7},
+		Deaf: map[string]bool{recoverytest.Cp1: true}}
 	_, q := brokenCluster(t, e)
 	q.patience = time.Second // the slow member gets four times as long
 	var said bool
 	s, err := surveyStep{q}.survey(t.Context(), func(format string, args ...any) {
-		if line := fmt.Sprintf(format, args...); strings.Contains(line, recoverytest.Cp1+" holds data of etcd and does not say how "+
+		if line := fmt.Sprintf(format, args...); strings.Contains(line, recoverytest.Cp1+" holds data of etcd and does not "+
+			"say how "+
 			"far it is") && !said {
 			said = true
 			e.Mu.Lock()
@@ -266,9 +280,12 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 		deaf map[string]bool
 		want string
 	}{
-		"two have worked": {map[string]uint64{recoverytest.Cp0: 400, recoverytest.Cp1: 600, recoverytest.Cp2: 500}, nil, "is at index"},
-		"one alone tells": {map[string]uint64{recoverytest.Cp0: 4, recoverytest.Cp1: 6, recoverytest.Cp2: 7}, nil, recoverytest.Cp2 + " is at index 7"},
-		"one is restarted, one says no more": {map[string]uint64{recoverytest.Cp0: 3, recoverytest.Cp1: 6, recoverytest.Cp2: 5}, map[string]bool{recoverytest.Cp2: true}, recoverytest.Cp2 +
+		"two have worked": {map[string]uint64{recoverytest.Cp0: 400, recoverytest.Cp1: 600, recoverytest.Cp2: 500}, nil,
+			"is at index"},
+		"one alone tells": {map[string]uint64{recoverytest.Cp0: 4, recoverytest.Cp1: 6, recoverytest.Cp2: 7}, nil,
+			recoverytest.Cp2 + " is at index 7"},
+		"one is restarted, one says no more": {map[string]uint64{recoverytest.Cp0: 3, recoverytest.Cp1: 6,
+			recoverytest.Cp2: 5}, map[string]bool{recoverytest.Cp2: true}, recoverytest.Cp2 +
 			" holds data of etcd and does not say any more"},
 	} {
 		e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp0: 4, recoverytest.Cp1: 6, recoverytest.Cp2: 5}}
@@ -337,17 +354,20 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile), []byte("snapshot 0f "+recoverytest.Cp0), 0o600); err != nil {
+	if err := os.WriteFile(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile),
+		[]byte("snapshot 0f "+recoverytest.Cp0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent, etcddata.Survey{Servers: e.Servers, Survivor: recoverytest.Cp1,
-		Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp0}, s); err == nil || len(e.Calls) != 1 {
+	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent,
+		etcddata.Survey{Servers: e.Servers, Survivor: recoverytest.Cp1,
+			Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp0}, s); err == nil || len(e.Calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.Calls)
 	}
 }
 
 func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2}, Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
+	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5, recoverytest.Cp2: 4}}
 	_, q := brokenCluster(t, e)
 	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{}); err == nil ||
@@ -373,7 +393,8 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 // TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it
 // again.
 func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2}, Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
+	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q := brokenCluster(t, e)
 	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
@@ -392,11 +413,14 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 		"it learns":                  {Name: recoverytest.Cp1, Learner: true},
 		"a member without a name is": {},
 	} {
-		e := &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0, recoverytest.Cp2}, Old: map[string]uint64{recoverytest.Cp1: 5}, Joining: []talos.EtcdMember{in}}
+		e := &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0, recoverytest.Cp2},
+			Old: map[string]uint64{recoverytest.Cp1: 5}, Joining: []talos.EtcdMember{in}}
 		_, q := brokenCluster(t, e)
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
-		survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2}, Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
-		if _, err := (recoverStep{q}).rejoinSurvivor(t.Context(), clustertest.Silent, survey, recovery.Membership{}); err == nil ||
+		survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+			Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
+		if _, err := (recoverStep{q}).rejoinSurvivor(t.Context(), clustertest.Silent, survey,
+			recovery.Membership{}); err == nil ||
 			len(e.Calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.Calls)
 		}

@@ -41,7 +41,8 @@ func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdda
 
 // clearOthers wipes the servers that hold data of the old etcd, but for the survivor. Left alone, two of three could
 // find each other again, and there would be two clusters. If they have done so before, the recovery ends here.
-func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.Survey, snapshot Snapshot) (etcddata.Survey,
+func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.Survey,
+	snapshot Snapshot) (etcddata.Survey,
 	error) {
 	if err := snapshotStep(q).snapshotWhole(snapshot); err != nil {
 		return s, err
@@ -88,7 +89,8 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.S
 // which the quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before,
 // at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on. So one
 // entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in it.
-func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcddata.Node, s etcddata.Survey) (missing string,
+func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcddata.Node,
+	s etcddata.Survey) (missing string,
 	err error) {
 	for _, n := range nodes {
 		switch index, err := etcddata.IndexOf(ctx, t, n); {
@@ -186,7 +188,8 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 
 // requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said
 // so.
-func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcddata.Node, target etcddata.Node,
+func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcddata.Node,
+	target etcddata.Node,
 	s etcddata.Survey, snapshot Snapshot) (string, error) {
 	if missing := etcddata.Unanswered(nodes, len(s.Servers)); missing != "" {
 		return missing, nil // a server that does not answer may hold an etcd
@@ -211,7 +214,8 @@ func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcddata.Node, snapshot Snapshot) (recovery.Etcd,
+func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcddata.Node,
+	snapshot Snapshot) (recovery.Etcd,
 	error) {
 	members, err := etcddata.MembersOf(ctx, t, target)
 	if err != nil {
@@ -248,7 +252,8 @@ func isMember(members []talos.EtcdMember, server string) bool {
 }
 
 // awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
-func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.Survey, _ recovery.Etcd) (recovery.Membership,
+func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.Survey,
+	_ recovery.Etcd) (recovery.Membership,
 	error) {
 	var out recovery.Membership
 	w := wait.Wait{What: "the others to join", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every, Each: time.Minute}
@@ -265,7 +270,8 @@ func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.S
 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted
 // before it has data of the new etcd, so what has data and is not counted has data of the old.
-func (q recoverStep) newMembers(ctx context.Context, s etcddata.Survey) (talos.Client, []etcddata.Node, []talos.EtcdMember, error) {
+func (q recoverStep) newMembers(ctx context.Context, s etcddata.Survey) (talos.Client, []etcddata.Node,
+	[]talos.EtcdMember, error) {
 	t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err
@@ -298,7 +304,8 @@ func voters(s etcddata.Survey, members []talos.EtcdMember, but string) (out reco
 
 // rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that
 // the new etcd counts, or a member without a name that may be it, joining, is left alone.
-func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcddata.Survey, _ recovery.Membership) (recovery.Membership,
+func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcddata.Survey,
+	_ recovery.Membership) (recovery.Membership,
 	error) {
 	wiper := wiper{map[string]time.Time{}}
 	var out recovery.Membership

@@ -30,7 +30,8 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var recovering *claims.RecoveringError
-	if _, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) || recovering.Claim.By != mine.By {
+	if _, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) ||
+		recovering.Claim.By != mine.By {
 		t.Errorf("the second is told %v", err)
 	}
 	// The first one's folder is lost, and what it has put back is found.

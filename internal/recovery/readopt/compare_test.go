@@ -72,7 +72,8 @@ func managedBackup() source.Backup {
 		"spec": clustertest.Map{"replicas": 3, "version": "v1.32.2",
 			"infrastructureTemplate": clustertest.Map{"name": "template"}},
 		"status": clustertest.Map{"bootstrapped": true, "observedGeneration": 1, "conditions": []any{
-			clustertest.Map{"type": "Ready", "status": "True"}, clustertest.Map{"type": recovery.BootstrappedCondition, "status": "True",
+			clustertest.Map{"type": "Ready", "status": "True"},
+			clustertest.Map{"type": recovery.BootstrappedCondition, "status": "True",
 				"lastTransitionTime": "2026-01-02T03:04:05Z"}}}})
 	add(objects, clustertest.CAPH, "HetznerCluster", "k8s", "Cluster/k8s", clustertest.Map{
 		"spec": clustertest.Map{"controlPlaneEndpoint": clustertest.Map{"host": "127.0.0.7", "port": 6443},
@@ -252,8 +253,9 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "an object without its Cluster", Environment: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} },
 			want: []string{"object-left/Machine.m"}, says: "without its finalizers",
 			then: Comparison{Left: []Leftover{{"Machine", "m", "u"}}}},
-		{what: "a server lives and has lost its labels", Environment: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
-			want: []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last +
+		{what: "a server lives and has lost its labels",
+			Environment: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
+			want:        []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last +
 				", machine_type=control_plane", final: true},
 	} {
 		t.Run(c.what, func(t *testing.T) {

@@ -141,7 +141,8 @@ func (p *Plan) reopen(cfg config.Config) error {
 
 	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
 		Doc("nobody else readopts or restores this cluster").
-		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim",
+		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin +
+		wait.Overhead).Waits(flow.Wait{For: "the claim",
 		Within: wait.ReservedWithin})
 
 	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
@@ -154,7 +155,8 @@ func (p *Plan) reopen(cfg config.Config) error {
 	}
 	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
 		Doc(doc).
-		Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
+		Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).Deadline(cfg.ManagementTimeout.D() +
+		wait.Overhead).Waits(wait.Management)
 
 	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").

@@ -36,7 +36,8 @@ import (
 func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Management, error) {
 	if !r.itself() {
 		m, err := management.Ensure(ctx, r.cfg, r.tools, say)
-		return steps.Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID}, err
+		return steps.Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID},
+			err
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -133,7 +134,8 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 			}
 		}
 	}
-	return steps.Providers{Versions: providers.Versions(r.cfg)}, providers.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
+	return steps.Providers{Versions: providers.Versions(r.cfg)},
+		providers.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
 }
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
@@ -301,7 +303,8 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return steps.Pivot{}, err
 	}
 	if len(wrong) > 0 {
-		return steps.Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put right "+
+		return steps.Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put "+
+			"right "+
 			"what differs, and run again", strings.Join(wrong, "; "))
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)

@@ -139,7 +139,8 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 		{what: "nobody", allows: true},
 		{what: "the management cluster is there and empty", spoil: func(w *readoptWorld) { w.Provider.There = true },
 			allows: true},
-		{what: "the management cluster", is: ErrManaged, says: "unpaused", spoil: func(w *readoptWorld) { w.Provider.There = true; w.Management.Put(cluster(nil)) }},
+		{what: "the management cluster", is: ErrManaged, says: "unpaused",
+			spoil: func(w *readoptWorld) { w.Provider.There = true; w.Management.Put(cluster(nil)) }},
 		{what: "the management cluster, paused", is: ErrManaged, says: "unpause it", spoil: func(w *readoptWorld) {
 			w.Provider.There = true
 			w.Management.Put(cluster(clustertest.Map{"spec": clustertest.Map{"paused": true}}))
@@ -158,9 +159,11 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 			w.Provider.There = true
 			w.Management.Put(cluster(clustertest.Map{"metadata": mine}))
 		}},
-		{what: "its provider cannot tell", says: "Docker is away", spoil: func(w *readoptWorld) { w.Provider.ExistsError = errors.New("Docker is away") }},
+		{what: "its provider cannot tell", says: "Docker is away",
+			spoil: func(w *readoptWorld) { w.Provider.ExistsError = errors.New("Docker is away") }},
 		{what: "it does not answer", is: ErrNotLiving, says: "restore", spoil: func(w *readoptWorld) { w.Workload.Close() }},
-		{what: "another cluster answers", is: ErrNotLiving, says: "another cluster than the backup's", spoil: func(w *readoptWorld) { w.source.Contents.Header.UID = "other" }},
+		{what: "another cluster answers", is: ErrNotLiving, says: "another cluster than the backup's",
+			spoil: func(w *readoptWorld) { w.source.Contents.Header.UID = "other" }},
 		{what: "etcd does not answer", says: "no quorum", spoil: func(w *readoptWorld) { w.etcd = nil }},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -219,7 +222,8 @@ func TestOneRecoveryAtATime(t *testing.T) {
 	} {
 		files := platform.FilesIn(t.TempDir())
 		// One that is over is set aside, or says so; of recover-quorum nothing is left then.
-		for content, allowed := range map[string]bool{began + "}": false, began + `, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
+		for content, allowed := range map[string]bool{began + "}": false, began +
+			`, "ended": "2026-01-02T04:04:05Z"}`: what != "recover-quorum"} {
 			if err := write(files, content); err != nil {
 				t.Fatal(err)
 			}
@@ -291,10 +295,12 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	defer s.Close()
 	r.tools.Hetzner = s.Client(nil)
 	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
-	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil || !maps.Equal(found, map[int64]bool{102: true}) {
+	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil ||
+		!maps.Equal(found, map[int64]bool{102: true}) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err == nil || !strings.Contains(err.Error(), "hcloud://102") ||
+	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err == nil ||
+		!strings.Contains(err.Error(), "hcloud://102") ||
 		node() == nil {
 		t.Errorf("the node of a server that lives is removed: %v", err)
 	}
@@ -342,17 +348,20 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	w.order(t)
 	w.adopted(t)
 	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
-	if !capi.Truth(tcp, "status", "bootstrapped") || !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) || capi.ConditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
+	if !capi.Truth(tcp, "status", "bootstrapped") || !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) ||
+		capi.ConditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
 		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
 	}
-	if capi.Text(w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status", "phase") != "" {
+	if capi.Text(w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status",
+		"phase") != "" {
 		t.Error("a status is put back that its controller has to write")
 	}
 
 	// A change by another client keeps it paused; then it is let go.
 	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
-	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil || !strings.Contains(err.Error(), "spec.version") ||
+	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
+		!strings.Contains(err.Error(), "spec.version") ||
 		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
@@ -401,7 +410,8 @@ func (w *readoptWorld) order(t *testing.T) {
 	}
 	for _, o := range []struct{ kind, name string }{{"HCloudMachine", "k8s-control-plane-2"},
 		{"Machine", "k8s-control-plane-m2"}} {
-		if slices.ContainsFunc(slices.Collect(maps.Values(all)), func(is *unstructured.Unstructured) bool { return is.GetKind() == o.kind && is.GetName() == o.name }) {
+		if slices.ContainsFunc(slices.Collect(maps.Values(all)),
+			func(is *unstructured.Unstructured) bool { return is.GetKind() == o.kind && is.GetName() == o.name }) {
 			t.Errorf("%s %s is there: its server would be made anew", o.kind, o.name)
 		}
 	}
@@ -413,7 +423,8 @@ func (w *readoptWorld) adopted(t *testing.T) {
 	const name = "k8s-control-plane-new"
 	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name),
 		w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
-	if machine == nil || infrastructure == nil || w.Management.Get(clustertest.CABPT, "TalosConfig", config.Namespace, name) == nil ||
+	if machine == nil || infrastructure == nil ||
+		w.Management.Get(clustertest.CABPT, "TalosConfig", config.Namespace, name) == nil ||
 		w.Management.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
 		t.Fatalf("the new server has %v and %v", machine, infrastructure)
 	}

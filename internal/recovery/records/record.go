@@ -37,5 +37,6 @@ func write(files platform.Files, name string, record any) error {
 // ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one
 // of them exists, the state folder belongs to that cluster.
 func ClusterFiles() []string {
-	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, RestoreFolder, QuorumFolder, ReadoptFolder}
+	return []string{platform.ManagementKubeconfig, platform.Kubeconfig, platform.Talosconfig, RestoreFolder, QuorumFolder,
+		ReadoptFolder}
 }

@@ -28,7 +28,8 @@ import (
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
 // as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
 // and only then let go: it makes the servers, and nothing more.
-func (r applyStep) applyHeld(ctx context.Context, say flow.Say, m steps.Management, lost Lost, _ steps.Image) (steps.Cluster, error) {
+func (r applyStep) applyHeld(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
+	_ steps.Image) (steps.Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Cluster{}, err
@@ -123,7 +124,8 @@ func (r applyStep) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 	if live, err = recovery.SetBootstrapped(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
 		return fmt.Errorf("%w: it stays paused, for the provider would found an empty etcd", err)
 	}
-	unpause := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+situation.PausedAnnotation+`":null}}}`))
+	unpause := client.RawPatch(types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+situation.PausedAnnotation+`":null}}}`))
 	if err := mgmt.Patch(ctx, live, unpause); err != nil {
 		return fmt.Errorf("unpause %s: %w", kube.Describe(live), err)
 	}

@@ -122,7 +122,8 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
 // uploaded again.
-func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster, t talos.Client,
+func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+	t talos.Client,
 	nodes []etcddata.Node, target recovery.Target) (string, error) {
 	chosen, err := recovery.TargetAmong(nodes, target)
 	if err != nil {
@@ -227,7 +228,8 @@ func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Manage
 
 // membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no
 // other's: in two etcds of servers of the same names the members' IDs differ.
-func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string, error) {
+func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
+	error) {
 	t, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return recovery.Membership{}, "", err

@@ -37,7 +37,8 @@ func TestTheSnapshotGoesToOneServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if !slices.Equal(w.etcd.calls, []string{"upload 127.0.1.0", "bootstrap 127.0.1.0"}) || w.etcd.uploaded["127.0.1.0"] != theSnapshot {
+	if !slices.Equal(w.etcd.calls, []string{"upload 127.0.1.0", "bootstrap 127.0.1.0"}) ||
+		w.etcd.uploaded["127.0.1.0"] != theSnapshot {
 		t.Errorf("the servers were asked %v", w.etcd.calls)
 	}
 }
@@ -98,7 +99,8 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 		m, cluster := w.prepare(t)
 		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.Revision
 		w.etcd.data["127.0.1.0"] = true
-		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster, recovery.Target{Server: "k8s-control-plane-0"})
+		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster,
+			recovery.Target{Server: "k8s-control-plane-0"})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {
 			t.Errorf("%s: %v, and was asked %v", c.what, err, w.etcd.calls)
 		}
@@ -132,7 +134,8 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 		if o.GetKind() == "TalosControlPlane" && !capi.Truth(o, "status", "bootstrapped") {
 			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
 				map[string]any{"status": map[string]any{
-					"bootstrapped": true, "conditions": []any{map[string]any{"type": recovery.BootstrappedCondition, "status": "True"}}}})
+					"bootstrapped": true,
+					"conditions":   []any{map[string]any{"type": recovery.BootstrappedCondition, "status": "True"}}}})
 		}
 	}
 	if _, err := (releaseControlPlaneStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err != nil {
@@ -154,7 +157,8 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil || missing != "" || len(out.Members) != 3 {
+	if out, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil || missing != "" ||
+		len(out.Members) != 3 {
 		t.Errorf("of one etcd: %+v, %q, %v", out, missing, err)
 	}
 	w.etcd.members = func(r talos.Route) []talos.EtcdMember {
@@ -219,7 +223,8 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 			}
 			return etcddata.Preparing, nil
 		}
-		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster, recovery.Target{Server: "k8s-control-plane-0"})
+		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster,
+			recovery.Target{Server: "k8s-control-plane-0"})
 		if made := len(w.etcd.calls) > 0; made != c.made || (err == nil) != c.made {
 			t.Errorf("with a server whose etcd is %q (%v): %v, and was asked %v", c.state, c.err, err, w.etcd.calls)
 		}

@@ -52,8 +52,9 @@ func (w *restoreWorld) prepare(t *testing.T) (steps.Management, steps.Cluster) {
 	}
 	secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
 	secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
-	return steps.Management{Kubeconfig: platform.ManagementKubeconfig}, steps.Cluster{Name: "k8s", ControlPlane: "k8s-control-plane",
-		Replicas: 3}
+	return steps.Management{Kubeconfig: platform.ManagementKubeconfig},
+		steps.Cluster{Name: "k8s", ControlPlane: "k8s-control-plane",
+			Replicas: 3}
 }
 
 // restored puts what a restored etcd knows into the workload cluster.

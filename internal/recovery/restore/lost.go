@@ -213,7 +213,8 @@ func (r lostStep) refuseAnswer(ctx context.Context) error {
 // it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
 func (r lostStep) setLostAside() error {
 	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
-		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, records.QuorumFolder, records.ReadoptFolder} {
+		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, records.QuorumFolder,
+		records.ReadoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(records.RestoreFolder, lostFolder, name)); err != nil {
 			return err
 		}

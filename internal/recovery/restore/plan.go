@@ -84,7 +84,8 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 
 	p.Claim = flow.Add1(g, "claim", lost.claimRestore, p.Lost).
 		Doc("nobody else restores this cluster").
-		Spec(id).Verify(recovery.VerifyClaim(cfg, tools)).Deadline(wait.ReservedWithin + wait.Overhead).Waits(flow.Wait{For: "the claim",
+		Spec(id).Verify(recovery.VerifyClaim(cfg, tools)).Deadline(wait.ReservedWithin +
+		wait.Overhead).Waits(flow.Wait{For: "the claim",
 		Within: wait.ReservedWithin})
 
 	p.Preflight = b.Preflight(g).After(p.Claim)

@@ -51,7 +51,8 @@ func SilenceSnapshot(s source.Backup) ([]string, error) {
 // removes its webhooks, which no Pod answers. Its Pods cannot run before a node takes them: those that the snapshot
 // knows are gone, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
 // cluster.
-func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, _ recovery.Etcd) (recovery.Quiet, error) {
+func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, _ recovery.Etcd) (recovery.Quiet,
+	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
 		return recovery.Quiet{}, err
@@ -136,7 +137,8 @@ func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) e
 
 // sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the
 // token of today before the Pods of the old nodes are started anew on the new ones.
-func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, m steps.Management, c steps.Cluster) (recovery.Sweep,
+func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, m steps.Management,
+	c steps.Cluster) (recovery.Sweep,
 	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 // releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
 // folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
 // one, so this is done only while every one of them holds some.
-func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (steps.Cluster, error) {
+func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
+	c steps.Cluster) (steps.Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Cluster{}, err

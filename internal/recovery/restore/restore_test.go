@@ -88,7 +88,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if lost, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || lost.IP != "" || lost.Was != "127.0.0.7" {
+	if lost, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || lost.IP != "" ||
+		lost.Was != "127.0.0.7" {
 		t.Fatalf("%+v, %v", lost, err)
 	}
 	if said := strings.Join(w.said, "\n"); !strings.Contains(said, "another address") {
@@ -237,7 +238,8 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos",
 		map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
-	if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err == nil || strings.Contains(err.Error(), "every key") {
+	if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err == nil ||
+		strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
 }
@@ -271,7 +273,8 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	add(&c.Secrets, "Secret", config.TokenSecretName, nil,
 		clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
-		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, steps.Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
+		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say,
+			steps.Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -338,7 +341,9 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		t.Error("a Machine of the backup was applied: its server would be made")
 	}
 	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
-	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 || capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" || cluster.GetAnnotations()[capi.RestoredAnnotation] != "5a5a" {
+	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 ||
+		capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" ||
+		cluster.GetAnnotations()[capi.RestoredAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
 	// The server reports what was written after the client has its answer, so the last of it may be outstanding.
@@ -392,7 +397,8 @@ func TestTheFirewallComesBack(t *testing.T) {
 	}
 	var lifted DetachedFirewall
 	for range 2 { // the second time as after a kill: it knows what it took off
-		if lifted, err = (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID || covers() {
+		if lifted, err = (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID ||
+			covers() {
 			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
 		}
 	}

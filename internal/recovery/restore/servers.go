@@ -21,7 +21,8 @@ import (
 
 // chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where
 // an earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
-func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (recovery.Target, error) {
+func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (recovery.Target,
+	error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return recovery.Target{}, err
@@ -35,8 +36,10 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out recovery.Target
-	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery, Changes: changes,
-		Explain: r.observer.Progress(mgmt, situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
+		Changes: changes,
+		Explain: r.observer.Progress(mgmt,
+			situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 		if kube.Absent(err) {
