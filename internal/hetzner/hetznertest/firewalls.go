@@ -1,7 +1,6 @@
 package hetznertest
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,11 +10,11 @@ import (
 )
 
 // SetFirewalls replaces the firewalls.
-func (s *Server) SetFirewalls(walls ...schema.Firewall) { s.set(func() { s.walls = walls }) }
+func (s *Server) SetFirewalls(walls ...schema.Firewall) { s.between(func() { s.walls = walls }) }
 
 // Firewalls are the firewalls at present.
 func (s *Server) Firewalls() (walls []schema.Firewall) {
-	s.set(func() { walls = slices.Clone(s.walls) })
+	s.between(func() { walls = slices.Clone(s.walls) })
 	return walls
 }
 
@@ -23,9 +22,6 @@ func (s *Server) Firewalls() (walls []schema.Firewall) {
 // selector is over the servers that carry the label at that moment.
 func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named func(string) bool,
 	chosen func(map[string]string) bool) {
-	refuse := func(code string, message string) {
-		reply(w, http.StatusUnprocessableEntity, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
-	}
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if len(words) == 1 && r.Method == http.MethodGet {
 		reply(w, http.StatusOK, map[string]any{"firewalls": keep(s.walls,
@@ -34,12 +30,11 @@ func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named fu
 	}
 	if len(words) == 1 {
 		var body schema.FirewallCreateRequest
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			refuse("invalid_input", err.Error())
+		if !decode(w, r, &body) {
 			return
 		}
 		if slices.ContainsFunc(s.walls, func(f schema.Firewall) bool { return f.Name == body.Name }) {
-			refuse("uniqueness_error", "name is already used")
+			refuse(w, http.StatusUnprocessableEntity, "uniqueness_error", "name is already used")
 			return
 		}
 		f := schema.Firewall{ID: int64(len(s.walls) + 1), Name: body.Name, Rules: answered(body.Rules)}
@@ -53,21 +48,19 @@ func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named fu
 	id, _ := strconv.ParseInt(words[1], 10, 64)
 	at := slices.IndexFunc(s.walls, func(f schema.Firewall) bool { return f.ID == id })
 	if at < 0 {
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 		return
 	}
 	switch words[len(words)-1] {
 	case "set_rules":
 		var body schema.FirewallActionSetRulesRequest
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			refuse("invalid_input", err.Error())
+		if !decode(w, r, &body) {
 			return
 		}
 		s.walls[at].Rules = answered(body.Rules)
 	case "apply_to_resources":
 		var body schema.FirewallActionApplyToResourcesRequest
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			refuse("invalid_input", err.Error())
+		if !decode(w, r, &body) {
 			return
 		}
 		s.walls[at].AppliedTo = append(s.walls[at].AppliedTo, body.ApplyTo...)
@@ -78,8 +71,7 @@ func (s *Server) serveFirewalls(w http.ResponseWriter, r *http.Request, named fu
 		}
 	case "remove_from_resources":
 		var body schema.FirewallActionRemoveFromResourcesRequest
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			refuse("invalid_input", err.Error())
+		if !decode(w, r, &body) {
 			return
 		}
 		s.walls[at].AppliedTo = slices.DeleteFunc(s.walls[at].AppliedTo, func(f schema.FirewallResource) bool {

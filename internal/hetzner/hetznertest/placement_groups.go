@@ -1,7 +1,6 @@
 package hetznertest
 
 import (
-	"encoding/json"
 	"net/http"
 	"slices"
 	"strconv"
@@ -13,12 +12,12 @@ import (
 
 // SetPlacementGroups replaces the placement groups.
 func (s *Server) SetPlacementGroups(groups ...schema.PlacementGroup) {
-	s.set(func() { s.groups = groups })
+	s.between(func() { s.groups = groups })
 }
 
 // PlacementGroups are the placement groups at present.
 func (s *Server) PlacementGroups() (groups []schema.PlacementGroup) {
-	s.set(func() { groups = slices.Clone(s.groups) })
+	s.between(func() { groups = slices.Clone(s.groups) })
 	return groups
 }
 
@@ -35,8 +34,7 @@ func (s *Server) servePlacementGroups(w http.ResponseWriter, r *http.Request, na
 		Name   string            `json:"name"`
 		Labels map[string]string `json:"labels"`
 	}
-	if err := json.NewDecoder(r.Body).Decode(&body); err != nil && r.Method != http.MethodDelete {
-		refuse(w, http.StatusUnprocessableEntity, "invalid_input", err.Error())
+	if r.Method != http.MethodDelete && !decode(w, r, &body) {
 		return
 	}
 	if len(words) == 1 {

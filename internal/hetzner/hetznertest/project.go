@@ -1,18 +1,14 @@
 package hetznertest
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -20,17 +16,14 @@ import (
 // Project is the part of the Hetzner Cloud API that an image is made with: servers, SSH keys, snapshots and their
 // actions. Its clock are the requests: an action ends with the second request after the one that began it.
 type Project struct {
-	*httptest.Server
+	api
 
-	mu       sync.Mutex
-	requests int
-	writes   []string
-	nextID   int64
-	images   map[int64]*schema.Image
-	servers  map[int64]*schema.Server
-	keys     map[int64]*schema.SSHKey
-	actions  map[int64]*projectAction
-	soldOut  map[string]bool
+	nextID  int64
+	images  map[int64]*schema.Image
+	servers map[int64]*schema.Server
+	keys    map[int64]*schema.SSHKey
+	actions map[int64]*projectAction
+	soldOut map[string]bool
 }
 
 type projectAction struct {
@@ -45,68 +38,44 @@ func NewProject() *Project {
 		nextID: 100, images: map[int64]*schema.Image{}, servers: map[int64]*schema.Server{}, keys: map[int64]*schema.SSHKey{},
 		actions: map[int64]*projectAction{}, soldOut: map[string]bool{},
 	}
-	p.Server = httptest.NewServer(http.HandlerFunc(p.serve))
+	p.start(p.serve)
 	return p
-}
-
-// Client speaks to the project through a transport; nil: the usual one. It polls fast and does not retry.
-func (p *Project) Client(transport http.RoundTripper) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(p.URL), hcloud.WithToken(Token),
-		hcloud.WithHTTPClient(&http.Client{Transport: transport}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
-		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
 }
 
 // PutImage plants a snapshot and returns its id. An id of 0 gets the next one.
 func (p *Project) PutImage(i schema.Image) int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if i.ID == 0 {
-		i.ID = p.newID()
-	}
-	p.images[i.ID] = &i
+	p.between(func() {
+		if i.ID == 0 {
+			i.ID = p.newID()
+		}
+		p.images[i.ID] = &i
+	})
 	return i.ID
 }
 
 // PutServer plants a server.
-func (p *Project) PutServer(v schema.Server) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.servers[v.ID] = &v
-}
+func (p *Project) PutServer(v schema.Server) { p.between(func() { p.servers[v.ID] = &v }) }
 
 // PutKey plants an SSH key.
-func (p *Project) PutKey(k schema.SSHKey) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.keys[k.ID] = &k
-}
+func (p *Project) PutKey(k schema.SSHKey) { p.between(func() { p.keys[k.ID] = &k }) }
 
 // FailCreation plants the failed action of a snapshot's creation.
 func (p *Project) FailCreation(image int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	id := p.newID()
-	p.actions[id] = &projectAction{Action: schema.Action{
-		ID: id, Command: "create_image", Status: "error", Error: &schema.ActionError{Code: "action_failed",
-			Message: "the disk is broken"},
-		Resources: []schema.ActionResourceReference{{ID: image, Type: "image"}},
-	}}
+	p.between(func() {
+		id := p.newID()
+		p.actions[id] = &projectAction{Action: schema.Action{
+			ID: id, Command: "create_image", Status: "error", Error: &schema.ActionError{Code: "action_failed",
+				Message: "the disk is broken"},
+			Resources: []schema.ActionResourceReference{{ID: image, Type: "image"}},
+		}}
+	})
 }
 
 // SellOut has no server of a type in stock.
-func (p *Project) SellOut(serverType string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.soldOut[serverType] = true
-}
+func (p *Project) SellOut(serverType string) { p.between(func() { p.soldOut[serverType] = true }) }
 
 // Drop removes a snapshot.
-func (p *Project) Drop(image int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.images, image)
-}
+func (p *Project) Drop(image int64) { p.between(func() { delete(p.images, image) }) }
 
 // Images lists the snapshots, oldest first.
 func (p *Project) Images() []schema.Image { return listOf(p, p.images) }
@@ -117,24 +86,9 @@ func (p *Project) Servers() []schema.Server { return listOf(p, p.servers) }
 // Keys lists the SSH keys, oldest first.
 func (p *Project) Keys() []schema.SSHKey { return listOf(p, p.keys) }
 
-// Requests is how many there were.
-func (p *Project) Requests() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.requests
-}
-
-// Writes lists the requests that were not GET.
-func (p *Project) Writes() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Clone(p.writes)
-}
-
-func listOf[T any](p *Project, all map[int64]*T) []T {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return ordered(all)
+func listOf[T any](p *Project, all map[int64]*T) (list []T) {
+	p.between(func() { list = ordered(all) })
+	return list
 }
 
 func ordered[T any](all map[int64]*T) []T {
@@ -148,12 +102,6 @@ func ordered[T any](all map[int64]*T) []T {
 func (p *Project) newID() int64 { p.nextID++; return p.nextID }
 
 func (p *Project) serve(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.requests++
-	if r.Method != http.MethodGet {
-		p.writes = append(p.writes, r.Method+" "+r.URL.Path)
-	}
 	for _, id := range slices.Sorted(maps.Keys(p.actions)) {
 		if a := p.actions[id]; a.Status == "running" && p.requests >= a.ends {
 			a.Status, a.Progress = "success", 100
@@ -163,7 +111,7 @@ func (p *Project) serve(w http.ResponseWriter, r *http.Request) {
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	selector, err := labels.Parse(r.URL.Query().Get("label_selector"))
 	if err != nil {
-		p.refuse(w, "invalid_input", err.Error())
+		refuse(w, http.StatusUnprocessableEntity, "invalid_input", err.Error())
 		return
 	}
 	id, _ := strconv.ParseInt(words[len(words)-1], 10, 64) // of one resource; 0 in other requests
@@ -181,7 +129,7 @@ func (p *Project) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodDelete && len(words) == 2:
 		p.remove(w, words[0], id)
 	default:
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	}
 }
 
@@ -210,7 +158,7 @@ func (p *Project) list(w http.ResponseWriter, r *http.Request, what string, sele
 	case "actions":
 		found = p.actionList(func(a schema.Action) bool { return slices.Contains(q["id"], strconv.FormatInt(a.ID, 10)) })
 	default:
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 		return
 	}
 	reply(w, http.StatusOK, map[string]any{what: found})
@@ -235,7 +183,7 @@ func (p *Project) post(w http.ResponseWriter, r *http.Request, words []string) {
 	switch {
 	case r.URL.Path == "/ssh_keys":
 		var body schema.SSHKeyCreateRequest
-		if p.decode(w, r, &body) {
+		if decode(w, r, &body) {
 			k := &schema.SSHKey{ID: p.newID(), Name: body.Name, Labels: *body.Labels, Created: time.Now()}
 			p.keys[k.ID] = k
 			reply(w, http.StatusCreated, map[string]any{"ssh_key": k})
@@ -246,18 +194,18 @@ func (p *Project) post(w http.ResponseWriter, r *http.Request, words []string) {
 		id, _ := strconv.ParseInt(words[1], 10, 64)
 		p.serverAction(w, r, id, words[3])
 	default:
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	}
 }
 
 func (p *Project) createServer(w http.ResponseWriter, r *http.Request) {
 	var body schema.ServerCreateRequest
-	if !p.decode(w, r, &body) {
+	if !decode(w, r, &body) {
 		return
 	}
 	at := slices.IndexFunc(serverTypes(), func(t schema.ServerType) bool { return t.Name == body.ServerType.Name })
 	if at < 0 || p.soldOut[body.ServerType.Name] {
-		p.refuse(w, "resource_unavailable", "error during placement")
+		refuse(w, http.StatusUnprocessableEntity, "resource_unavailable", "error during placement")
 		return
 	}
 	v := &schema.Server{ID: p.newID(), Name: body.Name, Labels: *body.Labels, ServerType: serverTypes()[at],
@@ -270,11 +218,11 @@ func (p *Project) createServer(w http.ResponseWriter, r *http.Request) {
 func (p *Project) serverAction(w http.ResponseWriter, r *http.Request, id int64, command string) {
 	v := p.servers[id]
 	if v == nil {
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 		return
 	}
 	if p.locked(id) {
-		p.refuse(w, "locked", "another action is running")
+		refuse(w, http.StatusUnprocessableEntity, "locked", "another action is running")
 		return
 	}
 	if command != "create_image" {
@@ -282,7 +230,7 @@ func (p *Project) serverAction(w http.ResponseWriter, r *http.Request, id int64,
 		return
 	}
 	var body schema.ServerActionCreateImageRequest
-	if !p.decode(w, r, &body) {
+	if !decode(w, r, &body) {
 		return
 	}
 	i := &schema.Image{
@@ -304,13 +252,12 @@ func (p *Project) remove(w http.ResponseWriter, what string, id int64) {
 		delete(p.keys, id)
 		w.WriteHeader(http.StatusNoContent)
 	case what == "servers" && p.servers[id] != nil && p.locked(id):
-		p.refuse(w, "locked", "another action is running")
+		refuse(w, http.StatusUnprocessableEntity, "locked", "another action is running")
 	case what == "servers" && p.servers[id] != nil:
 		p.servers[id].Status = "deleting"
 		reply(w, http.StatusOK, map[string]any{"action": p.begin("delete_server", id, 0, func() { delete(p.servers, id) })})
 	default:
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found",
-			Message: fmt.Sprint(what, " ", id)}})
+		refuse(w, http.StatusNotFound, "not_found", fmt.Sprint(what, " ", id))
 	}
 }
 
@@ -341,16 +288,4 @@ func (p *Project) actionList(want func(schema.Action) bool) []schema.Action {
 		}
 	}
 	return list
-}
-
-func (p *Project) decode(w http.ResponseWriter, r *http.Request, body any) bool {
-	err := json.NewDecoder(r.Body).Decode(body)
-	if err != nil {
-		p.refuse(w, "invalid_input", err.Error())
-	}
-	return err == nil
-}
-
-func (p *Project) refuse(w http.ResponseWriter, code, message string) {
-	reply(w, http.StatusUnprocessableEntity, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
 }

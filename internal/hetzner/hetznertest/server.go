@@ -3,38 +3,29 @@
 package hetznertest
 
 import (
-	"encoding/json"
 	"net/http"
-	"net/http/httptest"
-	"slices"
 	"strings"
-	"sync"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
-	"k8s.io/apimachinery/pkg/labels"
 )
-
-// Token is the one that the server takes.
-const Token = "planted-token-of-the-tests"
 
 // Server is the API. It sells cx33 and cax21 in nbg1, and nothing else unless a test adds it.
 type Server struct {
-	*httptest.Server
-	mu       sync.Mutex
+	api
+
 	images   []schema.Image
 	networks []schema.Network
 	servers  []schema.Server
 	lbs      []schema.LoadBalancer
 	walls    []schema.Firewall
 	groups   []schema.PlacementGroup
-	requests []string
 }
 
 // New starts a server on loopback.
 func New() *Server {
 	s := &Server{}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.start(s.serve)
 	return s
 }
 
@@ -45,17 +36,17 @@ func (s *Server) Client(token string) *hcloud.Client {
 }
 
 // SetImages replaces the images.
-func (s *Server) SetImages(images ...schema.Image) { s.set(func() { s.images = images }) }
+func (s *Server) SetImages(images ...schema.Image) { s.between(func() { s.images = images }) }
 
 // SetNetworks replaces the networks.
-func (s *Server) SetNetworks(networks ...schema.Network) { s.set(func() { s.networks = networks }) }
+func (s *Server) SetNetworks(networks ...schema.Network) { s.between(func() { s.networks = networks }) }
 
 // SetServers replaces the servers.
-func (s *Server) SetServers(servers ...schema.Server) { s.set(func() { s.servers = servers }) }
+func (s *Server) SetServers(servers ...schema.Server) { s.between(func() { s.servers = servers }) }
 
 // SetLoadBalancers replaces the load balancers.
 func (s *Server) SetLoadBalancers(balancers ...schema.LoadBalancer) {
-	s.set(func() { s.lbs = balancers })
+	s.between(func() { s.lbs = balancers })
 }
 
 // LoadBalancer is one at a public address, that listens on some ports.
@@ -68,19 +59,6 @@ func LoadBalancer(id int64, name, ip string, labels map[string]string, ports ...
 	return lb
 }
 
-func (s *Server) set(change func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change()
-}
-
-// Writes lists the requests so far that were not GET.
-func (s *Server) Writes() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.requests), func(r string) bool { return strings.HasPrefix(r, http.MethodGet) })
-}
-
 // Image is a snapshot with the label that CAPH looks for.
 func Image(id int64, name, architecture, status string) schema.Image {
 	return schema.Image{ID: id, Type: "snapshot", Status: status, Architecture: architecture,
@@ -88,12 +66,8 @@ func Image(id int64, name, architecture, status string) schema.Image {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests = append(s.requests, r.Method+" "+r.URL.String())
 	if r.Header.Get("Authorization") != "Bearer "+Token {
-		reply(w, http.StatusUnauthorized, schema.ErrorResponse{Error: schema.Error{Code: "unauthorized",
-			Message: "unable to authenticate"}})
+		refuse(w, http.StatusUnauthorized, "unauthorized", "unable to authenticate")
 		return
 	}
 	nbg1 := schema.Location{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}
@@ -148,28 +122,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			s.servePlacementGroups(w, r, named, chosen)
 			return
 		}
-		reply(w, http.StatusNotFound, schema.ErrorResponse{Error: schema.Error{Code: "not_found", Message: r.URL.Path}})
+		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	}
-}
-
-// matches knows every selector; one that is none selects nothing.
-func matches(selector string, of map[string]string) bool {
-	parsed, err := labels.Parse(selector)
-	return err == nil && parsed.Matches(labels.Set(of))
-}
-
-func keep[T any](all []T, want func(T) bool) []T {
-	kept := []T{}
-	for _, v := range all {
-		if want(v) {
-			kept = append(kept, v)
-		}
-	}
-	return kept
-}
-
-func reply(w http.ResponseWriter, code int, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v)
 }

@@ -5,29 +5,23 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // Store is a project with resources of every kind that a cluster has, to be listed, labelled and deleted as the real
 // API does it: what is in use is not deleted, servers take their time, and with a server what depends on it is deleted.
 type Store struct {
-	*httptest.Server
+	api
 
-	mu       sync.Mutex
 	all      map[string]map[int64]resource // collection → id → resource
 	going    map[int64]int                 // action of a server's deletion → requests that it still takes
 	locked   map[int64]int                 // resource → attempts at its deletion that are refused
-	writes   []string
-	requests int
-	takes    int // requests that a server outlives its deletion by
+	takes    int                           // requests that a server outlives its deletion by
 	readOnly bool
 	budget   [2]int // requests an hour, and how many are left; 0: none is reported
 }
@@ -41,16 +35,8 @@ const deletionTakes = 3
 func NewStore() *Store {
 	s := &Store{all: map[string]map[int64]resource{}, going: map[int64]int{}, locked: map[int64]int{},
 		takes: deletionTakes}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.start(s.serve)
 	return s
-}
-
-// Client speaks to the store through a transport; nil: the usual one. It does not retry.
-func (s *Store) Client(transport http.RoundTripper) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(Token),
-		hcloud.WithHTTPClient(&http.Client{Transport: transport}),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
-		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
 }
 
 // Put plants a resource, one of schema's types, in a collection ("load_balancers").
@@ -64,47 +50,31 @@ func (s *Store) Put(collection string, id int64, value any) {
 		panic(err) // of a test's own making
 	}
 	r["id"] = id
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.all[collection] == nil {
-		s.all[collection] = map[int64]resource{}
-	}
-	s.all[collection][id] = r
+	s.between(func() {
+		if s.all[collection] == nil {
+			s.all[collection] = map[int64]resource{}
+		}
+		s.all[collection][id] = r
+	})
 }
 
 // Lock refuses the next attempts at a resource's deletion: another client is working on it.
-func (s *Store) Lock(id int64, attempts int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.locked[id] = attempts
-}
+func (s *Store) Lock(id int64, attempts int) { s.between(func() { s.locked[id] = attempts }) }
 
 // DeletionTakes sets how many requests a server outlives its deletion by.
-func (s *Store) DeletionTakes(requests int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takes = requests
-}
+func (s *Store) DeletionTakes(requests int) { s.between(func() { s.takes = requests }) }
 
 // Drop removes a resource at once, whatever uses it.
 func (s *Store) Drop(collection string, id int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.all[collection], id)
+	s.between(func() { delete(s.all[collection], id) })
 }
 
 // ReadOnly makes the token one for reading alone.
-func (s *Store) ReadOnly() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.readOnly = true
-}
+func (s *Store) ReadOnly() { s.between(func() { s.readOnly = true }) }
 
 // Budget is in every answer: how many requests an hour there are, and how many are left.
 func (s *Store) Budget(limit, remaining int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.budget = [2]int{limit, remaining}
+	s.between(func() { s.budget = [2]int{limit, remaining} })
 }
 
 // Left lists what there is, as "networks/7".
@@ -129,24 +99,7 @@ func (s *Store) Snapshot(collection string, id int64) string {
 	return string(data)
 }
 
-// Writes lists the requests so far that were not GET.
-func (s *Store) Writes() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.writes)
-}
-
-// Requests is how many there were.
-func (s *Store) Requests() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.requests
-}
-
 func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.requests++
 	s.tick()
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	if limit := s.budget[0]; limit > 0 {
@@ -157,9 +110,6 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 	if s.readOnly && r.Method != http.MethodGet {
 		refuse(w, http.StatusForbidden, "token_readonly", "the token is only allowed to perform GET requests")
 		return
-	}
-	if r.Method != http.MethodGet {
-		s.writes = append(s.writes, r.Method+" "+r.URL.Path)
 	}
 	var id int64
 	if len(words) > 1 {
@@ -199,8 +149,7 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 // group makes a placement group. A name is taken once.
 func (s *Store) group(w http.ResponseWriter, r *http.Request) {
 	var made resource
-	if err := json.NewDecoder(r.Body).Decode(&made); err != nil {
-		refuse(w, http.StatusUnprocessableEntity, "invalid_input", err.Error())
+	if !decode(w, r, &made) {
 		return
 	}
 	name, _ := made["name"].(string)
@@ -353,10 +302,6 @@ func each(list any) []resource {
 		found = list
 	}
 	return found
-}
-
-func refuse(w http.ResponseWriter, status int, code, message string) {
-	reply(w, status, schema.ErrorResponse{Error: schema.Error{Code: code, Message: message}})
 }
 
 // priceList has round prices in nbg1: 5 EUR a cx33, 9 a cx43, 6 an lb11, 16 an lb21, 0.05 a GB of volume, 0.01 a GB of
