@@ -79,13 +79,9 @@ func (r *recorder) makeObserver() *situation.Observer {
 }
 
 // look is the situation that a wait would observe.
-func (r *recorder) look(ctx context.Context) (why.Situation, error) {
-	mgmt, err := situation.Manager(ctx, r.observer.Cfg, r.observer.Tools)
-	if err != nil {
-		return why.Situation{}, err
-	}
-	s, _ := r.observer.Observe(ctx, mgmt, situation.WatchedOf(r.observer.Cfg))
-	return s, nil
+func (r *recorder) look(ctx context.Context) why.Situation {
+	s, _ := r.observer.Observe(ctx, r.mgmt, situation.WatchedOf(r.observer.Cfg))
+	return s
 }
 
 // record makes CAPH reconcile until a situation, or its sentence, shows its subject, and records it.
@@ -105,10 +101,7 @@ func (r *recorder) take(name string, reconcile func(), shows []string) {
 	began := time.Now()
 	for {
 		reconcile()
-		s, err := r.look(r.t.Context())
-		if err != nil {
-			r.t.Fatalf("%s: %v", name, err)
-		}
+		s := r.look(r.t.Context())
 		text, err := yaml.Marshal(s)
 		if err != nil {
 			r.t.Fatalf("%s: %v", name, err)
@@ -262,11 +255,7 @@ func (r *recorder) settle() {
 	r.t.Helper()
 	eventually(r.t, "a cluster that is whole", time.Minute, func(ctx context.Context) string {
 		r.reconcileNow()
-		s, err := r.look(ctx)
-		if err != nil {
-			return err.Error()
-		}
-		return why.Explain(s).Sentence()
+		return why.Explain(r.look(ctx)).Sentence()
 	})
 }
 

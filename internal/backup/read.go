@@ -132,9 +132,6 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 	return nil
 }
 
-// Header is what the backup says of itself. Its sum is checked by Read only.
-func (a *Archive) Header() Header { return a.header }
-
 // Read reads all the rest, streams the snapshot to a writer (io.Discard, where it is not wanted), and checks every sum.
 // What the writer got is worth something only when Read returns no error. An Archive is read once.
 func (a *Archive) Read(snapshot io.Writer) (*Contents, error) {

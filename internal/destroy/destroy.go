@@ -60,9 +60,6 @@ const (
 	// sweepEvery and sweepSlowest are the times between two looks at Hetzner: soon after something changed, and while nothing does.
 	sweepEvery   = 3 * time.Second
 	sweepSlowest = time.Minute
-	// sweepBudget is how many requests destroy makes at most in an hour in which nothing changes. Hetzner allows a project 3600, and
-	// CAPH, the cloud controller manager and every other cluster of the project share them. A test holds destroy to it.
-	sweepBudget = 1000
 	// webhooksWithin is how long Cluster API's webhooks may be silent before its managers are taken for down: a Pod whose node
 	// comes back serves within a minute.
 	webhooksWithin = 2 * time.Minute

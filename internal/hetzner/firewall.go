@@ -156,11 +156,7 @@ func CoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster st
 	if f.Selects(cluster) {
 		return nil
 	}
-	resource := hcloud.FirewallResource{
-		Type:          hcloud.FirewallResourceTypeLabelSelector,
-		LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: clusterSelector(cluster)},
-	}
-	actions, _, err := c.Firewall.ApplyResources(ctx, &hcloud.Firewall{ID: f.ID}, []hcloud.FirewallResource{resource})
+	actions, _, err := c.Firewall.ApplyResources(ctx, &hcloud.Firewall{ID: f.ID}, serversOf(cluster))
 	if hcloud.IsError(err, hcloud.ErrorCodeFirewallAlreadyApplied) {
 		return nil
 	}
@@ -171,6 +167,14 @@ func CoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster st
 		return fmt.Errorf("apply firewall %s to the servers with %s: %w", f.Name, clusterSelector(cluster), explain(err))
 	}
 	return nil
+}
+
+// serversOf are the servers that CAPH makes for a cluster, by their label.
+func serversOf(cluster string) []hcloud.FirewallResource {
+	return []hcloud.FirewallResource{{
+		Type:          hcloud.FirewallResourceTypeLabelSelector,
+		LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: clusterSelector(cluster)},
+	}}
 }
 
 // Selects tells whether the firewall is applied to all servers that CAPH makes for a cluster.
@@ -209,11 +213,7 @@ func UncoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster 
 	if !f.Selects(cluster) {
 		return nil
 	}
-	resource := hcloud.FirewallResource{
-		Type:          hcloud.FirewallResourceTypeLabelSelector,
-		LabelSelector: &hcloud.FirewallResourceLabelSelector{Selector: clusterSelector(cluster)},
-	}
-	actions, _, err := c.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: f.ID}, []hcloud.FirewallResource{resource})
+	actions, _, err := c.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: f.ID}, serversOf(cluster))
 	if err == nil {
 		err = c.Action.WaitFor(ctx, actions...)
 	}

@@ -91,16 +91,21 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 // Host is the API server's address, as the kubeconfig has it.
 func (c *Cluster) Host() string { return c.config.Host }
 
+// get asks for a path that is no object.
+func (c *Cluster) get(ctx context.Context, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.http.Do(req)
+}
+
 // maxReadyz is far above the some forty lines that /readyz has.
 const maxReadyz = 64 << 10
 
 // Ready asks the API server's /readyz. Its error names the checks that fail, or why there was no answer.
 func (c *Cluster) Ready(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.get(ctx, "/readyz")
 	if err != nil {
 		if transport := (*url.Error)(nil); errors.As(err, &transport) {
 			return transport.Err
@@ -127,11 +132,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 
 // Version asks which Kubernetes the API server is: "v1.33.7".
 func (c *Cluster) Version(ctx context.Context) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/version", nil)
-	if err != nil {
-		return "", err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.get(ctx, "/version")
 	if err != nil {
 		return "", err
 	}
@@ -171,8 +172,9 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 // not trust it.
 func WebhookDown(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && apierrors.IsInternalError(err) && containsAny(status.Status().Message,
-		"failed calling webhook", "failed to call webhook")
+	return errors.As(err, &status) && apierrors.IsInternalError(err) &&
+		(strings.Contains(status.Status().Message, "failed calling webhook") ||
+			strings.Contains(status.Status().Message, "failed to call webhook"))
 }
 
 // Unwell tells whether err says that an API server, or a webhook behind it, did not take a request that it may take in

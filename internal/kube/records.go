@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"helm.sh/helm/v3/pkg/release"
@@ -132,11 +131,7 @@ func ReleaseLabels(name string) client.MatchingLabels {
 // clock is the API server's own time, to a second: ages of its objects are not measured with this machine's clock,
 // which may be set differently and may jump.
 func (c *Cluster) clock(ctx context.Context) (time.Time, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.config.Host, "/")+"/version", nil)
-	if err != nil {
-		return time.Time{}, err
-	}
-	resp, err := c.http.Do(req)
+	resp, err := c.get(ctx, "/version")
 	if err != nil {
 		return time.Time{}, err
 	}

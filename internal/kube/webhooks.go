@@ -55,7 +55,6 @@ func (c *Cluster) UntrustedWebhooks(ctx context.Context, label string) (string, 
 
 // untrusted is one sentence, however many webhooks there are: Cluster API and its providers have more than forty.
 func untrusted(names []string) string {
-	const named = 2
 	switch len(names) {
 	case 0:
 		return ""
@@ -64,7 +63,7 @@ func untrusted(names []string) string {
 	case 2:
 		return "webhooks " + names[0] + " and " + names[1] + " have no certificate authority"
 	}
-	return fmt.Sprintf("%d webhooks have no certificate authority (%s, …)", len(names), strings.Join(names[:named], ", "))
+	return fmt.Sprintf("%d webhooks have no certificate authority (%s, …)", len(names), strings.Join(names[:2], ", "))
 }
 
 func (c *Cluster) hooks(ctx context.Context, label string) ([]hook, error) {
@@ -114,8 +113,7 @@ func (c *Cluster) ProbeWebhooks(ctx context.Context, namespace, label string) (s
 	}
 	var silent []string
 	for kind := range kinds {
-		err := c.probe(ctx, kind, namespace)
-		if err != nil {
+		if err := c.probe(ctx, kind, namespace); err != nil {
 			silent = append(silent, err.Error())
 		}
 	}

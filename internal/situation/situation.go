@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -122,27 +120,6 @@ func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 		var none T
 		return none, context.Cause(ctx)
 	}
-}
-
-// Manager is the cluster that manages the workload cluster now: after a pivot it itself.
-func Manager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
-	ctx, cancel := context.WithTimeout(ctx, situationWithin)
-	defer cancel()
-	self, err := Within(ctx, func() (*kube.Cluster, error) {
-		self, err := connect.Cluster(tools, platform.Kubeconfig)
-		if err != nil {
-			return nil, err
-		}
-		return self, management.ManagesItself(ctx, cfg, self, false)
-	})
-	if err == nil {
-		return self, nil
-	}
-	mgmt, none := connect.Cluster(tools, platform.ManagementKubeconfig)
-	if errors.Is(none, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err // there is a cluster and no other that could manage it
-	}
-	return mgmt, none
 }
 
 // ReadManagement reads Cluster API's objects. What is not there is left out.
