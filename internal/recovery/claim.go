@@ -12,6 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
+// WaitClaim is the wait for the claim on a recovery.
+var WaitClaim = flow.Wait{For: "the claim", Within: wait.ReservedWithin}
+
 // VerifyClaim verifies a claim on a recovery. The claim holds also where no state folder has it: the recovery gives
 // it up shortly before its end.
 func VerifyClaim(cfg config.Config, tools platform.Tools) func(context.Context, steps.Reservation) flow.Verdict {

@@ -53,7 +53,7 @@ type Plan struct {
 	in inputs
 }
 
-// New plans it.
+// New plans the recovery. It makes no request.
 func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	return newPlan(inputs{cfg: cfg, tools: tools.WithDefaults(), patience: quorumPatience, every: wait.ControlPlaneEvery,
 		inspect: etcd.Inspect})
@@ -68,18 +68,18 @@ func newPlan(q inputs) (*Plan, error) {
 	deadline := cfg.ControlPlaneTimeout.D() + wait.Overhead
 
 	p.Survey = flow.Add(g, "survey", survey.survey).
-		Doc("etcd has lost its quorum for certain; which member knows most, and which server gets its data").
+		Doc("etcd has lost its quorum for certain; which member is the most advanced, and which server gets its data").
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Snapshot = flow.Add1(g, "snapshot", snapshot.takeSnapshot, p.Survey).
-		Doc("a snapshot of that member lies in the state folder; etcd's own library has restored it into a scratch folder").
+		Doc("the state folder has a snapshot of that member; etcd's own library has restored it into a scratch folder").
 		Verify(snapshot.verifySnapshot).Deadline(deadline+inspectWithin).
 		Waits(controlPlane, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
 
 	p.Claim = flow.Add1(g, "claim", pause.claimQuorum, p.Survey).After(p.Snapshot).
-		Doc("nobody else recovers this cluster").
-		Verify(recovery.VerifyClaim(cfg, q.tools)).Deadline(wait.ReservedWithin +
-		wait.Overhead).Waits(flow.Wait{For: "the claim", Within: wait.ReservedWithin})
+		Doc("no other state folder recovers this cluster").
+		Verify(recovery.VerifyClaim(cfg, q.tools)).Deadline(wait.ReservedWithin + wait.Overhead).
+		Waits(recovery.WaitClaim)
 
 	p.Paused = flow.Add1(g, "hold", pause.pause, p.Survey).After(p.Claim).
 		Doc("a management cluster beside the cluster is paused meanwhile").
@@ -90,7 +90,7 @@ func newPlan(q inputs) (*Plan, error) {
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Upload = flow.Add2(g, "etcd-recover", etcd.uploadSnapshot, p.Cleared, p.Snapshot).
-		Doc("the snapshot lies on the chosen server").
+		Doc("the chosen server has the snapshot").
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Etcd = flow.Add2(g, "etcd-bootstrap", etcd.bootstrapRecovered, p.Upload, p.Snapshot).
@@ -98,22 +98,22 @@ func newPlan(q inputs) (*Plan, error) {
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Quiet = flow.Add1(g, "quiet", pause.quiet, p.Etcd).
-		Doc("in a cluster that manages itself Cluster API stands still meanwhile").
-		Deadline(recovery.QuietWithin +
-			wait.Overhead).Waits(flow.Wait{For: "its controllers to be stopped", Within: recovery.QuietWithin})
+		Doc("in a cluster that manages itself Cluster API is stopped meanwhile").
+		Deadline(recovery.QuietWithin + wait.Overhead).
+		Waits(flow.Wait{For: "its controllers to be stopped", Within: recovery.QuietWithin})
 
 	p.Members = flow.Add2(g, "etcd-members", etcd.awaitOthers, p.Upload, p.Etcd).After(p.Quiet).
 		Doc("all servers but the survivor are voting members of the new etcd").
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Survivor = flow.Add2(g, "survivor", etcd.rejoinSurvivor, p.Upload, p.Members).
-		Doc("the survivor gives its old data up and is a voting member, too").
+		Doc("the survivor drops its old data and is a voting member, too").
 		Deadline(deadline).Waits(controlPlane)
 
 	p.Resumed = flow.Add2(g, "let-go", pause.resume, p.Paused, p.Survivor).
-		Doc("every server's node is Ready, Cluster API goes on, and the claim on the recovery is given up").
-		Deadline(2*cfg.NodesTimeout.D()+wait.Overhead).Waits(wait.Nodes(cfg),
-		flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
+		Doc("every server's node is Ready, Cluster API reconciles again, and the claim on the recovery is released").
+		Deadline(2*cfg.NodesTimeout.D()+wait.Overhead).
+		Waits(wait.Nodes(cfg), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
 
 	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.Resumed.Name()}
 	return p, g.Validate()

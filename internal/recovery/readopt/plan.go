@@ -11,15 +11,12 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/settle"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -30,7 +27,7 @@ import (
 // managed it.
 type Plan struct {
 	Graph *flow.Graph
-	// All names the steps that a readoption wants; the others hang below them.
+	// All names the steps that a readoption wants; they depend on the others.
 	All []string
 
 	Orphan      *flow.Step[Orphan]
@@ -117,7 +114,7 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup, accept [
 	return p, p.Graph.Validate()
 }
 
-// reopen are the steps until the controllers are at work again.
+// reopen are the steps until the controllers reconcile again.
 func (p *Plan) reopen(cfg config.Config) error {
 	g, r := p.Graph, p.in
 	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
@@ -132,7 +129,7 @@ func (p *Plan) reopen(cfg config.Config) error {
 	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
 	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
-		Doc("the cluster lives and is the backup's, and nobody manages it").
+		Doc("the cluster exists and is the backup's, and no cluster manages it").
 		Spec(id).Deadline(wait.Overhead)
 
 	p.Comparison = flow.Add1(g, "compare", compare.compareAll, p.Orphan).
@@ -140,10 +137,9 @@ func (p *Plan) reopen(cfg config.Config) error {
 		Spec(id).Deadline(wait.Overhead)
 
 	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
-		Doc("nobody else readopts or restores this cluster").
-		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin +
-		wait.Overhead).Waits(flow.Wait{For: "the claim",
-		Within: wait.ReservedWithin})
+		Doc("no other state folder readopts or restores this cluster").
+		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).
+		Waits(recovery.WaitClaim)
 
 	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
 		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
@@ -154,17 +150,23 @@ func (p *Plan) reopen(cfg config.Config) error {
 		name, doc = "management", "the cluster itself, which managed itself"
 	}
 	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
-		Doc(doc).
-		Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).Deadline(cfg.ManagementTimeout.D() +
-		wait.Overhead).Waits(wait.Management)
+		Doc(doc).Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).
+		Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
 
 	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
 		Spec(installed).Deadline(2*cfg.ProvidersTimeout.D() + wait.Overhead).
 		Waits(installing...)
 
+	p.putBack(put, id)
+	return nil
+}
+
+// putBack are the steps that put the objects back and have them reconciled.
+func (p *Plan) putBack(put putStep, id any) {
+	g, cfg := p.Graph, p.in.cfg
 	p.Cluster = flow.Add2(g, "put-back", put.putBack, p.Management, p.Comparison).After(p.Providers).
-		Doc("the objects and Secrets of the backup are there, paused; the control plane provider knows that etcd is founded").
+		Doc("the objects and Secrets of the backup exist, paused; the control plane provider knows that etcd is bootstrapped").
 		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(cfg))
 
 	p.Secret = flow.Add1(g, "secret", put.renewToken, p.Management).After(p.Cluster).
@@ -172,15 +174,14 @@ func (p *Plan) reopen(cfg config.Config) error {
 		Deadline(wait.Overhead)
 
 	p.Released = flow.Add2(g, "unpause", put.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
-		Doc("everything was compared once more, and the controllers are let go").
+		Doc("everything was compared once more, and the controllers reconcile again").
 		Spec(id).Deadline(wait.Overhead)
 
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
 	p.Reconciled = flow.Add2(g, "reconcile", put.reconcile, p.Management, p.Comparison).After(p.Released).
-		Doc("the controllers have looked at every object and found it well; no server was made or deleted but as said").
-		Deadline(within + wait.Overhead).Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)",
-		Within: within})
-	return nil
+		Doc("the controllers have reconciled every object; no server was created or deleted except as announced").
+		Deadline(within + wait.Overhead).
+		Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
 }
 
 func (p *Plan) accessFromManagement() {
@@ -199,20 +200,6 @@ func (p *Plan) last() []flow.Node {
 		return []flow.Node{p.Access}
 	}
 	return []flow.Node{p.Talosconfig, p.Nodes}
-}
-
-// Readoption is what a look at a cluster without management finds, and what would be done.
-type Readoption struct {
-	Cluster     string     `json:"cluster"`
-	Taken       time.Time  `json:"taken"`
-	Manager     string     `json:"manager"`            // that will be, as text
-	Underway    bool       `json:"underway,omitempty"` // an earlier run was agreed to, with the same differences
-	Released    bool       `json:"released,omitempty"` // and has let the controllers go
-	Differences []Mismatch `json:"differences"`
-	Open        []string   `json:"open,omitempty"` // IDs of those that are not accepted
-	Comparison  Comparison `json:"plan"`
-	PutBack     int        `json:"putBack"` // objects
-	Notes       []string   `json:"notes,omitempty"`
 }
 
 // Look looks at everything, and changes nothing.
@@ -249,97 +236,4 @@ func (p *Plan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
 		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
 	}
 	return out, err
-}
-
-// UnacceptedError are the differences that the operator has not accepted.
-type UnacceptedError struct{ Open []Mismatch }
-
-// Error implements error.
-func (e *UnacceptedError) Error() string {
-	lines := []string{fmt.Sprintf("the backup and the living cluster differ, and Cluster API would change the cluster "+
-		"after the backup: nothing is done. %s:", counted(len(e.Open), "difference"))}
-	for _, m := range e.Open {
-		lines = append(lines, m.String())
-	}
-	return strings.Join(append(lines, "a newer backup may have none of them; --accept ID[,ID…] accepts one by one"), "\n")
-}
-
-// String is the difference for a person, on several lines.
-func (m Mismatch) String() string {
-	text := fmt.Sprintf("%s: %s\n  would: %s", m.ID, m.What, m.Would)
-	if m.Accept == "" {
-		return text + "\n  cannot be accepted: " + m.Advice
-	}
-	return text + "\n  accepted: " + m.Accept
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
-// compareWith compares the backup with what exists.
-func (r compareStep) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
-	l, err := r.lookAround(ctx, workload, o)
-	if err != nil {
-		return nil, err
-	}
-	return mismatches(r.source, l), nil
-}
-
-// decide says what follows from what was accepted, and what was not.
-func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
-	for _, m := range found {
-		if m.accepted == nil || !r.accepts(m.ID) {
-			open = append(open, m.ID)
-			continue
-		}
-		d.Accepted = append(d.Accepted, m.ID)
-		m.accepted(&d)
-	}
-	ids, err := settle.ServerIDs(ctx, r.cfg, r.tools)
-	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
-	if want := max(r.source.Replicas(), d.Replicas); err == nil {
-		d.Made = max(0, int(want)-r.managed(d))
-	}
-	return d, open, err
-}
-
-// managed counts the control plane's Machines that are put back.
-func (r compareStep) managed(d Comparison) int {
-	n := len(d.Adopted)
-	for _, m := range r.source.Machines() {
-		if m.ControlPlane && !slices.Contains(d.LeftOut, m.Name) {
-			n++
-		}
-	}
-	return n
-}
-
-// judge compares, and refuses where anything is not accepted.
-func (r compareStep) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
-	found, err := r.compareWith(ctx, workload, o)
-	if err != nil {
-		return Comparison{}, err
-	}
-	d, open, err := r.decide(ctx, found)
-	if err == nil && len(open) > 0 {
-		found = slices.DeleteFunc(found, func(m Mismatch) bool { return !slices.Contains(open, m.ID) })
-		err = &UnacceptedError{found}
-	}
-	return d, err
-}
-
-// compareAll is the comparison before anything is made.
-func (r compareStep) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
-	if o.Released {
-		return Comparison{}, nil // the controllers work again, and may differ from the backup
-	}
-	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
-	if err != nil {
-		return Comparison{}, err
-	}
-	return r.judge(ctx, workload, o)
 }

@@ -25,6 +25,16 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
+// add adds the step apply of a restore to a graph.
+func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], lost *flow.Step[Lost],
+	image *flow.Step[steps.Image]) *flow.Step[steps.Cluster] {
+	return flow.Add3(g, "apply", r.applyHeld, management, lost, image).
+		Doc("the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an "+
+			"empty etcd").
+		Spec(r.source.Identity()).Verify(r.verifyCluster).Deadline(2*r.cfg.LoadBalancerTimeout.D()+wait.Overhead).
+		Waits(wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg))
+}
+
 // applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
 // as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
 // and only then let go: it makes the servers, and nothing more.

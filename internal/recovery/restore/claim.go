@@ -6,8 +6,17 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/steps"
 )
+
+// addClaim adds the step claim to a graph.
+func (r lostStep) addClaim(g *flow.Graph, lost *flow.Step[Lost]) *flow.Step[steps.Reservation] {
+	return flow.Add1(g, "claim", r.claimRestore, lost).
+		Doc("no other state folder restores this cluster").
+		Spec(r.source.Identity()).Verify(recovery.VerifyClaim(r.cfg, r.tools)).
+		Deadline(wait.ReservedWithin + wait.Overhead).Waits(recovery.WaitClaim)
+}
 
 // claimRestore ensures that no other state folder restores the cluster: two people with one backup each, at three in
 // the morning, would make two clusters of one name and one set of keys. That the reservation of the cluster is another

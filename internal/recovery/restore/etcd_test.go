@@ -124,7 +124,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
 		map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := (releaseControlPlaneStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
+	if _, err := (releaseStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
 		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"),
 			"status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
@@ -138,7 +138,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 					"conditions":   []any{map[string]any{"type": recovery.BootstrappedCondition, "status": "True"}}}})
 		}
 	}
-	if _, err := (releaseControlPlaneStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err != nil {
+	if _, err := (releaseStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err != nil {
 		t.Error(err)
 	}
 }

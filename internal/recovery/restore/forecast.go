@@ -21,7 +21,7 @@ func (p *Plan) Explain(c flow.Change) []differences.Difference {
 // the cluster is not lost its error wraps ErrAlive, and where another state folder recovers it, it is a
 // *RecoveringError, as the restore's would be.
 func (p *Plan) Losses(ctx context.Context, now time.Time) ([]string, error) {
-	r := p.lost
+	r := lostStep{p.in}
 	mine, err := r.underway()
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -43,6 +44,13 @@ type Lost struct {
 	IP string `json:"ip,omitempty"`
 	// Was is the address that the cluster had.
 	Was string `json:"was,omitempty"`
+}
+
+// addLost adds the step lost to a graph.
+func (r lostStep) addLost(g *flow.Graph) *flow.Step[Lost] {
+	return flow.Add(g, "lost", r.ensureLost).
+		Doc("the cluster is lost: it has no server, its API does not answer, no cluster manages it; and what is left of it").
+		Spec(r.source.Identity()).Verify(r.verifyLost).Deadline(wait.Overhead)
 }
 
 // ensureLost verifies that nothing exists that a restored cluster would conflict with: two clusters of one name and one

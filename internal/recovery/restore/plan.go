@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -21,7 +20,7 @@ import (
 // place of the bootstrap of a new one. What the file holds comes back; nothing of it is made a second time.
 type Plan struct {
 	Graph *flow.Graph
-	// All names the steps that a restore wants; the others hang below them.
+	// All names the steps that a restore wants; they depend on the others.
 	All []string
 
 	Lost          *flow.Step[Lost]
@@ -51,9 +50,8 @@ type Plan struct {
 	FirewallApply *flow.Step[steps.FirewallAttachment]
 	Clean         *flow.Step[steps.Clean]
 
-	b    *steps.Set
-	in   inputs
-	lost lostStep
+	b  *steps.Set
+	in inputs
 }
 
 // New plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster
@@ -71,75 +69,29 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	lost, seed, firewall := lostStep{in}, seedStep{in}, detachStep{in}
-	apply, etcd, stale, release := applyStep{in}, etcdStep{in}, staleStep{in}, releaseControlPlaneStep{in}
+	lost, etcd, stale, firewall := lostStep{in}, etcdStep{in}, staleStep{in}, firewallStep{in}
 	g := flow.New("slipway-restore")
-	p := &Plan{Graph: g, b: b, in: in, lost: lost}
-	id := source.Identity()
-	controlPlane := wait.ControlPlane(cfg)
+	p := &Plan{Graph: g, b: b, in: in}
 
-	p.Lost = flow.Add(g, "lost", lost.ensureLost).
-		Doc("the cluster is gone for certain: no server, no API, nobody who manages it; and what of it survived").
-		Spec(id).Verify(lost.verifyLost).Deadline(wait.Overhead)
-
-	p.Claim = flow.Add1(g, "claim", lost.claimRestore, p.Lost).
-		Doc("nobody else restores this cluster").
-		Spec(id).Verify(recovery.VerifyClaim(cfg, tools)).Deadline(wait.ReservedWithin +
-		wait.Overhead).Waits(flow.Wait{For: "the claim",
-		Within: wait.ReservedWithin})
-
+	p.Lost = lost.addLost(g)
+	p.Claim = lost.addClaim(g, p.Lost)
 	p.Preflight = b.Preflight(g).After(p.Claim)
 	p.Image = b.Image(g, p.Preflight)
 	p.Management = b.Management(g).After(p.Preflight)
 	p.Providers = b.Providers(g, p.Management)
 	p.Secret = b.TokenSecret(g, p.Management)
+	p.Seed = seedStep{in}.add(g, p.Management)
+	p.Detached = firewall.addDetach(g).After(p.Claim)
+	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Detached)
 
-	p.Seed = flow.Add1(g, "seed", seed.seedSecrets, p.Management).
-		Doc("the lost cluster's authorities, keys and tokens, in the management cluster before anything asks for new ones").
-		Spec(id).Verify(seed.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken)
-
-	p.Detached = flow.Add(g, "firewall-lift", firewall.detachFirewall).After(p.Claim).
-		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
-		Spec(id).Deadline(wait.Overhead)
-
-	p.Cluster = flow.Add3(g, "apply", apply.applyHeld, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed,
-		p.Detached).
-		Doc("the cluster's objects as they were; the control plane provider is held off, so that it founds no empty etcd").
-		Spec(id).Verify(apply.verifyCluster).Deadline(2*cfg.LoadBalancerTimeout.D()+wait.Overhead).
-		Waits(wait.Webhooks(cfg), wait.LoadBalancer(cfg))
-
-	p.Target = flow.Add2(g, "servers", etcd.chooseTarget, p.Management, p.Cluster).
-		Doc("the servers are made, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
-		Spec(id).Verify(etcd.verifyTarget).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
-
-	p.Upload = flow.Add3(g, "etcd-recover", etcd.uploadSnapshot, p.Management, p.Cluster, p.Target).
-		Doc("the etcd snapshot lies on the chosen server").
-		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
-
-	p.Etcd = flow.Add3(g, "etcd-bootstrap", etcd.bootstrapRecovered, p.Management, p.Cluster, p.Upload).
-		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
-		Spec(id).Verify(etcd.verifyEtcd).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
-
+	p.Target = etcd.addServers(g, p.Management, p.Cluster)
+	p.Upload = etcd.addUpload(g, p.Management, p.Cluster, p.Target)
+	p.Etcd = etcd.addBootstrap(g, p.Management, p.Cluster, p.Upload)
 	p.Kubeconfig = b.Kubeconfig(g, p.Management, p.Cluster)
-
-	p.Quiet = flow.Add2(g, "quiet", stale.quietStale, p.Kubeconfig, p.Etcd).
-		Doc("Cluster API of the time of the snapshot, which woke up with it, is stopped before it makes servers").
-		Spec(id).Deadline(recovery.QuietWithin + wait.Overhead).Waits(flow.Wait{For: "the old controllers to be stopped",
-		Within: recovery.QuietWithin})
-
-	p.Sweep = flow.Add3(g, "sweep", stale.sweepStale, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet).
-		Doc("objects and nodes of the lost servers are gone; the cloud controller manager has today's token and network").
-		Spec(id).Deadline(sweepWithin + wait.Overhead).Waits(flow.Wait{For: "the restored cluster to take changes",
-		Within: sweepWithin})
-
-	p.Members = flow.Add3(g, "etcd-members", etcd.awaitMembers, p.Management, p.Cluster, p.Etcd).
-		Doc("every control plane server is a voting member of that one etcd").
-		Spec(id).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
-
-	p.Release = flow.Add2(g, "release", release.releaseControlPlane, p.Management, p.Cluster).After(p.Members, p.Sweep).
-		Doc("the control plane provider is let go, and has seen that etcd is there").
-		Spec(id).Verify(release.verifyRelease).Deadline(cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(controlPlane)
-
+	p.Quiet = stale.addQuiet(g, p.Kubeconfig, p.Etcd)
+	p.Sweep = stale.addSweep(g, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet)
+	p.Members = etcd.addMembers(g, p.Management, p.Cluster, p.Etcd)
+	p.Release = releaseStep{in}.add(g, p.Management, p.Cluster).After(p.Members, p.Sweep)
 	p.Talos = b.Talosconfig(g, p.Management, p.Release)
 	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
 
@@ -155,10 +107,7 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 		p.addFirewall()
 		return p, g.Validate()
 	}
-	back := flow.Add(g, "firewall-return", firewall.attachFirewall).After(last).
-		Doc("the servers are behind the firewall that the lost ones were behind").
-		Deadline(wait.Overhead)
-	p.All = append(p.All, back.Name())
+	p.All = append(p.All, firewall.addAttach(g).After(last).Name())
 	return p, g.Validate()
 }
 
@@ -198,13 +147,13 @@ func newInputs(cfg config.Config, tools platform.Tools, source source.Backup) (i
 
 // The steps of a restore that are its own.
 type (
-	lostStep                struct{ inputs }
-	seedStep                struct{ inputs }
-	detachStep              struct{ inputs }
-	applyStep               struct{ inputs }
-	etcdStep                struct{ inputs }
-	staleStep               struct{ inputs }
-	releaseControlPlaneStep struct{ inputs }
+	lostStep     struct{ inputs } // lost and claim
+	seedStep     struct{ inputs }
+	firewallStep struct{ inputs } // firewall-lift and firewall-return
+	applyStep    struct{ inputs }
+	etcdStep     struct{ inputs } // servers, and those of etcd
+	staleStep    struct{ inputs } // quiet and sweep
+	releaseStep  struct{ inputs }
 )
 
 // movedByThis tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the

@@ -22,10 +22,18 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
+// add adds the step release to a graph.
+func (r releaseStep) add(g *flow.Graph, management *flow.Step[steps.Management],
+	cluster *flow.Step[steps.Cluster]) *flow.Step[steps.Cluster] {
+	return flow.Add2(g, "release", r.releaseControlPlane, management, cluster).
+		Doc("the control plane provider reconciles again, and has seen that etcd is bootstrapped").
+		Spec(r.source.Identity()).Verify(r.verifyRelease).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+}
+
 // releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
 // folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
 // one, so this is done only while every one of them holds some.
-func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
+func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
 	c steps.Cluster) (steps.Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -60,7 +68,7 @@ func (r releaseControlPlaneStep) releaseControlPlane(ctx context.Context, say fl
 	return c, err
 }
 
-func (r releaseControlPlaneStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+func (r releaseStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	tcp *unstructured.Unstructured) error {
 	_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
@@ -81,7 +89,7 @@ func (r releaseControlPlaneStep) release(ctx context.Context, say flow.Say, mgmt
 	return nil
 }
 
-func (r releaseControlPlaneStep) verifyRelease(ctx context.Context, was steps.Cluster) flow.Verdict {
+func (r releaseStep) verifyRelease(ctx context.Context, was steps.Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)

@@ -382,7 +382,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 		}
 		return false
 	}
-	if lifted, err := (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
+	if lifted, err := (firewallStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
 		t.Fatalf("without a firewall: %+v, %v", lifted, err)
 	}
 	if _, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil); err != nil {
@@ -397,12 +397,12 @@ func TestTheFirewallComesBack(t *testing.T) {
 	}
 	var lifted DetachedFirewall
 	for range 2 { // the second time as after a kill: it knows what it took off
-		if lifted, err = (detachStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID ||
+		if lifted, err = (firewallStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID ||
 			covers() {
 			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
 		}
 	}
-	if _, err := (detachStep{w.r}).attachFirewall(t.Context(), w.say); err != nil || !covers() {
+	if _, err := (firewallStep{w.r}).attachFirewall(t.Context(), w.say); err != nil || !covers() {
 		t.Errorf("the servers stay in the open: %v", err)
 	}
 }

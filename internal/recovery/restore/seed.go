@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -22,6 +23,13 @@ import (
 // Seed is the Secret that was there before anything asked for a new one.
 type Seed struct {
 	Secret steps.TokenSecret `json:"secret"`
+}
+
+// add adds the step seed to a graph.
+func (r seedStep) add(g *flow.Graph, management *flow.Step[steps.Management]) *flow.Step[Seed] {
+	return flow.Add1(g, "seed", r.seedSecrets, management).
+		Doc("the management cluster has the lost cluster's authorities, keys and tokens before a controller creates new ones").
+		Spec(r.source.Identity()).Verify(r.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken)
 }
 
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A

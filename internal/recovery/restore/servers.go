@@ -2,6 +2,7 @@ package restore
 
 import (
 	"context"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,6 +19,17 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
+
+// addServers adds the step servers to a graph.
+func (r etcdStep) addServers(g *flow.Graph, management *flow.Step[steps.Management],
+	cluster *flow.Step[steps.Cluster]) *flow.Step[recovery.Target] {
+	return flow.Add2(g, "servers", r.chooseTarget, management, cluster).
+		Doc("the servers are created, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
+		Spec(r.source.Identity()).Verify(r.verifyTarget).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+}
+
+// deadline is that of each step that waits for the servers or their etcd.
+func (r inputs) deadline() time.Duration { return r.cfg.ControlPlaneTimeout.D() + wait.Overhead }
 
 // chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where
 // an earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
