@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// consent refuses to apply what would take away servers or objects of a cluster that exists, unless the operator
+// consent refuses to apply what would delete servers or objects of a cluster that exists, unless the operator
 // agreed beforehand. A run that merely lacks an argument of the last one, or does not know what was changed with
 // kubectl since, would otherwise shrink the cluster, or replace every server of it. It returns what applying the
 // objects does.

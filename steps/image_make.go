@@ -39,7 +39,7 @@ type imageMaker struct {
 	offer              Offer
 	name, architecture string
 
-	found hetzner.Image // by look; zero: there is none, and nobody is making it
+	found hetzner.Image // by look; zero: there is none, and no process is creating it
 	made  int64         // by this run; 0: none
 }
 

@@ -140,7 +140,7 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+clusterapi.MoveLabel+`":""}}}`))
 	for i := range inv.Loose {
 		o := &inv.Loose[i]
-		say("labelling Secret %s, which nobody owns, so that it is moved", o.GetName())
+		say("labelling Secret %s, which has no owner, so that it is moved", o.GetName())
 		if err := source.Patch(ctx, o, patch); err != nil {
 			return fmt.Errorf("label Secret %s: %w", o.GetName(), err)
 		}

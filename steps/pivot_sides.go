@@ -115,7 +115,7 @@ func (st clusterLocation) next(name string) (pivotMove, error) {
 	case st.target == nil && len(st.marked) > 0:
 		return "", fmt.Errorf("a move has begun to delete objects in the management cluster (%s, …), but cluster %s does "+
 			"not hold the Cluster object: "+
-			"somebody removed it there", st.marked[0], name)
+			"it was removed there by hand", st.marked[0], name)
 	}
 	return moveObjects, nil
 }

@@ -11,7 +11,7 @@ import (
 // Plan is the graph of the bootstrap, with the handle of every step for a caller that needs its output.
 type Plan struct {
 	Graph *flow.Graph
-	// Bootstrap and All name the steps that the targets bootstrap and all want; the others hang below them. Managed is
+	// Bootstrap and All name the steps that the targets bootstrap and all want; they depend on the others. Managed is
 	// Bootstrap once the cluster manages itself.
 	Bootstrap, All, Managed []string
 

@@ -24,21 +24,21 @@ import (
 )
 
 const (
-	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is taken away:
+	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is deleted:
 	// the provider's own view may be some seconds old.
 	surplusStands = 10 * time.Second
-	// surplusMost is how many are taken away in a run, for each replica: a rollout needs one, a rollout that is taken back
+	// surplusMost is how many are deleted in a run, for each replica: a rollout needs one, a rollout that is reverted
 	// another.
 	surplusMost = 2
 )
 
-// surplus takes Machines of the control plane away that the control plane provider wants to be rid of and waits for in
-// vain. It takes one away only when etcd is healthy, and starts etcd only when there are as many as replicas; so one
+// surplus deletes Machines of the control plane that the control plane provider wants to delete and waits for in
+// vain. It deletes one only when etcd is healthy, and starts etcd only when there are as many as replicas; so one
 // too many before etcd was ever started is there for ever. One is created where the management cluster's API server
 // restarts while the provider makes them (it does not see its own for a moment), and where the servers' configuration
 // changes (it replaces them).
 //
-// Nothing is lost with such a Machine: it is taken away only while no server of the control plane has an etcd, nor had
+// Nothing is lost with such a Machine: it is deleted only while no server of the control plane has an etcd, nor had
 // one.
 type surplus struct {
 	b       controlPlaneStep
@@ -47,12 +47,12 @@ type surplus struct {
 
 	seen  string // the UIDs of the Machines that are too many, and of the one that is to go
 	since time.Time
-	going types.UID // of the Machine that was taken away last
+	going types.UID // of the Machine that was deleted last
 	taken int
 }
 
-// look takes one Machine away where it is time to. busy tells that there is a surplus that it takes care of: then
-// nothing else that keeps the cluster counts. keeps is why it takes none away of those that are too many.
+// look deletes one Machine where it is time to. busy tells that there is a surplus that it takes care of: then
+// nothing else that keeps the cluster counts. keeps is why it deletes none of those that are too many.
 func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy bool, keeps string, err error) {
 	if slices.ContainsFunc(s.Machines,
 		func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
@@ -78,7 +78,7 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 }
 
 // surplusOf are all Machines of a control plane that has more than replicas, whose etcd was never started, and whose
-// provider wants to take one away; none while one is being taken away, or the operator has paused the cluster or its
+// provider wants to delete one; none while one is being deleted, or the operator has paused the cluster or its
 // control plane.
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
@@ -105,7 +105,7 @@ func scalingDown(tcp *unstructured.Unstructured) bool {
 	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized")["reason"] == "ScalingDown"
 }
 
-// choose is the Machine to take away, or why none is.
+// choose is the Machine to delete, or why none is.
 func (p *surplus) choose(ctx context.Context, s why.Situation,
 	machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
 	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
@@ -113,7 +113,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 		return nil, "", err
 	}
 	if len(situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
-		return nil, "none is taken away of a control plane with an init configuration, whose first server starts etcd by " +
+		return nil, "none is deleted of a control plane with an init configuration, whose first server starts etcd by " +
 			"itself", nil
 	}
 	spare, replaces := machines, capi.Rolling(tcp) != ""
@@ -125,12 +125,12 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 		spare = toReplace(tcp, machines, s.Servers, configs)
 	}
 	if len(spare) == 0 {
-		return nil, "none is taken away, because its provider replaces Machines that seem to be as wanted", nil
+		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, replaces)
 	_, nodes, err := etcddata.Look(ctx, p.b.tools, p.mgmt, p.cluster.Name, p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
-		return nil, "", nil // no talosconfig yet, so nobody can be asked
+		return nil, "", nil // no talosconfig yet, so no server can be asked
 	}
 	if err != nil {
 		return nil, "", err
@@ -138,9 +138,9 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 	has, silent := mayHaveEtcd(s, machines, nodes, replaces && hasServer(s, one))
 	switch {
 	case has != "":
-		return nil, fmt.Sprintf("none is taken away, because %s has data of an etcd, or is a node", has), nil
+		return nil, fmt.Sprintf("none is deleted, because %s has data of an etcd, or is a node", has), nil
 	case len(silent) > 0:
-		return nil, fmt.Sprintf("one is taken away once Talos says on %s that there is no etcd; if there never was one, "+
+		return nil, fmt.Sprintf("one is deleted once Talos says on %s that there is no etcd; if there never was one, "+
 			"kubectl --namespace %s delete machine %s in the management cluster does so now",
 			strings.Join(silent, ", "), config.Namespace, one.GetName()), nil
 	}
@@ -163,7 +163,7 @@ func toReplace(tcp *unstructured.Unstructured, machines, servers,
 	})
 }
 
-// mostSpare is the Machine to take away: one that has no server yet; otherwise, of those that are replaced, the oldest,
+// mostSpare is the Machine to delete: one that has no server yet; otherwise, of those that are replaced, the oldest,
 // as the provider has it, and of those that are alike the newest.
 func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
 	made := func(m unstructured.Unstructured) int {
@@ -227,7 +227,7 @@ func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machi
 	}
 	replicas := int(capi.Number(tcp, "spec", "replicas"))
 	if p.taken >= surplusMost*replicas {
-		return wait.Final(fmt.Errorf("%d Machines of the control plane were taken away, and there are still %d for %d "+
+		return wait.Final(fmt.Errorf("%d Machines of the control plane were deleted, and there are still %d for %d "+
 			"replicas: something else makes them, or changes TalosControlPlane %s, again and again; find out what before you "+
 			"run again",
 			p.taken, len(machines), replicas, tcp.GetName()))

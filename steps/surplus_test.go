@@ -232,10 +232,10 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 		keeps           string
 	}{
 		"one has data of etcd": {func(w surplusWorld) { w.talos.data = []string{"127.0.1.2"} }, nothing,
-			"none is taken away, because m2 has data of an etcd, or is a node"},
+			"none is deleted, because m2 has data of an etcd, or is a node"},
 		"one is a node": {machine("m2",
 			clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "m2"}}}), nothing,
-			"none is taken away, because m2 has data of an etcd, or is a node"},
+			"none is deleted, because m2 has data of an etcd, or is a node"},
 		"one does not answer": {func(w surplusWorld) { w.talos.silent = []string{"127.0.1.2"} }, nothing,
 			"once Talos says on m2 that there is no etcd; if there never was one, kubectl --namespace default delete machine m4"},
 		"one's etcd is not so far": {func(w surplusWorld) { w.talos.state = map[string]string{"127.0.1.3": "Waiting"} },
@@ -264,7 +264,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 
 		"the number is changed meanwhile": {nothing, tcp(clustertest.Map{"spec": clustertest.Map{"replicas": 4}}), ""},
 		"etcd is started meanwhile": {nothing, func(w surplusWorld) { w.talos.data = []string{"127.0.1.1"} },
-			"none is taken away, because m1 has data"},
+			"none is deleted, because m1 has data"},
 		"one falls silent meanwhile": {nothing, func(w surplusWorld) { w.talos.silent = []string{"127.0.1.1"} },
 			"once Talos says on m1"},
 		"one is taken away meanwhile": {nothing, machine("m1", deleting), ""},
@@ -372,7 +372,7 @@ func TestSurplusIsNotFoughtFor(t *testing.T) {
 			w.machine(4)
 			continue
 		case i != 2*3+1 || !errors.As(err, &end) || !strings.Contains(err.Error(), "6 Machines of the control plane were "+
-			"taken away, and there are still 4 for 3 replicas"):
+			"deleted, and there are still 4 for 3 replicas"):
 			t.Errorf("the %dth time: %s are left, %v", i, w.left(), err)
 		}
 		return

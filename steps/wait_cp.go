@@ -47,7 +47,7 @@ func newControlPlaneStep(s *Set) controlPlaneStep {
 
 // run waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be
 // ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being
-// started it takes away; see surplus.
+// started it deletes; see surplus.
 func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
 	mgmt, err := connect.Cluster(step.tools, m.Kubeconfig)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 func waitRelease(c config.Config) []flow.Wait {
 	return []flow.Wait{wait.Download,
-		{For: "the kinds of the chart, or somebody else's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
+		{For: "the kinds of the chart, or another process's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
 		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)",
 			Within: c.ReleaseTimeout.D()},
 		{For: "the workloads (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()}}

@@ -25,7 +25,7 @@ func claim(ctx context.Context, cfg config.Config, say flow.Say, by string,
 		var foreign *hetzner.ForeignError
 		switch {
 		case errors.Is(err, hetzner.ErrReserved):
-			return "somebody else has just made it", nil
+			return "another run has just created it", nil
 		case errors.Is(err, hetzner.ErrToken), errors.As(err, &foreign):
 			return "", wait.Final(err)
 		}

@@ -69,7 +69,7 @@ func (e *RecoveringError) Error() string {
 		"because two that restore one "+
 		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover "+
 		"its quorum two etcds. Let that "+
-		"come to its end, or go on with it there; where that folder and the management cluster that it made, if it made "+
+		"come to its end, or resume it there; where that folder and the management cluster that it made, if it made "+
 		"one, are lost, delete the "+
 		"placement group %s, and run this again", e.Claim.By, since(e.Claim), e.Claim.Name())
 }

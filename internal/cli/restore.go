@@ -124,7 +124,7 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being
 // restored: a bootstrap would let the control plane provider go too early, and
-// that would found an empty etcd in the place of the one that is restored. So it
+// that would bootstrap an empty etcd in the place of the one that is restored. So it
 // does where the cluster is being readopted, whose objects it would unpause.
 func refuseDuringRestore(c *console, state statedir.Dir) error {
 	record, err := records.ReadRestore(state.Files())

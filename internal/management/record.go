@@ -77,6 +77,6 @@ func AbsentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) e
 		return nil
 	}
 	return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s still holds its Cluster "+
-		"object, and CAPH would make the servers anew: make its controllers work (kubectl get pods -A) and run destroy "+
+		"object, and CAPH would create the servers again: make its controllers work (kubectl get pods -A) and run destroy "+
 		"again, so that they delete it", cfg.ClusterName, cfg.ManagementName())
 }

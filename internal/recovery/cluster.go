@@ -40,10 +40,10 @@ func Management(ctx context.Context, cfg config.Config, tools platform.Tools) (*
 	return tools.Connect(kubeconfig)
 }
 
-// SetBootstrapped tells the control plane provider, in the status of its object, that etcd was founded.
+// SetBootstrapped tells the control plane provider, in the status of its object, that etcd is bootstrapped.
 func SetBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp *unstructured.Unstructured,
 	status string) (*unstructured.Unstructured, error) {
-	say("telling the control plane provider that etcd is not its to found")
+	say("telling the control plane provider that etcd is bootstrapped already")
 	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
 		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
 	}

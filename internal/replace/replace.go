@@ -157,9 +157,9 @@ func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *
 			kube.Describe(object), c.where))
 	}
 	if err := errors.Join(selfErr, sourceErr); err != nil {
-		return nil, "", fmt.Errorf("nobody manages cluster %s: %w", name, err)
+		return nil, "", fmt.Errorf("no cluster manages cluster %s: %w", name, err)
 	}
-	return nil, "", fmt.Errorf("nobody manages cluster %s: neither it nor a management cluster holds its Cluster object",
+	return nil, "", fmt.Errorf("no cluster manages cluster %s: neither it nor a management cluster holds its Cluster object",
 		name)
 }
 

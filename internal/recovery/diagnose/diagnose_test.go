@@ -87,11 +87,11 @@ func TestWhichDisasterItIs(t *testing.T) {
 		"a restore is under way": {etcd: &recoverytest.BrokenEtcd{Members: all},
 			broken: func(_ *clustertest.Environment, o *inputs) {
 				_ = records.Restore{Began: time.Now()}.Write(o.tools.Files)
-			}, disaster: ServersLost, target: "restore b.slipway", says: []string{"goes on with it"}},
+			}, disaster: ServersLost, target: "restore b.slipway", says: []string{"resumes it"}},
 		"a readoption is under way": {etcd: &recoverytest.BrokenEtcd{Members: all},
 			broken: func(_ *clustertest.Environment, o *inputs) {
 				_ = records.Readopt{Began: time.Now()}.Write(o.tools.Files)
-			}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"goes on with it"}},
+			}, disaster: ManagementLost, target: "readopt b.slipway", says: []string{"resumes it"}},
 		"servers lost in the middle of a recovery": {broken: func(w *clustertest.Environment, o *inputs) {
 			w.Hetzner.SetServers()
 			_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
@@ -101,7 +101,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 			broken: func(_ *clustertest.Environment,
 				o *inputs) {
 				_ = records.Quorum{Began: time.Now()}.Begin(o.tools.Files)
-			}, disaster: QuorumLost, target: "recover-quorum", says: []string{"goes on with it"}},
+			}, disaster: QuorumLost, target: "recover-quorum", says: []string{"resumes it"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -20,16 +20,16 @@ func (f *facts) judge() Diagnosis {
 	alive := f.api != "" || len(f.leader) > 0
 	switch {
 	case f.restoring != nil && f.restoring.Ended.IsZero():
-		f.lostServers(&d, fmt.Sprintf("a restore is under way, begun %s: the same command with the same file goes on with it",
+		f.lostServers(&d, fmt.Sprintf("a restore is under way, begun %s: the same command with the same file resumes it",
 			f.restoring.Began.Format(time.RFC3339)))
 	case len(f.servers) == 0 && !alive:
 		f.lostServers(&d, "all control plane servers are gone (or there never were any)")
 	case f.recovering != nil:
-		f.lostQuorum(&d, fmt.Sprintf("a recovery of etcd is under way, begun %s: the same command goes on with it",
+		f.lostQuorum(&d, fmt.Sprintf("a recovery of etcd is under way, begun %s: the same command resumes it",
 			f.recovering.Began.Format(time.RFC3339)))
 	case f.readopting != nil && f.readopting.Ended.IsZero():
-		f.lostManagement(&d, fmt.Sprintf("a readoption is under way, begun %s: the same command with the same file goes "+
-			"on with it", f.readopting.Began.Format(time.RFC3339)))
+		f.lostManagement(&d, fmt.Sprintf("a readoption is under way, begun %s: the same command with the same file "+
+			"resumes it", f.readopting.Began.Format(time.RFC3339)))
 	case alive:
 		f.aliveButFor(&d)
 	case f.deaf != nil:
@@ -136,7 +136,7 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 			"that name it")
 	}
 	if f.source == nil {
-		d.Lost = append(d.Lost, "everything that was written after the backup was taken: name the FILE, to be told when")
+		d.Lost = append(d.Lost, "everything that was written after the backup was taken: name the FILE, to see when")
 	} else {
 		taken := f.source.Contents.Header.Taken
 		d.Lost = append(d.Lost, fmt.Sprintf("everything that was written after %s, %s ago", taken.Format(time.RFC3339),
@@ -208,7 +208,7 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 	}
 	switch {
 	case f.self || f.beside == besideHolds:
-		d.Disaster, d.Sentence = NoDisaster, "none of the disasters: etcd has its quorum, and somebody manages the cluster"
+		d.Disaster, d.Sentence = NoDisaster, "no disaster: etcd has its quorum, and Cluster API manages the cluster"
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+
 			"recovery brings back"
@@ -218,7 +218,7 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and who manages the cluster could not be found out"
 		d.First = append(d.First, "start the management cluster, or make sure that it is gone; then ask again")
 	default:
-		f.lostManagement(d, "the cluster works, and nobody manages it: neither it nor a management cluster holds its "+
+		f.lostManagement(d, "the cluster works, and no cluster manages it: neither it nor a management cluster holds its "+
 			"Cluster object")
 	}
 }

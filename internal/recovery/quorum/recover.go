@@ -96,7 +96,7 @@ func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcdda
 		switch index, err := etcddata.IndexOf(ctx, t, n); {
 		case err == nil && index > s.Index:
 			return "", wait.Final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has "+
-				"worked since. Remove %s and run again: it is looked at anew", n.Server, index, strings.Join(s.Servers, ", "),
+				"worked since. Remove %s and run again: it is surveyed again", n.Server, index, strings.Join(s.Servers, ", "),
 				s.Index, records.QuorumFiles(q.tools.Files)))
 		case err != nil && slices.Contains(s.Wipe, n.Server) && !slices.Contains(s.Silent, n.Server):
 			missing = fmt.Sprintf("%s holds data of etcd and does not say any more how far it is; if it never will, remove %s "+

@@ -41,7 +41,7 @@ type Comparison struct {
 	Version  string           `json:"version,omitempty"`  // of Kubernetes, in place of the backup's
 	Replicas int64            `json:"replicas,omitempty"` // of the control plane, in place of the backup's
 	Balancer string           `json:"balancer,omitempty"` // name of the load balancer that CAPH is to adopt
-	Left     []Leftover       `json:"left,omitempty"`     // objects that are taken away first
+	Left     []Leftover       `json:"left,omitempty"`     // objects that are removed first
 }
 
 // Adopted is a control plane server that the backup does not know and for which a Machine is made.
@@ -76,7 +76,7 @@ func mismatches(s source.Backup, l living) []Mismatch {
 		c.add(Mismatch{
 			ID:    "object-left/" + left.Kind + "." + left.Name,
 			What:  fmt.Sprintf("%s %s is there without its Cluster object", left.Kind, left.Name),
-			Would: "nobody reconciles it; it would be in the way of the backup's",
+			Would: "no controller reconciles it; it would conflict with the backup's",
 			Accept: "it is removed, without its finalizers, so that nothing at Hetzner is touched, and the backup's takes " +
 				"its place",
 			accepted: func(d *Comparison) { d.Left = append(d.Left, left) },
@@ -188,7 +188,7 @@ func (c *comparing) missing(m source.Machine) {
 	c.add(Mismatch{
 		ID:   "server-missing/" + m.Server,
 		What: fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen),
-		Would: "CAPH would make a server " + m.Server + " anew, with an empty disk, which does not get into etcd while " +
+		Would: "CAPH would create server " + m.Server + " again, with an empty disk, which cannot join etcd while " +
 			"that counts the lost one",
 		Accept: stale,
 		accepted: func(d *Comparison) {
@@ -214,15 +214,15 @@ func (c *comparing) compareServers() {
 		m := Mismatch{ID: "server-unknown/" + s.Name, What: fmt.Sprintf("server %s (%d), %s, is none of the "+
 			"backup's Machines", s.Name, s.ID, c.roles(s.Name))}
 		if !s.ControlPlane {
-			m.Would, m.Accept = "nobody would manage it", "it is left as it is, and nobody manages it: delete it by hand when "+
+			m.Would, m.Accept = "no cluster would manage it", "it is left as it is, and no cluster manages it: delete it by hand when "+
 				"its load is moved"
 			m.accepted = func(d *Comparison) { d.Others = append(d.Others, s.ID) }
 			c.add(m)
 			continue
 		}
-		m.Would = "nobody would manage it"
+		m.Would = "no cluster would manage it"
 		if c.isMember(s.Name) {
-			m.Would = "the control plane provider would evict its member from etcd, as it has no Machine, and nobody would " +
+			m.Would = "the control plane provider would evict its member from etcd, as it has no Machine, and no cluster would " +
 				"manage it"
 		}
 		machine := nodeMachine(c.nodes[s.Name])
@@ -287,7 +287,7 @@ func (c *comparing) compareNodes() {
 		c.add(Mismatch{
 			ID:       "node-unknown/" + name,
 			What:     fmt.Sprintf("node %s is neither a Machine of the backup nor a server of the cluster", name),
-			Would:    "nobody would manage it",
+			Would:    "no cluster would manage it",
 			Accept:   "it is left as it is: Cluster API does not touch nodes without a Machine",
 			accepted: func(*Comparison) {},
 		})
@@ -371,7 +371,7 @@ func (c *comparing) compareSurroundings() {
 	case lb.IPv4 != was:
 		c.add(Mismatch{ID: "load-balancer-replaced/" + name, What: fmt.Sprintf("load balancer %s has the address %s, the "+
 			"backup's %s", lb.Name, lb.IPv4, was),
-			Would: "the objects would name an address that nobody answers at", Advice: fmt.Sprintf(lost, "address")})
+			Would: "the objects would name an address at which nothing answers", Advice: fmt.Sprintf(lost, "address")})
 	case !lb.Labelled:
 		c.add(Mismatch{
 			ID: "load-balancer-unlabelled/" + lb.Name, What: fmt.Sprintf("load balancer %s has lost the cluster's label",
@@ -395,7 +395,7 @@ func (c *comparing) compareGroups(cluster string) {
 	for _, group := range wanted {
 		if !slices.Contains(c.groups, group) {
 			c.add(Mismatch{ID: "placement-group-missing/" + group, What: "placement group " + group + " does not exist",
-				Would:    "CAPH makes it anew, empty: servers that are there are not brought into it, those made later are",
+				Would:    "CAPH creates it again, empty: existing servers are not added to it, later ones are",
 				Accept:   "it does that",
 				accepted: func(*Comparison) {}})
 		}

@@ -136,19 +136,19 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 	}
 	const last = "k8s-control-plane-2"
 	for _, c := range []struct {
-		what        string
-		Environment func(*living)
-		backup      func(*source.Backup)
-		want        []string // IDs
-		says        string
-		then        Comparison
-		final       bool // cannot be accepted
+		what   string
+		change func(*living)
+		backup func(*source.Backup)
+		want   []string // IDs
+		says   string
+		then   Comparison
+		final  bool // cannot be accepted
 	}{
 		{what: "nothing"},
-		{what: "a server is gone", Environment: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last},
+		{what: "a server is gone", change: func(l *living) { l.lose(102) }, want: []string{"server-missing/" + last},
 			says: "2 of its 3 servers, makes 1 new",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}}},
-		{what: "a server was replaced", Environment: func(l *living) {
+		{what: "a server was replaced", change: func(l *living) {
 			l.lose(102)
 			l.forget(last)
 			delete(l.nodes, last)
@@ -159,7 +159,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new",
 					Location: "nbg1"}}}},
-		{what: "an upgrade replaced a server", Environment: func(l *living) {
+		{what: "an upgrade replaced a server", change: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
 			l.nodes["k8s-control-plane-new"].Status.NodeInfo.KubeletVersion = "v1.33.1"
@@ -169,7 +169,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last}, Version: "v1.32.2",
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-new",
 					Location: "nbg1"}}}},
-		{what: "an upgrade replaced every server", Environment: func(l *living) {
+		{what: "an upgrade replaced every server", change: func(l *living) {
 			for i := range 3 {
 				name := fmt.Sprintf("k8s-control-plane-%d", i)
 				l.lose(int64(100 + i))
@@ -189,27 +189,27 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 					Location: "nbg1"},
 					{Server: "new-k8s-control-plane-1", ID: 201, Machine: "new-k8s-control-plane-1", Location: "nbg1"},
 					{Server: "new-" + last, ID: 202, Machine: "new-" + last, Location: "nbg1"}}}},
-		{what: "its node names its Machine", Environment: func(l *living) {
+		{what: "its node names its Machine", change: func(l *living) {
 			l.lose(102)
 			l.serve(200, "k8s-control-plane-new")
 			l.nodes["k8s-control-plane-new"].Annotations = map[string]string{"cluster.x-k8s.io/machine": "k8s-control-plane-m9"}
 		}, want: []string{"server-missing/" + last, "server-unknown/k8s-control-plane-new"}, says: "would evict its member",
 			then: Comparison{LeftOut: []string{"k8s-control-plane-m2"}, Gone: []string{last},
 				Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200, Machine: "k8s-control-plane-m9", Location: "nbg1"}}}},
-		{what: "the control plane was scaled up", Environment: func(l *living) { l.serve(200, "k8s-control-plane-new") },
+		{what: "the control plane was scaled up", change: func(l *living) { l.serve(200, "k8s-control-plane-new") },
 			says: "would delete servers",
 			want: []string{"server-unknown/k8s-control-plane-new", "replicas/k8s-control-plane"},
 			then: Comparison{Replicas: 4, Adopted: []Adopted{{Server: "k8s-control-plane-new", ID: 200,
 				Machine: "k8s-control-plane-new", Location: "nbg1"}}}},
-		{what: "a worker that nobody knows", Environment: func(l *living) {
+		{what: "a worker that nobody knows", change: func(l *living) {
 			l.servers = append(l.servers,
 				hetzner.Server{ID: 300, Name: "w", Machine: "w"})
 		},
 			want: []string{"server-unknown/w"}, says: "left as it is", then: Comparison{Others: []int64{300}}},
-		{what: "a server was made anew under its name", Environment: func(l *living) { l.servers[2].ID = 202 },
+		{what: "a server was made anew under its name", change: func(l *living) { l.servers[2].ID = 202 },
 			want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
-		{what: "a server was renamed", Environment: func(l *living) { l.servers[2].Machine = "" }},
+		{what: "a server was renamed", change: func(l *living) { l.servers[2].Machine = "" }},
 		{what: "a server had no ID yet", backup: func(b *source.Backup) {
 			unstructured.RemoveNestedField(b.Object("HCloudMachine", last).Object, "spec", "providerID")
 			unstructured.RemoveNestedField(b.Object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
@@ -223,45 +223,45 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "a rollout of a template", backup: func(b *source.Backup) {
 			b.Object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
-		{what: "a member of nobody", Environment: func(l *living) {
+		{what: "a member of nobody", change: func(l *living) {
 			l.members = append(l.members,
 				talos.EtcdMember{ID: 7, Name: "stray"})
 		}, want: []string{"member-unknown/stray"}, says: "would evict it"},
-		{what: "a Machine without a member", Environment: func(l *living) { l.forget(last) },
+		{what: "a Machine without a member", change: func(l *living) { l.forget(last) },
 			want: []string{"member-missing/" + last}, says: "no member"},
-		{what: "a Machine without a node", Environment: func(l *living) { delete(l.nodes, last) },
+		{what: "a Machine without a node", change: func(l *living) { delete(l.nodes, last) },
 			want: []string{"node-missing/" + last}, says: "is no node"},
-		{what: "a node of nobody", Environment: func(l *living) { l.nodes["stray"] = &corev1.Node{} },
+		{what: "a node of nobody", change: func(l *living) { l.nodes["stray"] = &corev1.Node{} },
 			want: []string{"node-unknown/stray"}, says: "left as it is"},
-		{what: "Kubernetes was upgraded by hand", Environment: func(l *living) {
+		{what: "Kubernetes was upgraded by hand", change: func(l *living) {
 			for i, v := range []string{"v1.34.0", "v1.33.10", "v1.33.9"} {
 				l.nodes[fmt.Sprintf("k8s-control-plane-%d", i)].Status.NodeInfo.KubeletVersion = v
 			}
 		}, want: []string{"version/k8s-control-plane"}, says: "v1.33.9, the oldest", then: Comparison{Version: "v1.33.9"}},
-		{what: "no load balancer", Environment: func(l *living) { l.balancer = nil },
+		{what: "no load balancer", change: func(l *living) { l.balancer = nil },
 			want: []string{"load-balancer-missing/k8s"}, says: "another address", final: true},
-		{what: "another load balancer", Environment: func(l *living) { l.balancer.IPv4 = "127.0.0.8" },
+		{what: "another load balancer", change: func(l *living) { l.balancer.IPv4 = "127.0.0.8" },
 			want: []string{"load-balancer-replaced/k8s"}, says: "127.0.0.8", final: true},
-		{what: "a load balancer without label", Environment: func(l *living) { l.balancer.Labelled = false },
+		{what: "a load balancer without label", change: func(l *living) { l.balancer.Labelled = false },
 			want: []string{"load-balancer-unlabelled/lb"}, says: "make another", then: Comparison{Balancer: "lb"}},
-		{what: "no network", Environment: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"},
+		{what: "no network", change: func(l *living) { l.network = 0 }, want: []string{"network-missing/k8s"},
 			says: "caph-cluster-k8s=owned", final: true},
-		{what: "no placement group", Environment: func(l *living) { l.groups = nil },
-			want: []string{"placement-group-missing/k8s-control-plane"}, says: "anew"},
-		{what: "one more placement group", Environment: func(l *living) { l.groups = append(l.groups, "k8s-more") },
+		{what: "no placement group", change: func(l *living) { l.groups = nil },
+			want: []string{"placement-group-missing/k8s-control-plane"}, says: "again, empty"},
+		{what: "one more placement group", change: func(l *living) { l.groups = append(l.groups, "k8s-more") },
 			want: []string{"placement-group-unknown/k8s-more"}, says: "would delete"},
-		{what: "an object without its Cluster", Environment: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} },
+		{what: "an object without its Cluster", change: func(l *living) { l.left = []Leftover{{"Machine", "m", "u"}} },
 			want: []string{"object-left/Machine.m"}, says: "without its finalizers",
 			then: Comparison{Left: []Leftover{{"Machine", "m", "u"}}}},
 		{what: "a server lives and has lost its labels",
-			Environment: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
-			want:        []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last +
+			change: func(l *living) { l.lose(102); l.unlabelled = map[int64]bool{102: true} },
+			want:   []string{"server-unlabelled/" + last}, says: "caph-cluster-k8s=owned, machine.caph-name=" + last +
 				", machine_type=control_plane", final: true},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, source := lively(), managedBackup()
 			if c.Environment != nil {
-				c.Environment(&l)
+				c.change(&l)
 			}
 			if c.backup != nil {
 				c.backup(&source)

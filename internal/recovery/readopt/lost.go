@@ -87,7 +87,7 @@ func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 	}
 	o.Paused, o.Released = own.Paused || other.Paused, own.Released || other.Released
 	if o.Paused || o.Released {
-		say("an earlier run of this readoption has put the objects back: going on with it")
+		say("an earlier run of this readoption has put the objects back: resuming it")
 	}
 	return o, workload, kubeconfig, nil
 }

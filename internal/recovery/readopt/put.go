@@ -124,7 +124,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 	if len(installed) > 0 {
 		for _, o := range r.source.All() {
 			if err := target.List(ctx, capi.ListOf(o.GroupVersionKind()), client.Limit(1)); kube.Absent(err) {
-				say("%ss are not known any more, though the providers are installed: they are installed anew", o.GetKind())
+				say("%ss are not known any more, though the providers are installed: they are installed again", o.GetKind())
 				if err := recovery.RemoveProviders(ctx, say, target); err != nil {
 					return steps.Providers{}, err
 				}
@@ -249,8 +249,8 @@ func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o 
 	})
 }
 
-// tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd was founded,
-// also as the condition that the provider sets only when it founds one.
+// tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd is bootstrapped,
+// also as the condition that the provider sets only when it bootstraps one.
 func (r putStep) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.ControlPlane()
 	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())

@@ -35,7 +35,7 @@ func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], l
 		Waits(wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg))
 }
 
-// applyHeld applies the cluster's objects as the backup has them. The control plane provider would found an empty etcd
+// applyHeld applies the cluster's objects as the backup has them. The control plane provider would bootstrap an empty etcd
 // as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
 // and only then let go: it makes the servers, and nothing more.
 func (r applyStep) applyHeld(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
@@ -132,7 +132,7 @@ func (r applyStep) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, w
 		return nil
 	}
 	if live, err = recovery.SetBootstrapped(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
-		return fmt.Errorf("%w: it stays paused, for the provider would found an empty etcd", err)
+		return fmt.Errorf("%w: it stays paused, for the provider would bootstrap an empty etcd", err)
 	}
 	unpause := client.RawPatch(types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+situation.PausedAnnotation+`":null}}}`))

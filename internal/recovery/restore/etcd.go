@@ -87,7 +87,7 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	case err != nil:
 		return err
 	case there:
-		say("the etcd snapshot lies on %s", target.Server)
+		say("%s has the etcd snapshot already", target.Server)
 		return nil
 	}
 	snapshot, size, err := r.source.Open()

@@ -111,7 +111,7 @@ func (r lostStep) refuseOthers(ctx context.Context) error {
 	case made:
 		return nil
 	}
-	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where somebody else has restored "+
+	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where another state folder has restored "+
 		"the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
 		records.RestoreFiles(r.tools.Files), lostFolder)
 }
@@ -135,11 +135,11 @@ func (r lostStep) refuseAlive(ctx context.Context, say flow.Say) error {
 		return err
 	case cluster == nil:
 	case claim != nil && r.isRestored(cluster):
-		say("management cluster %s holds what an earlier restore of this backup made: going on with it",
+		say("management cluster %s holds what an earlier restore of this backup made: resuming it",
 			r.cfg.ManagementName())
 		return nil
 	default:
-		return fmt.Errorf("%w: management cluster %s holds its objects, and makes its servers anew by itself. Where only "+
+		return fmt.Errorf("%w: management cluster %s holds its objects, and creates its servers again by itself. Where only "+
 			"etcd is lost, that is another recovery than this one; where the servers are to be given up, delete it first "+
 			"(kind delete cluster --name %s), then the servers. destroy takes the load balancer as well, and with it the "+
 			"address, unless that is protected against deletion at Hetzner", ErrAlive, r.cfg.ManagementName(),

@@ -31,7 +31,7 @@ func (r releaseStep) add(g *flow.Graph, management *flow.Step[steps.Management],
 }
 
 // releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
-// folder on the servers, finds data and concludes that the cluster is founded. On servers without data it would found
+// folder on the servers, finds data and concludes that etcd is bootstrapped. On servers without data it would bootstrap
 // one, so this is done only while every one of them holds some.
 func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
 	c steps.Cluster) (steps.Cluster, error) {
@@ -43,7 +43,7 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
 		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
-	told := false
+	released := false
 	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(),
 		Changes: changes}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
@@ -54,11 +54,11 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 		if capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
 			return "", nil
 		}
-		if !told {
+		if !released {
 			if err := r.release(ctx, say, mgmt, c, tcp); err != nil {
 				return "", err
 			}
-			told = true
+			released = true
 		}
 		if t := capi.Troubles(tcp); t != "" {
 			return t, nil
@@ -78,8 +78,8 @@ func (r releaseStep) release(ctx context.Context, say flow.Say, mgmt *kube.Clust
 		return errors.New(missing)
 	}
 	if has := etcddata.WithData(nodes); len(has) != len(nodes) {
-		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not let go, it "+
-			"might found another etcd", len(nodes), len(has)))
+		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not "+
+			"released, because it might bootstrap another etcd", len(nodes), len(has)))
 	}
 	say("letting the control plane provider look for itself")
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))
