@@ -260,7 +260,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l, source := lively(), managedBackup()
-			if c.Environment != nil {
+			if c.change != nil {
 				c.change(&l)
 			}
 			if c.backup != nil {
