@@ -18,7 +18,7 @@ type Answer struct {
 type Finding struct {
 	Who  []string `json:"who"`
 	What string   `json:"what"`
-	// Do is what a person can do about it; empty: it mends itself.
+	// Do is what the operator can do about it; empty: it passes by itself.
 	Do string `json:"do,omitempty"`
 	// Target is what to type for Do behind the command's name, where that is one of its targets.
 	Target []string `json:"target,omitempty"`
@@ -82,7 +82,7 @@ func (a Answer) Troubles() string {
 	return strings.Join(parts, "; ")
 }
 
-// Hopeless is what no waiting mends and was found to be so since a time; nil: there is none.
+// Hopeless is a finding that waiting does not resolve and that was observed since a time; nil: there is none.
 func (a Answer) Hopeless(since time.Time) *Finding {
 	for i, f := range a.Findings {
 		// Cluster API writes whole seconds.
@@ -101,7 +101,7 @@ func (f *Finding) Error() string {
 	return f.String() + ": " + f.Do
 }
 
-// Explain tells what is missing and why. The API does not count as there before the control plane provider has seen it.
+// Explain says what is missing and why. The API does not count as there before the control plane provider has seen it.
 func Explain(s Situation) Answer {
 	if why := s.Silent[Management]; why != "" {
 		return Answer{For: "the management cluster", Missing: "it does not answer (" + Unseen(why) + ")"}

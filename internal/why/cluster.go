@@ -34,7 +34,7 @@ func (s Situation) blameCluster(found *findings) {
 	if why := failure(s.ControlPlane); why != "" {
 		found.add(Finding{
 			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why + ") and does not try again",
-			Do: "mend the cause and, as long as there is no cluster yet, begin anew with the target destroy", Hopeless: true, Seen: s.At, weight: weightHopeless,
+			Do: "remove the cause and, as long as there is no cluster yet, start again: destroy, then bootstrap", Hopeless: true, Seen: s.At, weight: weightHopeless,
 		}.by("destroy"))
 	}
 	for _, c := range complaints(s.ControlPlane) {
@@ -59,7 +59,7 @@ func (s Situation) blameSurplus(found *findings) {
 	case n > want:
 		one.What = fmt.Sprintf("it has %d Machines for %d replicas, and starts etcd with exactly %d", n, want, want)
 	case n == want && replacing && told && fmt.Sprint(surge) == "0":
-		one.What = "it is to replace its servers without one more (maxSurge 0), and waits for etcd, which it starts when they are replaced: set maxSurge to 1"
+		one.What = "it has to replace its servers without an additional one (maxSurge 0), and waits for etcd, which it starts only afterwards: set maxSurge to 1"
 	default:
 		return
 	}
@@ -83,7 +83,7 @@ func (s Situation) blamePause(found *findings) {
 	if len(paused) > 0 {
 		found.add(Finding{
 			Who: slices.Compact(paused), What: "paused, so its controllers do nothing",
-			Do: "when nobody is at work on it, take spec.paused and the annotation " + pausedAnnotation + " away", weight: weightTrouble,
+			Do: "if no run or operator is at work on it, remove spec.paused and the annotation " + pausedAnnotation, weight: weightTrouble,
 		})
 	}
 }

@@ -11,7 +11,7 @@ const deletionFailed = "FailedDelete"
 
 // deleting is about a server whose Machine is deleted: under way, or refused by Hetzner.
 func (s Situation) deleting(m member) Finding {
-	f := Finding{What: "is being taken away", weight: weightNormal}
+	f := Finding{What: "is being deleted", weight: weightNormal}
 	if m.server == nil {
 		return f
 	}

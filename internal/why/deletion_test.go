@@ -28,14 +28,14 @@ func TestARefusedDeletionIsNamed(t *testing.T) {
 		says string
 		ends bool
 	}{
-		"under way":              {deleted(), "x7k2p: is being taken away", false},
+		"under way":              {deleted(), "x7k2p: is being deleted", false},
 		"protected":              {protected, "x7k2p: its server cannot be deleted: it is protected at Hetzner", true},
-		"another one is":         {another, "is being taken away", false},
+		"another one is":         {another, "is being deleted", false},
 		"CAPH says so":           {deleted(condition3("ServerAvailable", "ServerDeleteFailed", "Error", "failed to delete server: delete is protected (protected, 1a2b)")), "it is protected", true},
 		"the token is refused":   {deleted(condition3("HCloudTokenAvailable", "HCloudCredentialsInvalid", "Error", "unauthorized")), "does not accept the token", true},
 		"an event":               {event, "its server is not deleted: server is locked", false},
-		"it never had an image":  {deleted(condition3("ServerCreateSucceeded", "ImageNotFound", "Error", "no image found")), "is being taken away", false},
-		"the limit of its times": {deleted(condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit")), "is being taken away", false},
+		"it never had an image":  {deleted(condition3("ServerCreateSucceeded", "ImageNotFound", "Error", "no image found")), "is being deleted", false},
+		"the limit of its times": {deleted(condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit")), "is being deleted", false},
 	} {
 		a := Explain(tt.s)
 		if got := a.Sentence(); !strings.Contains(got, tt.says) || (a.Hopeless(now) != nil || a.Hopeless(time.Time{}) != nil) != tt.ends {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write docs/waiting.md anew")
+var update = flag.Bool("update", false, "write docs/waiting.md again")
 
 // recorded are the situations in testdata, in the order of a bootstrap. TestRecordSituations (test/record_test.go)
 // records them.
@@ -26,21 +26,21 @@ func recorded() []struct {
 	}{
 		{"token-refused", "The token was revoked while Cluster API works with it.", true},
 		{"secret-missing", "The Secret with the token is gone from the management cluster.", true},
-		{"network-unavailable", "Hetzner's API answers 503 while the network is made.", false},
+		{"network-unavailable", "Hetzner's API answers 503 while the network is created.", false},
 		{"load-balancer-limit", "The project may not have another load balancer.", true},
 		{"load-balancer-stock", "Load balancers are out of stock.", false},
-		{"paused", "Somebody paused the Cluster object.", false},
+		{"paused", "A user paused the Cluster object.", false},
 		{"out-of-stock", "The server type is out of stock.", false},
 		{"placement", "No host is left that satisfies the placement group.", false},
 		{"server-limit", "The project may not have another server.", true},
 		{"hetzner-unavailable", "Hetzner's API answers 503 while servers are ordered.", false},
 		{"order-refused", "Hetzner does not accept what is ordered.", true},
-		{"image-unknown", "Somebody took the label from the image.", true},
+		{"image-unknown", "A user removed the label from the image.", true},
 		{"image-found-again", "The image has its label again, and CAPH has not looked since.", false},
 		{"image-ambiguous", "A second image has the same label.", true},
 		{"rate-limit", "The project's requests of the hour are used up.", false},
 		{"one-out-of-stock", "The server type is out of stock after two of three servers.", false},
-		{"server-off", "Somebody turned servers off.", false},
+		{"server-off", "A user turned servers off.", false},
 		{"all-run", "The nodes are there, Cilium is not installed yet.", false},
 		{"api-away", "The kube-apiservers restart.", false},
 		{"management-away", "The management cluster does not answer.", false},

@@ -39,12 +39,12 @@ func (s Situation) server(m member) (Finding, bool) {
 	case m.machine.GetDeletionTimestamp() != nil:
 		return s.deleting(m), true
 	case m.server == nil:
-		return Finding{What: "Cluster API is making it", weight: weightNormal}, true
+		return Finding{What: "Cluster API is creating it", weight: weightNormal}, true
 	}
 	if why := failure(m.server); why != "" {
 		return Finding{
-			What: "is given up (" + why + "), and Cluster API does not make it again by itself",
-			Do:   fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster makes another one; then run again", m.machine.GetNamespace(), m.machine.GetName()),
+			What: "is given up (" + why + "), and Cluster API does not create it again by itself",
+			Do:   fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created; then run again", m.machine.GetNamespace(), m.machine.GetName()),
 			// A server that is given up stays so, whenever that was.
 			Hopeless: true, Seen: s.At, weight: weightHopeless,
 		}, true
@@ -61,18 +61,18 @@ func (s Situation) server(m member) (Finding, bool) {
 	return s.booting(m)
 }
 
-// unmakeable is a server whose machine configuration cannot be made. When that is mended, the control plane provider
-// keeps the Machine that was made from the old one, for ever where etcd runs: it removes no Machine while one of them
-// is no node.
+// unmakeable is a server with a machine configuration that cannot be generated. When that is corrected, the control
+// plane provider keeps the Machine that was created from the old one, for ever where etcd runs: it removes no Machine
+// while one of them is no node.
 func (s Situation) unmakeable(m member, c condition) Finding {
 	f := Finding{
-		What: "its machine configuration cannot be made: " + briefly(c.message), Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
-		Do: "mend the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the Machine that was made from the old ones",
+		What: "its machine configuration cannot be generated: " + briefly(c.message), Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
+		Do: "correct the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the Machine that was created from the old ones",
 	}
 	if !s.unmade(m) {
 		return f
 	}
-	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was made from the old one"
+	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was created from the old one"
 	f.Do = "the Machine has no server and nothing is lost with it: a run with --yes deletes it, and so does the target replace-machine"
 	f.Target = []string{"replace-machine", m.machine.GetName()}
 	f.Seen = s.At // waiting never helps, however old it is
@@ -90,9 +90,9 @@ func (s Situation) booting(m member) (Finding, bool) {
 	}
 	switch m.state {
 	case "":
-		return normal("is being made")
+		return normal("is being created")
 	case vanished:
-		return Finding{What: "its server is gone from the Hetzner project; CAPH makes it anew when it looks", weight: weightTrouble}, true
+		return Finding{What: "its server is gone from the Hetzner project; CAPH creates it again at its next reconciliation", weight: weightTrouble}, true
 	case running:
 	default:
 		return normal("its server is %s", m.state)
@@ -123,8 +123,8 @@ func (s Situation) failedAction(m member) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{
-		What: fmt.Sprintf("Hetzner's action %s failed: %s (%s); its server is %s", newest.Command, newest.Message, newest.Code, cmp.Or(m.state, "not made")),
-		Do:   "if it does not come up, the target replace-machine makes another one", weight: weightTrouble,
+		What: fmt.Sprintf("Hetzner's action %s failed: %s (%s); its server is %s", newest.Command, newest.Message, newest.Code, cmp.Or(m.state, "not created")),
+		Do:   "if it does not come up, the target replace-machine replaces it", weight: weightTrouble,
 	}, true
 }
 
@@ -163,7 +163,7 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	}
 	switch c.reason {
 	case "HetznerSecretUnreachable":
-		return hopeless("the target secret makes it", "its Secret with the Hetzner token is not there").by("secret")
+		return hopeless("the target secret creates it", "its Secret with the Hetzner token is not there").by("secret")
 	case "HCloudCredentialsInvalid":
 		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API", "Hetzner does not accept the token that Cluster API has").by("secret")
 	case "RateLimitExceeded":
@@ -173,11 +173,11 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	case "ServerTypeNotFound":
 		return hopeless("choose another SERVER_TYPE", "Hetzner has no server type %s", text(o, "spec", "type"))
 	case "SSHKeyNotFound", "InstanceHasNonExistingPlacementGroup":
-		return hopeless("mend manifests/cluster.yaml, then run again", "%s", briefly(c.message))
+		return hopeless("correct manifests/cluster.yaml, then run again", "%s", briefly(c.message))
 	case "ServerLimitExceeded":
 		return hopeless("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again", "the project's limit of servers is reached")
 	case "BootstrapNotReady":
-		return Finding{What: "its machine configuration is not made yet", weight: weightNormal}
+		return Finding{What: "its machine configuration is not generated yet", weight: weightNormal}
 	case "ServerStarting":
 		return Finding{What: "its server starts", weight: weightNormal}
 	case "ServerOff":
@@ -199,7 +199,7 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 	}
 	f := Finding{Hopeless: true, Seen: seen, weight: weightHopeless}
 	if c.reason == "ImageNotFound" {
-		f.What, f.Do = "there is no image "+name, "the target image makes it"
+		f.What, f.Do = "there is no image "+name, "the target image creates it"
 		return f.by("image")
 	}
 	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "the target image with --prune keeps the newest"
@@ -232,7 +232,7 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
 	case "invalid_input":
 		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Hopeless: true, Seen: seen, weight: weightHopeless,
-			Do: "mend manifests/cluster.yaml or the configuration, then run again"}
+			Do: "correct manifests/cluster.yaml or the configuration, then run again"}
 	default:
 		f.What = cannot(c) + " (" + again + ")"
 		if c.severity != "Error" && c.severity != "Warning" {
@@ -245,9 +245,9 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 // cannot is a call that failed, as the person sees it who wants what it is for.
 func cannot(c condition) string {
 	what, ok := map[string]string{
-		"ServerCreateFailedReason": "its server cannot be made", "NetworkReconcileFailed": "the network cannot be made",
-		"LoadBalancerCreateFailed": "the load balancer cannot be made", "LoadBalancerUpdateFailed": "the load balancer cannot be changed",
-		"LoadBalancerServiceSyncFailed": "the load balancer's services cannot be set", "PlacementGroupsSyncFailed": "the placement group cannot be made",
+		"ServerCreateFailedReason": "its server cannot be created", "NetworkReconcileFailed": "the network cannot be created",
+		"LoadBalancerCreateFailed": "the load balancer cannot be created", "LoadBalancerUpdateFailed": "the load balancer cannot be changed",
+		"LoadBalancerServiceSyncFailed": "the load balancer's services cannot be set", "PlacementGroupsSyncFailed": "the placement group cannot be created",
 		"LoadBalancerAttachFailed": "it cannot be put behind the load balancer", "NetworkAttachFailed": "it cannot be put into the network",
 	}[c.reason]
 	if !ok {

@@ -54,7 +54,7 @@ func TestOutOfStock(t *testing.T) {
 // situation does.
 func TestOtherRefusals(t *testing.T) {
 	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): out of cheese (cheese_error, 3a4b5c6d7e8f9a0b)`)))
-	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be made: out of cheese (cheese_error) (CAPH tries again within 4 min)"; got != want {
+	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be created: out of cheese (cheese_error) (CAPH tries again within 4 min)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -180,8 +180,8 @@ func TestSurplusKeepsEtcd(t *testing.T) {
 	}
 }
 
-// After a patch was mended, the Machine that was made from the old one stays: what to type is said, and that waiting
-// does not help, unless etcd was never started.
+// After a patch was corrected, the Machine that was created from the old one stays: what to type is said, and that
+// waiting does not help, unless etcd was never started.
 func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	s := load(t, "configuration-refused")
 	i := slices.IndexFunc(s.Machines, func(m unstructured.Unstructured) bool {
@@ -190,12 +190,12 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	machine := s.Machines[i].GetName()
 	later := s.At.Add(time.Hour)
 	if a := Explain(s); a.Findings[0].Target != nil || a.Hopeless(later) != nil {
-		t.Errorf("before it was mended: %+v", a.Findings[0])
+		t.Errorf("before it was corrected: %+v", a.Findings[0])
 	}
 	s.At, s.Outdated = later, []string{machine}
 	f := Explain(s).Hopeless(later)
 	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", machine}) || !strings.Contains(f.Error(), "so does the target replace-machine") {
-		t.Errorf("after it was mended: %+v", Explain(s).Findings)
+		t.Errorf("after it was corrected: %+v", Explain(s).Findings)
 	}
 	for _, field := range []string{"bootstrapped", "initialized"} {
 		if err := unstructured.SetNestedField(s.ControlPlane.Object, false, "status", field); err != nil {
