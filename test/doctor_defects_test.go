@@ -73,7 +73,7 @@ func defects() []defect {
 		{"a rolling update that has no room", "capacity", "10 servers and 1 more",
 			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
 		{"two images", "image", "2 images", twoImages},
-		{"nothing to make the image with", "image", "cannot be made", fault("out-of-stock", "location=nbg1")},
+		{"nothing to create the image with", "image", "cannot be created", fault("out-of-stock", "location=nbg1")},
 		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *doctorLab) {
 			c.group(t, "k8s-control-plane", nil)
 		}},

@@ -58,7 +58,7 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 		case o.exit == 0:
 			t.Errorf("%s came to its end, and never to these moments:\n%s", args[0], strings.Join(left, "\n"))
 			return o
-		case o.exit == 1 && stops < maxStops && strings.Contains(o.output, "could not find out whether what step"):
+		case o.exit == 1 && stops < maxStops && strings.Contains(o.output, "could not verify whether what step"):
 			stops++
 			t.Logf("stopped after %.1fs, to be run again: %s", o.elapsed.Seconds(),
 				o.output[strings.Index(o.output, "could not find out"):])

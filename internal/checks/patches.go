@@ -73,12 +73,12 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 	switch is := capi.Text(p.Object, spec("generateType")...); {
 	case p.kind == machine.TypeControlPlane && is != "controlplane":
 		return []FileError{at("write generateType: controlplane",
-			fmt.Sprintf("generateType is %q: with another the provider makes no control plane of it, or bootstraps etcd by itself", is), "generateType")}
+			fmt.Sprintf("generateType is %q: with another the provider creates no control plane from it, or bootstraps etcd by itself", is), "generateType")}
 	case p.kind == machine.TypeWorker && is == "none":
 		return nil // a configuration of the user's own, which is not generated
 	case p.kind == machine.TypeWorker && is != "worker":
 		return []FileError{at("write generateType: worker",
-			fmt.Sprintf("generateType is %q: servers of the control plane are made by the TalosControlPlane alone", is), "generateType")}
+			fmt.Sprintf("generateType is %q: only the TalosControlPlane creates servers of the control plane", is), "generateType")}
 	}
 	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" {
 		return []FileError{at("leave hostname away",
@@ -122,7 +122,7 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		}
 	}
 	if err := p.whole(cfg, loaded); err != nil {
-		return []FileError{at("correct the patches", "Talos would refuse the configuration that they make: "+err.Error(), StrategicPatches)}
+		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(), StrategicPatches)}
 	}
 	return nil
 }

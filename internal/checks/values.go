@@ -47,7 +47,7 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 		return unmet(in.Values.Name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
 			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName, "the step hcloud-ccm makes that Secret"},
+			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName, "the step hcloud-ccm creates that Secret"},
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey, "the step hcloud-ccm writes it there"},
 		})
 	default:

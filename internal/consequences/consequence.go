@@ -39,7 +39,7 @@ type Consequence struct {
 	// Servers are the live names of those that are replaced, or of those among which the provider chooses those that
 	// it removes.
 	Servers []string `json:"servers,omitempty"`
-	// NewServers is how the servers that are made are called; "…" stands for what Cluster API appends.
+	// NewServers are the names of the servers that are created; "…" is what Cluster API appends.
 	NewServers string `json:"newServers,omitempty"`
 	// Monthly is the difference that it makes to what the cluster costs a month; nil: none, or it is part of the bill.
 	Monthly *hetzner.Price `json:"monthly,omitempty"`
@@ -52,8 +52,8 @@ type Consequence struct {
 	uid           types.UID       // of what is deleted
 }
 
-// Destructive tells whether it is done with consent only: it takes away servers or objects. A template that nothing
-// uses any more is deleted without.
+// Destructive reports whether it is done with consent only: it deletes servers or objects. A template that nothing uses
+// any more is deleted without.
 func (c Consequence) Destructive() bool {
 	deletes := c.Effect == EffectDeletes && !isTemplate(c.Object.Kind)
 	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || deletes

@@ -117,7 +117,8 @@ func (c *comparison) userOf(o *unstructured.Unstructured) string {
 	return ""
 }
 
-// isTemplate tells of what others are made from: nothing is taken away with it once nothing refers to it.
+// isTemplate reports whether other objects are created from it: its deletion deletes nothing else once no object refers
+// to it.
 func isTemplate(kind string) bool { return strings.HasSuffix(kind, "Template") }
 
 // refers tells whether a reference {kind, name} lies anywhere below v.

@@ -153,7 +153,8 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 	}
 }
 
-// A management cluster that stays, because it manages others, and still holds the Cluster object would make the servers anew.
+// A management cluster that stays, because it manages others, and still holds the Cluster object would create the
+// servers again.
 func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()

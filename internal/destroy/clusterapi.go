@@ -25,7 +25,7 @@ import (
 // leaves the rest to the sweep.
 func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
 	if source == nil {
-		say("no management cluster answers: going on by the Hetzner API")
+		say("no management cluster answers: continuing through the Hetzner API")
 		return nil
 	}
 	object, err := management.FindCluster(ctx, d.cfg, source)
@@ -33,7 +33,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		return err
 	}
 	if err != nil {
-		say("the management cluster cannot tell what it holds (%v): going on by the Hetzner API", err)
+		say("the objects of the management cluster cannot be read (%v): continuing through the Hetzner API", err)
 		return nil
 	}
 	if object == nil {
@@ -41,7 +41,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		return nil
 	}
 	if state, err := pivotcopy.In(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == pivotcopy.Moving {
-		say("a pivot was under way, neither side has everything: going on by the Hetzner API, with both paused")
+		say("a pivot was under way, neither cluster has all objects: continuing through the Hetzner API, with the Cluster paused in both")
 		if management.Paused(object) {
 			return nil
 		}
@@ -51,12 +51,12 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		if !kube.WebhookDown(err) {
 			return err
 		}
-		say("nobody is at work in the management cluster (%v): going on by the Hetzner API", err)
+		say("no controller works in the management cluster (%v): continuing through the Hetzner API", err)
 		return nil
 	}
 	err = d.awaitDeletion(ctx, say, source, removal)
 	if errors.Is(err, errStalled) || errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		say("Cluster API did not finish (%v): going on by the Hetzner API", err)
+		say("Cluster API did not finish (%v): continuing through the Hetzner API", err)
 		return nil
 	}
 	return err

@@ -35,7 +35,7 @@ type Options struct {
 	Volumes bool // the volumes that the CSI driver made in it
 }
 
-// Deletion is what destroy takes away, and what it leaves of the cluster's own.
+// Deletion is what destroy deletes, and what it keeps of the cluster's own.
 type Deletion struct {
 	Cluster string             `json:"cluster"`
 	Take    []hetzner.Resource `json:"take"`
@@ -55,7 +55,7 @@ type Stage func(name, doc string, do func(flow.Say) error) error
 
 const (
 	// stallAfter is how long a deletion through Cluster API may stand still. A server's shutdown takes CAPH half a
-	// minute, a lost connection to a workload cluster a minute; after three nobody is at work.
+	// minute, a lost connection to a workload cluster a minute; after three no controller is at work.
 	stallAfter = 3 * time.Minute
 	// sweepEvery and sweepSlowest are the times between two looks at Hetzner: soon after something changed, and while nothing does.
 	sweepEvery   = 3 * time.Second
@@ -83,7 +83,7 @@ func New(cfg config.Config, tools platform.Tools) Destroyer {
 	return Destroyer{cfg: cfg, tools: tools.WithDefaults(), sources: render.ReadOrEmpty(cfg, tools.Overrides), sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
 }
 
-// Plan looks at what Destroy would take away. It changes nothing.
+// Plan returns what Destroy would delete. It changes nothing.
 func (d Destroyer) Plan(ctx context.Context, opts Options) (Deletion, error) {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {
@@ -101,9 +101,9 @@ func (d Destroyer) divide(inventory hetzner.Inventory, opts Options) Deletion {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
 			plan.Keep = append(plan.Keep, Kept{r, "holds data: --volumes deletes it"})
 		case r.Kind == hetzner.KindSnapshot && !opts.Images:
-			plan.Keep = append(plan.Keep, Kept{r, "spares the next cluster its making: --images deletes it"})
+			plan.Keep = append(plan.Keep, Kept{r, "the next cluster can use it: --images deletes it"})
 		case r.Kind == hetzner.KindSnapshot && user != "":
-			plan.Keep = append(plan.Keep, Kept{r, "server " + user + " of another cluster was made from it"})
+			plan.Keep = append(plan.Keep, Kept{r, "server " + user + " of another cluster was created from it"})
 		default:
 			plan.Take = append(plan.Take, r)
 		}
@@ -120,7 +120,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 		name, doc string
 		do        func(flow.Say) error
 	}{
-		{"look", "who manages the cluster, and what is to be found again when it is half gone", func(say flow.Say) (err error) {
+		{"look", "who manages the cluster; labels on what has to be found again when it is partially deleted", func(say flow.Say) (err error) {
 			var silent bool
 			if source, silent, err = d.standDown(ctx, say); err == nil {
 				err = d.claim(ctx, say, removal, listed, silent)
@@ -130,7 +130,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 			}
 			return err
 		}},
-		{"cluster-api", "what a management cluster can take away by itself", func(say flow.Say) error {
+		{"cluster-api", "what a management cluster can delete itself", func(say flow.Say) error {
 			return d.deleteThroughCAPI(ctx, say, source, removal)
 		}},
 		{"sweep", "everything with a label of the cluster, by the Hetzner API", func(say flow.Say) error {
@@ -143,7 +143,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 			if err := d.deleteManagement(ctx, say); err != nil {
 				return err
 			}
-			// Until now somebody might still have made servers.
+			// Until now the management cluster's CAPH might still have created servers.
 			if err := d.sweep(ctx, say, removal, listed); err != nil {
 				return err
 			}
@@ -157,9 +157,9 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 	return d.forget()
 }
 
-// standDown finds the management cluster; nil where none answers. silent says that the cluster itself does not. One that
-// manages itself is paused: deleting it through itself would end with the servers on which its providers run and leave the
-// rest, and unpaused they make each server anew that is deleted before their own.
+// standDown finds the management cluster; nil where none answers. silent says that the cluster itself does not. One
+// that manages itself is paused: deleting it through itself would end with the servers on which its providers run and
+// leave the rest, and unpaused they create each server again that is deleted before their own.
 func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
 	self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources)
 	switch {
@@ -172,7 +172,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 		if err := d.refuseOtherProject(ctx, self); err != nil {
 			return nil, false, err
 		}
-		say("pausing cluster %s, which manages itself, so that it makes no server anew", d.cfg.ClusterName)
+		say("pausing cluster %s, which manages itself, so that it creates no server again", d.cfg.ClusterName)
 		if err := capi.SetPaused(ctx, d.cfg, self, true); err != nil {
 			say("it cannot be paused (%v): its servers go all at once instead", err)
 		}
@@ -186,7 +186,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 	case errors.As(err, &wrong):
 		return nil, silent, wrong
 	case err != nil:
-		say("going on by the Hetzner API: %v", err)
+		say("continuing through the Hetzner API: %v", err)
 		return nil, silent, nil
 	case source == nil:
 		say("there is no management cluster")
@@ -203,7 +203,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
 	case err != nil:
-		say("the management cluster cannot tell what it holds (%v): going on by the Hetzner API", err)
+		say("the objects of the management cluster cannot be read (%v): continuing through the Hetzner API", err)
 		return nil, silent, nil
 	case object != nil && object.GetDeletionTimestamp() == nil: // else a destroy has begun
 		err = d.refuseOtherProject(ctx, source)
@@ -271,16 +271,16 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	p, name := d.tools.Management, d.cfg.ManagementName()
 	if err := management.CheckManagementProvider(d.tools); err != nil {
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may make the servers anew: %w", d.cfg.ClusterName, err)
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may create the servers again: %w", d.cfg.ClusterName, err)
 	}
 	exists, err := p.Exists(ctx, name)
 	switch {
 	case err != nil && remembersManagement(d.tools):
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it makes the "+
-			"servers anew as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it creates the "+
+			"servers again as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
 			d.cfg.ClusterName, p.Name(), name, err, d.tools.Files.Path(platform.ManagementKubeconfig))
 	case err != nil:
-		say("%s cannot tell whether management cluster %s exists (%v): it is left alone", p.Name(), name, err)
+		say("%s cannot tell whether management cluster %s exists (%v): it is kept", p.Name(), name, err)
 		return nil
 	case !exists:
 		return nil
@@ -289,7 +289,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", d.cfg.ClusterName, name, err)
 	}
-	if source != nil { // else it is half made
+	if source != nil { // else it is partially created
 		others, err := otherClusters(ctx, source, d.cfg.ClusterName)
 		if err != nil {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)

@@ -162,8 +162,8 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 	}
 }
 
-// What is somebody else's is in the way: it is named, and nothing of it is touched.
-// A destroy that was killed halfway leaves a kubeconfig behind whose cluster has no servers any more. The next one goes on.
+// Resources of another cluster that use the cluster's are named, and not touched. A destroy that was killed halfway
+// leaves a kubeconfig behind whose cluster has no servers any more. The next one resumes.
 func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -315,7 +315,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	}
 }
 
-// A management cluster that the state folder knows, and that cannot be asked, may make the servers anew at any time.
+// A management cluster that the state folder knows, and that cannot be asked, may create the servers again at any time.
 func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 	mgmt, self := kubetest.New("management", clustertest.ClusterAPIKinds()...), kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	mgmt.Close()
@@ -369,7 +369,8 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 	}
 }
 
-// A management cluster in which nobody runs refuses the deletion of the Cluster object, as nobody answers its webhooks.
+// A management cluster without running controllers refuses the deletion of the Cluster object, as nothing answers its
+// webhooks.
 func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 	const down = `Internal error occurred: failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
 	for name, tt := range map[string]struct {

@@ -22,12 +22,12 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager holds has its
-// servers. There nothing of it is found, and it would be called gone while it lives; and the manager, with the token that it was
-// given, would delete servers that nobody listed.
+// refuseOtherProject refuses where the token's project is not the one in which the cluster whose objects a manager
+// holds has its servers. There nothing of it is found, and it would be called gone while it lives; and the manager,
+// with the token that it was given, would delete servers that no list showed to the operator.
 //
-// A destroy that was killed goes on: the reservation of the name is deleted last, so something is there until then. So does one
-// after everything was deleted by hand, where the manager works with this very token.
+// A destroy that was killed resumes: the reservation of the name is deleted last, so something is there until then. So
+// does one after everything was deleted by hand, where the manager works with this very token.
 func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
 	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()

@@ -39,14 +39,14 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 		"another cluster of the name is there":        {project: server(11, "k8s-x"), says: "others of that name, k8s-x"},
 		"its manager works with a token of the other": {project: server(11, "k8s-x"), token: "another", says: "others of that name, k8s-x"},
 		"its server is there":                         {project: server(1, "k8s-a")},
-		"its server was made anew":                    {project: server(11, "k8s-a")},
+		"its server was created again":                {project: server(11, "k8s-a")},
 		"a destroy was killed before its end": {project: func(s *hetznertest.Store) {
 			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 		}},
-		"all was deleted by hand":                {token: hetznertest.Token},
-		"all was made anew under other names":    {project: server(11, "k8s-x"), token: hetznertest.Token},
-		"a restore was begun with other servers": {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z"}`},
-		"a restore came to its end":              {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
+		"all was deleted by hand":                 {token: hetznertest.Token},
+		"all was created again under other names": {project: server(11, "k8s-x"), token: hetznertest.Token},
+		"a restore was begun with other servers":  {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z"}`},
+		"a restore came to its end":               {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
 	} {
 		for _, file := range []string{platform.Kubeconfig, platform.ManagementKubeconfig} {
 			t.Run(name+", by "+file, func(t *testing.T) {

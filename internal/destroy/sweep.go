@@ -88,8 +88,8 @@ func waitedFor(take []hetzner.Resource) []hetzner.Kind {
 	return kinds
 }
 
-// allows tells whether a resource may be deleted though nobody saw it in the list: a volume may not, it holds data. It carries the
-// label by then, so that the next list has it.
+// allows reports whether a resource may be deleted that was not in the list that the operator saw: a volume may not, it
+// holds data. It carries the label by then, so that the next list has it.
 func (d Deletion) allows(r hetzner.Resource) bool {
 	return r.Kind != hetzner.KindVolume || slices.ContainsFunc(d.Take, func(l hetzner.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID })
 }
@@ -118,7 +118,7 @@ func sweepOnce(ctx context.Context, removal *hetzner.Removal, take []hetzner.Res
 			return "", wait.Final(errors.Join(refused...))
 		}
 		if kind == hetzner.KindServer && len(lines) > 0 {
-			break // nearly everything else hangs on servers
+			break // nearly everything else depends on servers
 		}
 	}
 	return strings.Join(lines, "; "), nil

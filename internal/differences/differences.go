@@ -45,7 +45,7 @@ func (d Difference) String() string {
 // look like secrets are not repeated.
 func Explain(tools platform.Tools, sources render.Sources, c flow.Change) []Difference {
 	if c.Output != "" {
-		return []Difference{{Field: c.String(), Note: "another one than it was made with"}}
+		return []Difference{{Field: c.String(), Note: "another one than it was done with"}}
 	}
 	if is, file := edited(sources, c); file {
 		return inFile(tools, sources, is, c)

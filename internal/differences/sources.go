@@ -25,7 +25,7 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 	}
 	recorded, err := json.Marshal(snapshot.Steps)
 	if err != nil {
-		return fmt.Errorf("look for what the journal was made from: %w", err)
+		return fmt.Errorf("read the texts that the journal's digests are of: %w", err)
 	}
 	keep := map[string]string{}
 	for sum, text := range Kept(tools) {
@@ -45,7 +45,7 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 		err = tools.Files.Write(KeptFile, append(data, '\n'))
 	}
 	if err != nil {
-		return fmt.Errorf("keep a copy of what the steps are made from: %w", err)
+		return fmt.Errorf("keep a copy of the files that the steps use: %w", err)
 	}
 	return nil
 }

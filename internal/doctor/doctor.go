@@ -18,7 +18,7 @@ import (
 // Verdict is the result of an examination.
 type Verdict string
 
-// The verdicts. What could not be found out is Unknown, never OK.
+// The verdicts. What could not be determined is Unknown, never OK.
 const (
 	OK      Verdict = "ok"
 	Failed  Verdict = "failed"
@@ -103,13 +103,13 @@ func inTime(ctx context.Context, c check) Finding {
 	case f := <-done:
 		return f
 	case <-ctx.Done():
-		return unknown("ask again, or go on with --skip-doctor", "%v", context.Cause(ctx))
+		return unknown("ask again, or use --skip-doctor", "%v", context.Cause(ctx))
 	}
 }
 
 // What For takes beside steps: operations that make servers outside of the graph.
 const (
-	ForServer  = "a server"  // one more of a cluster that stands
+	ForServer  = "a server"  // one more of an existing cluster
 	ForRestore = "a restore" // a cluster's resources may be left of it, and are not in the way
 )
 

@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// clinic is a doctor with a world in which all is well, to be made unwell.
+// clinic is a doctor with an environment in which every check passes, to be changed until one fails.
 type clinic struct {
 	store     *hetznertest.Store
 	charts    *httptest.Server
@@ -151,7 +151,7 @@ func TestDoctorPassesWhatIsWell(t *testing.T) {
 	found := c.examine(t)
 	for name, f := range found {
 		want := OK
-		if name == "limits" { // the API does not tell them
+		if name == "limits" { // the API does not return them
 			want = Unknown
 		}
 		if f.Verdict != want || f.Reason == "" {
@@ -215,7 +215,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"GitHub has had enough": {func(_ *testing.T, c *clinic) {
 			c.cfg.ProviderRepository, c.github = "", `{"rate":{"limit":60,"remaining":3}}`
 		}, "github-budget", Failed, "3 of 60"},
-		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` }, "github-budget", Unknown, "does not tell"},
+		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` }, "github-budget", Unknown, "does not say"},
 		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.ExistsError = errors.New("no Docker") }, "engine", Failed, "no Docker"},
 		"a token for reading":  {func(_ *testing.T, c *clinic) { c.store.ReadOnly() }, "token", Failed, "reading only"},
 		"a type that is not sold there": {func(_ *testing.T, c *clinic) {
@@ -228,7 +228,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"out of stock": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
 		}, "server-type", Failed, "out of stock"},
-		"stock that is not told":        {func(_ *testing.T, c *clinic) { c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"}) }, "server-type", Unknown, "not told"},
+		"stock that is not told":        {func(_ *testing.T, c *clinic) { c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"}) }, "server-type", Unknown, "does not report whether"},
 		"a surge too wide":              {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 11 #"), "capacity", Failed, "11 servers"},
 		"the surge is the one too many": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 10 #"), "capacity", Failed, "10 servers and 1 more"},
 		"a load balancer too small": {func(_ *testing.T, c *clinic) {
@@ -246,28 +246,28 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			cfg("KUBERNETES_VERSION=v1.29.0")(t, c)
 		}, "versions", Unknown, "not with v1.29.0"},
 		"a Talos that the machinery inside is not of": {cfg("TALOS_VERSION=v1.11.0"), "patches", Unknown, "whether they fit v1.11.0"},
-		"a Cilium that nobody here knows":             {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
+		"a Cilium version that is not known":          {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
 		"an unknown field":                            {manifest("    algorithm: round_robin\n", "    algorithm: round_robin\n    algorythm: x\n"), "schemas", Failed, "unknown field spec.controlPlaneLoadBalancer.algorythm"},
 		"a value that the schema refuses":             {manifest("algorithm: round_robin", "algorithm: random"), "schemas", Failed, "algorithm"},
 		"a kind that does not exist":                  {manifest("kind: HCloudMachineTemplate\nmetadata", "kind: HCloudMachineTemplates\nmetadata"), "schemas", Failed, "no kind HCloudMachineTemplates"},
-		"a kind of somebody else":                     {manifest("---\napiVersion: cluster", "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: cluster"), "schemas", Unknown, "no provider brings"},
+		"a kind that no provider has":                 {manifest("---\napiVersion: cluster", "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: cluster"), "schemas", Unknown, "no provider brings"},
 		"patches that make no configuration":          {manifest("                name: none\n", "                name: nothing\n"), "patches", Failed, "cni"},
 		"a join in place of a control plane":          {manifest("generateType: controlplane", "generateType: init"), "patches", Failed, "generateType"},
 		"an engine without the right to limit":        {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CanLimit = true, false }, "engine", Failed, "may not limit"},
 		"an engine without cgroup v2":                 {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CgroupV2 = true, false }, "engine", Failed, "cgroup v1"},
 		"an engine with a full disk":                  {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = gib }, "engine", Failed, "1.0 GiB free in /data"},
 		"an engine with little memory":                {func(_ *testing.T, c *clinic) { c.engine.MemoryBytes = gib }, "engine", Failed, "1.0 GiB of memory"},
-		"an engine that does not tell":                {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown, "does not tell how much of its disk"},
+		"an engine that does not tell":                {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown, "does not report how much of its disk"},
 		"another state folder's name": {func(_ *testing.T, c *clinic) {
 			c.store.Put("placement_groups", 51, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"}})
 		}, "reservation", Failed, "0123456789abcdef"},
-		"a cluster of the name that nobody here made": {func(_ *testing.T, c *clinic) {
+		"a cluster with the name that another state folder created": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		}, "reservation", Failed, "1 resources of a cluster k8s"},
 		"a cluster that the management cluster may know": {func(t *testing.T, c *clinic) {
 			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			c.provider.There = true
-		}, "reservation", Unknown, "did not make"},
+		}, "reservation", Unknown, "did not create"},
 		"a token of another project": {func(_ *testing.T, c *clinic) { c.recorded = 4711 }, "project", Failed, "another project"},
 		"nothing to make an image with": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}, Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
@@ -275,24 +275,24 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"nothing to start an image's server from": {func(_ *testing.T, c *clinic) {
 			c.store.Put("images", 99, schema.Image{Name: hcloud.Ptr("debian"), Architecture: "x86"})
 		}, "image", Failed, "no image ubuntu-24.04"},
-		"somebody's server of our name": {func(_ *testing.T, c *clinic) {
+		"a foreign server with our name": {func(_ *testing.T, c *clinic) {
 			c.store.Put("servers", 61, schema.Server{Name: "k8s-control-plane-1a2b3-x7k2p"})
 		}, "names", Failed, "server k8s-control-plane-1a2b3-x7k2p (61)"},
-		"somebody's load balancer of our name": {func(_ *testing.T, c *clinic) {
+		"a foreign load balancer with our name": {func(_ *testing.T, c *clinic) {
 			c.store.Put("load_balancers", 62, schema.LoadBalancer{Name: "k8s-kube-apiserver-x7k2p"})
 		}, "names", Failed, "load balancer k8s-kube-apiserver-x7k2p (62)"},
 		"two images": {func(_ *testing.T, c *clinic) {
 			c.store.Put("images", 21, hetznertest.Image(21, "talos-amd64-v1.12.2", "x86", "available"))
 			c.store.Put("images", 22, hetznertest.Image(22, "talos-amd64-v1.12.2", "x86", "available"))
 		}, "image", Failed, "2 images"},
-		"somebody's network of our name": {func(_ *testing.T, c *clinic) {
+		"a foreign network with our name": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 31, schema.Network{Name: "k8s", IPRange: "172.16.0.0/16"})
 		}, "names", Failed, "network k8s (31)"},
 		"another cluster's network over ours": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 32, schema.Network{Name: "other", IPRange: "10.10.128.0/20", Labels: others})
 		}, "networks", Failed, "other (10.10.128.0/20)"},
 		"few requests left": {func(_ *testing.T, c *clinic) { c.store.Budget(3600, 12) }, "hetzner-budget", Failed, "12 of 3600"},
-		"requests untold":   {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown, "does not tell"},
+		"requests untold":   {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown, "does not say"},
 		"Hetzner is silent": {func(_ *testing.T, c *clinic) { c.store.Close() }, "project", Unknown, "could not ask"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -306,13 +306,13 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 	}
 }
 
-// The project is told by what is in it.
+// The project is identified by what is in it.
 func TestDoctorKeepsThePasswordOfARepository(t *testing.T) {
 	for name, make := range map[string]func(*clinic){
-		"no such version":  func(c *clinic) { c.cfg.CiliumVersion = "1.18.99" },
-		"no index":         func(c *clinic) { c.cfg.CiliumRepository += "/nowhere" },
-		"a damaged index":  func(c *clinic) { c.index = "\t" },
-		"nobody is behind": func(c *clinic) { c.cfg.CiliumRepository = "http://127.0.0.1:1" },
+		"no such version":       func(c *clinic) { c.cfg.CiliumVersion = "1.18.99" },
+		"no index":              func(c *clinic) { c.cfg.CiliumRepository += "/nowhere" },
+		"a damaged index":       func(c *clinic) { c.index = "\t" },
+		"no registry is behind": func(c *clinic) { c.cfg.CiliumRepository = "http://127.0.0.1:1" },
 	} {
 		c := newClinic(t)
 		make(c)

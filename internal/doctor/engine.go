@@ -50,9 +50,9 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 	const rootless = "https://kind.sigs.k8s.io/docs/user/rootless/"
 	switch {
 	case e.Rootless && !e.CgroupV2:
-		return failed("boot with cgroup v2, or run the engine as root: "+rootless, "%s runs rootless with cgroup v1, where kind makes no cluster", e.Name)
+		return failed("boot with cgroup v2, or run the engine as root: "+rootless, "%s runs rootless with cgroup v1, where kind creates no cluster", e.Name)
 	case e.Rootless && !e.CanLimit:
-		return failed("set Delegate=yes for the engine's systemd unit: "+rootless, "%s runs rootless and may not limit memory, processes and CPU, without which kind makes no cluster", e.Name)
+		return failed("set Delegate=yes for the engine's systemd unit: "+rootless, "%s runs rootless and may not limit memory, processes and CPU, without which kind creates no cluster", e.Name)
 	case e.FreeBytes > 0 && e.FreeBytes < engineDisk:
 		return failed("free some (docker system prune, or the like)", "%s has %s free in %s, a management cluster needs %s", e.Name, gibs(e.FreeBytes), e.DataRoot, gibs(engineDisk))
 	case e.MemoryBytes > 0 && e.MemoryBytes < engineMemory:
@@ -66,7 +66,7 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		untold = append(untold, fmt.Sprintf("how much memory it has (%s are needed)", gibs(engineMemory)))
 	}
 	if len(untold) > 0 {
-		return unknown("look at the machine or VM that it runs on", "%s %s does not tell %s", e.Name, e.Version, strings.Join(untold, ", nor "))
+		return unknown("look at the machine or VM that it runs on", "%s %s does not report %s", e.Name, e.Version, strings.Join(untold, ", nor "))
 	}
 	cgroup := "cgroup v1"
 	if e.CgroupV2 {

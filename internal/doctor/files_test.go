@@ -19,7 +19,7 @@ func templateWith(patch string) string {
 		"          " + strings.ReplaceAll(strings.TrimSpace(patch), "\n", "\n          ") + "\n"
 }
 
-// What can be known without asking anybody is found before a run, with its place; the doctor says the same.
+// What can be known without a request is found before a run, with its place; the doctor says the same.
 func TestCheckFiles(t *testing.T) {
 	manifest := func(old, now string) func(string) string { return clustertest.Replacing(old, now) }
 	appended := func(more string) func(string) string { return func(s string) string { return s + more } }

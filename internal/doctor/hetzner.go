@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	askAgain = "try again; go on with --skip-doctor if it is known to be well"
+	askAgain = "try again; use --skip-doctor if it is known to be correct"
 	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: an estimate, on the safe side.
 	budgetNeeded = 800
 	// groupHolds is how many servers a spread placement group of Hetzner holds.
@@ -35,7 +35,7 @@ func unheard(err error) Finding {
 
 func (d *Doctor) token(ctx context.Context) Finding {
 	writes, err := hetzner.CanWrite(ctx, d.tools.Hetzner)
-	const another = "make a token with read and write permission in the project's Security settings"
+	const another = "create a token with read and write permission in the project's Security settings"
 	switch {
 	case errors.Is(err, hetzner.ErrToken):
 		return failed(another, "Hetzner does not accept the token")
@@ -67,12 +67,12 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 	case !balancing.Withdrawn.IsZero():
 		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType, balancing.Withdrawn.Format(time.DateOnly))
 	case !sale.Withdrawn.IsZero():
-		return failed("choose another SERVER_TYPE: a server that is lost could not be made again",
+		return failed("choose another SERVER_TYPE: a server that is lost could not be created again",
 			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
 	case sale.Told && !sale.InStock:
 		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType, c.Location)
 	case !sale.Told:
-		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; whether %s is in stock in %s is not told", c.ServerType, c.Location)
+		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; Hetzner does not report whether %s is in stock in %s", c.ServerType, c.Location)
 	}
 	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
 }
@@ -150,7 +150,7 @@ func (d *Doctor) limits(context.Context) Finding {
 		plural = ""
 	}
 	return unknown("compare with the project's Limits in Hetzner's console",
-		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be made; the API does not tell the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
+		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be created; the API does not return the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
 }
 
 func (d *Doctor) image(ctx context.Context) Finding {
@@ -174,11 +174,11 @@ func (d *Doctor) image(ctx context.Context) Finding {
 				return unheard(err)
 			}
 			if why != "" {
-				return failed("choose another LOCATION, wait, or make it elsewhere ("+d.tools.Command("image", "--packer")+")", "image %s for %s cannot be made: %s", name, architecture, why)
+				return failed("choose another LOCATION, wait, or create it elsewhere ("+d.tools.Command("image", "--packer")+")", "image %s for %s cannot be created: %s", name, architecture, why)
 			}
-			told = append(told, fmt.Sprintf("image %s for %s is to be made", name, architecture))
+			told = append(told, fmt.Sprintf("image %s for %s is to be created", name, architecture))
 		case !found[0].Available() && !found[0].Creating():
-			return failed("delete it, or take its label away", "image %s for %s is %s", name, architecture, found[0].Status)
+			return failed("delete it, or remove its label", "image %s for %s is %s", name, architecture, found[0].Status)
 		default:
 			told = append(told, fmt.Sprintf("image %s for %s is %s", name, architecture, found[0]))
 		}
@@ -247,7 +247,7 @@ func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
 	case err != nil:
 		return unheard(err)
 	case budget.Limit == 0:
-		return unknown(askAgain, "Hetzner's answer does not tell how many requests are left")
+		return unknown(askAgain, "Hetzner's answer does not say how many requests are left")
 	case budget.Remaining < min(budgetNeeded, budget.Limit):
 		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d", budget.Remaining, budget.Limit, budgetNeeded)
 	}

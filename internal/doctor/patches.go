@@ -28,7 +28,7 @@ func (d *Doctor) patches(context.Context) Finding {
 		return unknown("read Talos's notes of changes between the two",
 			"%d patches fit the machinery of Talos %s, which is inside this command; whether they fit %s is not known", total, gendata.VersionTag, d.cfg.TalosVersion)
 	}
-	return ok("Talos's own machinery takes %d patches, and the whole configuration that they make", total)
+	return ok("Talos's own machinery accepts %d patches, and the whole configuration that they result in", total)
 }
 
 // minor is "v1.12" of "v1.12.2".

@@ -43,7 +43,7 @@ func (d *Doctor) management(ctx context.Context) Finding {
 	case exists:
 		return ok("%s answers; the management cluster %s is there", d.manager(), name)
 	}
-	return ok("%s answers; the management cluster %s is to be made", d.manager(), name)
+	return ok("%s answers; the management cluster %s is to be created", d.manager(), name)
 }
 
 // engineSilent tells whether the management cluster needs a container engine, and that does not answer.
@@ -197,7 +197,7 @@ func (d *Doctor) githubBudget(ctx context.Context) Finding {
 		Rate struct{ Limit, Remaining int }
 	}
 	if err := json.Unmarshal(data, &answer); err != nil || answer.Rate.Limit == 0 {
-		return unknown("set GITHUB_TOKEN if capi-init is refused", "GitHub's answer does not tell how many requests are left")
+		return unknown("set GITHUB_TOKEN if capi-init is refused", "GitHub's answer does not say how many requests are left")
 	}
 	with := "without GITHUB_TOKEN"
 	if d.tools.GitHubToken.Reveal() != "" {

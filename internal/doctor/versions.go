@@ -44,7 +44,7 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 	}
 	is, err := d.askManagement(ctx, path)
 	if err != nil {
-		f := unknown("see the check management", "which Kubernetes the cluster of MANAGEMENT_KUBECONFIG is cannot be found out: %v", err)
+		f := unknown("see the check management", "the Kubernetes version of the cluster of MANAGEMENT_KUBECONFIG cannot be read: %v", err)
 		return "", &f
 	}
 	v, err := semver.ParseTolerant(is)

@@ -102,7 +102,7 @@ func (f *Forecast) printNothingNew(text func(string, ...any)) {
 	case replaced:
 		text("the new servers cost what the old ones do")
 	default:
-		text("nothing is made at Hetzner")
+		text("nothing is created at Hetzner")
 	}
 	if replaced {
 		text("while servers are replaced there is one more of them, paid by the hour")

@@ -270,7 +270,7 @@ func (f Forecast) printTime(w io.Writer, words func(string, ...any)) {
 func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) {
 	fmt.Fprintln(w)
 	if f.Bill == nil {
-		words("what will be made and what it costs is not known: %s", text.Printable(f.Unpriced))
+		words("what will be created and what it costs is not known: %s", text.Printable(f.Unpriced))
 		return
 	}
 	if len(f.Bill.New) == 0 {

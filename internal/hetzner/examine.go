@@ -125,7 +125,7 @@ func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, se
 		return saleErr == nil && (sale.InStock || !sale.Told)
 	})
 	if !inStock && err == nil {
-		return fmt.Sprintf("no server type to make the image with is in stock in %s: %s", location,
+		return fmt.Sprintf("no server type to create the image with is in stock in %s: %s", location,
 			strings.Join(types, ", ")), nil
 	}
 	if inStock {

@@ -71,10 +71,10 @@ func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules
 			Name: cluster, Labels: map[string]string{OwnerLabel: cluster}, Rules: wire(rules),
 		})
 		if err != nil {
-			return nil, false, fmt.Errorf("make firewall %s: %w", cluster, explain(err))
+			return nil, false, fmt.Errorf("create firewall %s: %w", cluster, explain(err))
 		}
 		if err := c.Action.WaitFor(ctx, made.Actions...); err != nil {
-			return nil, false, fmt.Errorf("make firewall %s: %w", cluster, err)
+			return nil, false, fmt.Errorf("create firewall %s: %w", cluster, err)
 		}
 		return firewall(made.Firewall), true, nil
 	}

@@ -47,7 +47,7 @@ func TestTheFirewallConverges(t *testing.T) {
 		t.Errorf("a rule deleted by hand: %q, %v", f.Differs(same), err)
 	}
 	if _, changed, err := hetzner.EnsureFirewall(t.Context(), c, "k8s", same); err != nil || !changed {
-		t.Errorf("mended: %v, %v", changed, err)
+		t.Errorf("restored: %v, %v", changed, err)
 	}
 	if f, err = hetzner.FindFirewall(t.Context(), c, "k8s"); err != nil || f.Differs(same) != "" {
 		t.Errorf("after mending: %q, %v", f.Differs(same), err)

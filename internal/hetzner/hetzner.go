@@ -28,7 +28,7 @@ const (
 )
 
 // ErrToken is wrapped by errors about a token that Hetzner does not take.
-var ErrToken = errors.New("Hetzner does not accept the API token: make one with read and write permission in the " +
+var ErrToken = errors.New("Hetzner does not accept the API token: create one with read and write permission in the " +
 	"project's Security settings")
 
 // explain turns Hetzner's answer about the token into ErrToken and leaves other errors as they are.

@@ -38,7 +38,7 @@ func (i Image) String() string {
 	}
 	by := ""
 	if i.Cluster != "" {
-		by = ", made for cluster " + i.Cluster
+		by = ", created for cluster " + i.Cluster
 	}
 	return fmt.Sprintf("%s %d (%s, of %s, %q%s)", what, i.ID, i.Status, i.Created.UTC().Format("2006-01-02 15:04 MST"),
 		i.Description, by)
@@ -56,7 +56,7 @@ type ImageError struct {
 func (e *ImageError) Error() string {
 	if len(e.Found) == 0 {
 		return fmt.Sprintf("no image for %s carries the label %s=%s (a snapshot's description does not count): the target "+
-			"image makes one",
+			"image creates one",
 			e.Architecture, imageLabel, e.Name)
 	}
 	list := make([]string, len(e.Found))

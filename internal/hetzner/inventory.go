@@ -261,7 +261,7 @@ func (t *stocktaking) takeNetworks(ctx context.Context, c *hcloud.Client) error 
 }
 
 // takeLoadBalancers takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which
-// cluster: the network that they hang in, or the servers behind them, do.
+// cluster: their network, or the servers behind them, do.
 func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) error {
 	all, err := c.LoadBalancer.All(ctx)
 	if err != nil {
@@ -420,7 +420,7 @@ func (t *stocktaking) takeSnapshots(ctx context.Context, c *hcloud.Client) error
 			Type: Architecture(i.Architecture), labels: i.Labels}
 		r.Price = t.prices.image.times(float64(i.ImageSize))
 		if _, because := owner(i.Labels); because == "" && i.Labels[imageLabel] != "" {
-			r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not made by Slipway"
+			r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not created by Slipway"
 			t.found = append(t.found, r)
 			continue
 		}

@@ -75,7 +75,7 @@ func (m *Removal) Refresh(ctx context.Context) error {
 
 // Remove asks for a resource's deletion. pending says why it cannot be deleted yet, or that Hetzner is at it; with
 // neither that nor an error it is deleted or being deleted, as the next inventory tells. An error is one that waiting
-// does not mend.
+// does not resolve.
 func (m *Removal) Remove(ctx context.Context, r Resource) (pending string, err error) {
 	switch {
 	case !r.Claimed:
@@ -157,7 +157,7 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 	case KindSnapshot:
 		_, err = c.Image.Delete(ctx, &hcloud.Image{ID: r.ID})
 	default:
-		return nil, fmt.Errorf("nobody knows how to delete a %s", r.Kind)
+		return nil, fmt.Errorf("a %s cannot be deleted: the kind is unknown", r.Kind)
 	}
 	return nil, err
 }

@@ -81,7 +81,7 @@ func (c Claim) Reserve(ctx context.Context, api *hcloud.Client, by, host string)
 		return nil, fmt.Errorf("reserve %s: %w", c.cluster, ErrReserved)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make placement group %s: %w", c.name, explain(err))
+		return nil, fmt.Errorf("create placement group %s: %w", c.name, explain(err))
 	}
 	return &Reservation{Claim: c, ID: made.PlacementGroup.ID, By: by, Host: host, Since: made.PlacementGroup.Created}, nil
 }

@@ -84,11 +84,11 @@ func MakeImage(ctx context.Context, c *hcloud.Client, upload Uploader, o ImageOr
 	select {
 	case a := <-answers:
 		if a.err != nil {
-			return 0, fmt.Errorf("make image %s from %s: %w", o.Name, o.URL, explain(withOutput(a.err, heard)))
+			return 0, fmt.Errorf("create image %s from %s: %w", o.Name, o.URL, explain(withOutput(a.err, heard)))
 		}
 		return a.image.ID, nil
 	case <-ctx.Done():
-		return 0, fmt.Errorf("make image %s: %w", o.Name, context.Cause(ctx))
+		return 0, fmt.Errorf("create image %s: %w", o.Name, context.Cause(ctx))
 	}
 }
 
@@ -144,7 +144,7 @@ type NoUploadTypeError struct{ Location, Architecture string }
 
 // Error implements error.
 func (e *NoUploadTypeError) Error() string {
-	return fmt.Sprintf("no %s server type is sold in %s to make the image with: choose another LOCATION, or make the "+
+	return fmt.Sprintf("no %s server type is sold in %s to create the image with: choose another LOCATION, or create the "+
 		"image with Packer: the target image with --packer prints how",
 		e.Architecture, e.Location)
 }

@@ -127,7 +127,7 @@ func TestSurplus(t *testing.T) {
 		{"the newest, not the highest id", []hetzner.Image{one, two}, 1, []int64{2}},
 		{"one that is still being created gives way", []hetzner.Image{one, coming}, 1, []int64{3}},
 		{"an image with a name stays", []hetzner.Image{named, one, two}, 4, []int64{1, 2}},
-		{"an image with a name stays, wherever it stands", []hetzner.Image{one, two, named}, 4, []int64{1, 2}},
+		{"an image with a name stays, wherever it is in the list", []hetzner.Image{one, two, named}, 4, []int64{1, 2}},
 		{"one", []hetzner.Image{two}, 2, nil},
 		{"none available", []hetzner.Image{coming, coming}, 0, nil},
 	} {

@@ -31,7 +31,7 @@ func (u Upload) String() string {
 }
 
 // Uploads lists what uploads by Slipway have in the project, of whatever cluster, servers first. It has the library's
-// label and ours: hcloudimages's own cleanup would delete those of everybody who works with it.
+// label and ours: hcloudimages's own cleanup would delete those of every user of it.
 func Uploads(ctx context.Context, c *hcloud.Client) ([]Upload, error) {
 	mine := hcloud.ListOpts{LabelSelector: hcloudimages.CreatedByLabel + "==" + hcloudimages.CreatedByValue + "," +
 		OwnerLabel + "," + runLabel}

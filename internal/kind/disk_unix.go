@@ -4,8 +4,8 @@ package kind
 
 import "syscall"
 
-// freeBytes is what is free for everybody on the disk of a folder; 0: that cannot
-// be told, or the folder is not on this machine.
+// freeBytes is what unprivileged users can use on the disk of a folder; 0: that cannot be told, or the folder is not on
+// this machine.
 func freeBytes(dir string) int64 {
 	var is syscall.Statfs_t
 	if dir == "" || syscall.Statfs(dir, &is) != nil {

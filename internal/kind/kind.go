@@ -76,9 +76,9 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	if err := k.files.Write(making(name), []byte(time.Now().Format(time.RFC3339)+"\n")); err != nil {
 		return nil, err
 	}
-	say("making kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
+	say("creating kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
 	if err := k.kind.create(name, k.image, k.private(name), say); err != nil {
-		return nil, fmt.Errorf("make kind cluster %s: %w", name, err)
+		return nil, fmt.Errorf("create kind cluster %s: %w", name, err)
 	}
 	kubeconfig, err := k.kind.kubeconfig(name)
 	if err != nil {
@@ -145,7 +145,7 @@ func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (
 	return false, nil
 }
 
-// Exists asks kind, that is Docker or what stands in for it.
+// Exists asks kind, that is Docker or the engine in its place.
 func (k *Provider) Exists(_ context.Context, name string) (bool, error) {
 	names, err := k.kind.clusters()
 	if err != nil {

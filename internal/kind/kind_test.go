@@ -170,7 +170,7 @@ func TestUsedByClusterAPI(t *testing.T) {
 	}
 	server.Close()
 	if used, err := usedByClusterAPI(t.Context(), kubeconfig); used || err == nil {
-		t.Errorf("where nobody answers: %v, %v", used, err)
+		t.Errorf("without an answer: %v, %v", used, err)
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 // warns when that takes longer; the step has a wait of its own.
 const kindReadyWithin = 3 * time.Minute
 
-// dockerKind is kind's library over Docker, or what stands in for it. Docker is
-// looked for when it is first needed, not when the command starts.
+// dockerKind is kind's library over Docker, or over the engine in its place. Docker is looked for when it is first
+// needed, not when the command starts.
 type dockerKind struct {
 	log io.Writer
 }

@@ -16,7 +16,7 @@ type Selection struct {
 	Options []client.ListOption
 }
 
-// Changes signals after every change to the selected objects until ctx ends. Signals run together while nobody
+// Changes signals after every change to the selected objects until ctx ends. Signals are merged while no receiver
 // listens. A watch that cannot be opened (the API server is away, the kind is not there yet) is tried again, so a
 // listener should also look now and then without a signal.
 func (c *Cluster) Changes(ctx context.Context, selections ...Selection) <-chan struct{} {

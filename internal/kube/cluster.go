@@ -60,7 +60,7 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	config.QPS, config.Burst = requestsPerSecond, burst
 	config.WarningHandler = rest.NoWarnings{}
 	if err := ownTransport(config); err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
 	if wrap != nil {
 		config.Wrap(wrap)
@@ -75,15 +75,15 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	}
 	plain, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
 	mapper, err := newMapper(config, plain)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, HTTPClient: plain, Mapper: mapper})
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
 	return &Cluster{WithWatch: c, config: config, http: plain}, nil
 }

@@ -72,7 +72,7 @@ type WorkloadState struct {
 // already. It does not wait for the workloads.
 //
 // A release that an operation left unfinished, or whose workloads never became ready, is recovered first, once, and
-// said to be. While another process may be working on it the error is a *BusyError. The release is applied anew in any
+// said to be. While another process may be working on it the error is a *BusyError. The release is applied again in any
 // case when a workload of it has gone.
 func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (*Release, error) {
 	h.records.recovered = *w.Recovered

@@ -38,7 +38,7 @@ func newFakeKubelet() *fakeKubelet {
 	return &fakeKubelet{runs: map[string][]*fakeRun{}, changed: make(chan struct{})}
 }
 
-// change does something to a Pod's runs and wakes what follows them.
+// change changes a Pod's runs and signals the goroutines that follow them.
 func (k *fakeKubelet) change(do func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

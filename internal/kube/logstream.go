@@ -32,7 +32,7 @@ type LogRequest struct {
 
 	After    time.Time // only lines that were written later; zero: from the beginning
 	Lines    int64     // the last so many; below 0: all
-	Follow   bool      // go on until the container ends
+	Follow   bool      // continue until the container ends
 	Previous bool      // of the run before the present one
 }
 
@@ -47,7 +47,7 @@ type LogStream struct {
 func (c *Cluster) OpenLog(ctx context.Context, r LogRequest) (*LogStream, error) {
 	api, err := typedcorev1.NewForConfigAndClient(c.config, c.http)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s: %w", c.Host(), err)
+		return nil, fmt.Errorf("create a client for %s: %w", c.Host(), err)
 	}
 	o := &corev1.PodLogOptions{Container: r.Container, Follow: r.Follow, Previous: r.Previous, Timestamps: true}
 	if !r.After.IsZero() { // sent as whole seconds

@@ -39,7 +39,7 @@ type records struct {
 func newRecords(c *Cluster, namespace, owner string, log func(string, ...any)) (*records, *storage.Storage, error) {
 	clients, err := kubernetes.NewForConfigAndClient(c.config, c.http)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a client for %s: %w", c.Host(), err)
+		return nil, nil, fmt.Errorf("create a client for %s: %w", c.Host(), err)
 	}
 	r := &records{SecretInterface: clients.CoreV1().Secrets(namespace), owner: owner, made: map[string]bool{}}
 	d := driver.NewSecrets(r)
@@ -138,7 +138,7 @@ func (c *Cluster) clock(ctx context.Context) (time.Time, error) {
 	defer resp.Body.Close()
 	at, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		return time.Time{}, fmt.Errorf("the API server %s does not tell its time: %w", c.Host(), err)
+		return time.Time{}, fmt.Errorf("the API server %s does not report its time: %w", c.Host(), err)
 	}
 	return at, nil
 }

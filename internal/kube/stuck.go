@@ -56,7 +56,7 @@ func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*
 		return nil, err
 	}
 	if last.Info.Status == release.StatusUninstalled && r.owner == h.records.owner && r.recovered != "" {
-		say("release %s was removed by an interrupted run; installing it goes on", w.Name)
+		say("release %s was removed by an interrupted run; installing it again", w.Name)
 		*w.Recovered, h.records.recovered = r.recovered, r.recovered
 		return nil, h.remove(w.Name, false)
 	}
@@ -85,7 +85,7 @@ func (h *Helm) clear(ctx context.Context, say func(string, ...any), w Wanted) (*
 		}
 		return h.config.Releases.Last(w.Name)
 	}
-	// The record goes last: should this run end here, the next one finds in it why the release is installed anew.
+	// The record goes last: should this run end here, the next one reads in it why the release is installed again.
 	if last.Info.Status != release.StatusUninstalled {
 		if err := h.remove(w.Name, true); err != nil {
 			return nil, err
@@ -104,22 +104,22 @@ func (h *Helm) remove(name string, keepRecords bool) error {
 	return nil
 }
 
-// abandoned says who left a release unfinished, or removed it and left its records. As long as that may not be so the
-// error is a *BusyError. A record of ours is of an ended run: there is no other run of ours at the same time. One of
-// another process may be in progress until it is unchanged for longer than Helm works.
+// abandoned names the process that left a release unfinished, or removed it and left its records. As long as that may
+// not be so the error is a *BusyError. A record of ours is of an ended run: there is no other run of ours at the same
+// time. One of another process may be in progress until it is unchanged for longer than Helm works.
 func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (whose string, err error) {
 	switch {
 	case r.owner == h.records.owner:
 		return "an interrupted run", nil
 	case last.Info.Status == release.StatusUninstalled:
-		return "somebody else", nil
+		return "helm or a run with another state folder", nil
 	case still < strangerIsDead:
 		return "", &BusyError{
 			Release: last.Name, Namespace: h.namespace, Status: last.Info.Status.String(), Revision: last.Version,
 			Since: r.written, Until: r.written.Add(strangerIsDead),
 		}
 	}
-	return fmt.Sprintf("somebody else, without a sign of life for %s", still), nil
+	return fmt.Sprintf("helm or a run with another state folder, without a change for %s", still), nil
 }
 
 // still finds how long the record of a revision has been as it is, by the API server's clock.

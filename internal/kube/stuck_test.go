@@ -149,11 +149,11 @@ func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 				pass(time.Minute)
 				s = nil
 				r := ensure(t, c, &s, "1.0.0", "green")
-				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by somebody else, without a "+
-					"sign of life for 6m0s") {
+				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by helm or a run with another state folder, without a "+
+					"change for 6m0s") {
 					t.Errorf("%v at revision %d:\n%s", color(api), r.Revision, s.all())
 				}
-				if n := note(api, r.Revision); !strings.Contains(n, "somebody else") {
+				if n := note(api, r.Revision); !strings.Contains(n, "helm or a run with another state folder") {
 					t.Errorf("the record says %q", n)
 				}
 			})
@@ -224,7 +224,7 @@ func TestHelmKeepsTheReasonOverAKill(t *testing.T) {
 	if err != nil || r.Revision != 1 || color(api) != "green" {
 		t.Fatalf("%+v, %v, %v", r, color(api), err)
 	}
-	if strings.Contains(s.all(), "removing it") || !strings.Contains(s.all(), "installing it goes on") {
+	if strings.Contains(s.all(), "removing it") || !strings.Contains(s.all(), "installing it again") {
 		t.Errorf("it recovered again:\n%s", s.all())
 	}
 	for _, reason := range []string{note(api, 1), *w.Recovered} {
@@ -244,7 +244,7 @@ func TestHelmInstallsWhatSomebodyRemoved(t *testing.T) {
 	if r := ensure(t, c, &s, "1.0.0", "green"); r.Revision != 1 || color(api) != "green" {
 		t.Errorf("%+v, %v", r, color(api))
 	}
-	if !strings.Contains(s.all(), "was left uninstalled at revision 1 by somebody else;") {
+	if !strings.Contains(s.all(), "was left uninstalled at revision 1 by helm or a run with another state folder;") {
 		t.Errorf("it said:\n%s", s.all())
 	}
 }

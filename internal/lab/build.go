@@ -108,7 +108,7 @@ func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
 	}
 	home := filepath.Dir(bin)
 	if err := os.MkdirAll(b.cache, 0o755); err != nil {
-		return "", fmt.Errorf("make a folder for the lab's programs: %w", err)
+		return "", fmt.Errorf("create a folder for the lab's programs: %w", err)
 	}
 	unlock, err := waitForLock(ctx, home+".lock", "building the lab's programs", say)
 	if err != nil {

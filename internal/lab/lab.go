@@ -59,7 +59,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	}
 	program := filepath.Join(l.Dir, daemonFile)
 	if err := os.MkdirAll(filepath.Dir(program), 0o700); err != nil {
-		return Info{}, fmt.Errorf("make the lab's folder: %w", err)
+		return Info{}, fmt.Errorf("create the lab's folder: %w", err)
 	}
 	unlock, err := waitForLock(ctx, filepath.Join(l.Dir, "start.lock"), "starting this lab", say)
 	if err != nil {

@@ -113,7 +113,7 @@ func LoadState(ctx context.Context, state statedir.Dir, from string) (copied, er
 		return sum, err
 	}
 	if err := os.RemoveAll(string(state)); err != nil {
-		return sum, fmt.Errorf("make room: %w", err)
+		return sum, fmt.Errorf("delete the state that is replaced: %w", err)
 	}
 	return sum, os.Rename(unfinished, string(state))
 }

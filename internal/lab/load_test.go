@@ -25,7 +25,7 @@ func TestLabLoadNamesWhoHasTheAddress(t *testing.T) {
 	}
 	address.Close()
 	if err := CheckAddress(t.Context(), address.URL+"/v1"); err != nil {
-		t.Errorf("nobody has it: %v", err)
+		t.Errorf("without a lab at the address: %v", err)
 	}
 }
 

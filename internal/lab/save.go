@@ -89,7 +89,7 @@ func (l *Lab) Save(ctx context.Context, state statedir.Dir, cluster, to string, 
 	}
 	defer os.RemoveAll(unfinished) // renamed by then, if all went well
 
-	say("saving: the lab stands still")
+	say("saving: all processes of the lab are stopped")
 	still := time.Now()
 	sum, err := l.copyStill(ctx, unfinished, string(state))
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *Client) freeze(ctx context.Context) (thaw func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	reply, err := c.http.Do(request) // it begins when all stands still
+	reply, err := c.http.Do(request) // it begins when all processes are stopped
 	if err != nil {
 		return nil, fmt.Errorf("ask the lab in %s: %w", c.dir, err)
 	}
@@ -145,7 +145,7 @@ func (c *Client) freeze(ctx context.Context) (thaw func() error, err error) {
 		hold.Close()
 		var said struct{ Stood bool }
 		if err := json.NewDecoder(reply.Body).Decode(&said); err != nil || !said.Stood {
-			return fmt.Errorf("the lab in %s did not stand still all the time: it has ended, or waited too long", c.dir)
+			return fmt.Errorf("the lab in %s was not stopped all the time: it has ended, or waited too long", c.dir)
 		}
 		return nil
 	}, nil

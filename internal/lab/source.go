@@ -66,7 +66,7 @@ func unpacked(archive []byte, parent string) (string, error) {
 		return dir, nil
 	}
 	if err := os.MkdirAll(parent, 0o755); err != nil {
-		return "", fmt.Errorf("make a folder for the lab's source: %w", err)
+		return "", fmt.Errorf("create a folder for the lab's source: %w", err)
 	}
 	// Unpacked beside and renamed, so that a folder that is there is whole.
 	unfinished, err := os.MkdirTemp(parent, "unfinished-")

@@ -71,7 +71,7 @@ func readyUID(ctx context.Context, c *kube.Cluster) (string, error) {
 	return "", err
 }
 
-// promise is a value that is being found out.
+// promise is a value that is being read.
 type promise[T any] struct {
 	done  chan struct{} // closed when it is known
 	value T

@@ -36,7 +36,8 @@ func silentKubeconfig(t *testing.T, s *kubetest.Server) []byte {
 	return []byte(strings.Replace(string(s.Kubeconfig()), s.URL, "http://"+silentAddress(t), 1))
 }
 
-// look looks at a world whose journal has the control plane done, and the pivot as it is given.
+// look returns the overview of an environment with a journal in which the control plane is done, and the pivot as
+// given.
 func lookAt(t *testing.T, w *clustertest.Environment, pivot flow.State) (Overview, time.Duration) {
 	t.Helper()
 	began := time.Now()
@@ -63,7 +64,7 @@ func overviewOf(t *testing.T, w *clustertest.Environment) Overview {
 	return l.Overview()
 }
 
-// built is a world with a whole cluster.
+// built is an environment with a complete cluster.
 func built(t *testing.T) *clustertest.Environment {
 	t.Helper()
 	w := clustertest.New(t)

@@ -96,7 +96,7 @@ func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects]
 	ctx, cancel := context.WithTimeoutCause(l.ctx, silentAfter, fmt.Errorf("no answer within %s", silentAfter))
 	defer cancel()
 	routes := l.routes(cloud, objects, balancers)
-	seen.etcdErr = errors.New("etcd runs on no server whose Talos answers")
+	seen.etcdErr = errors.New("etcd runs on no server with a Talos that answers")
 	var mu sync.Mutex
 	var asking sync.WaitGroup
 	for name, ways := range routes {

@@ -99,7 +99,7 @@ func wouldRun(foreseen []flow.Prediction) map[string]bool {
 	return would
 }
 
-// leaving is how many servers are taken away without another in their place.
+// leaving is how many servers are deleted without a replacement.
 func leaving(all []consequences.Consequence) (n int) {
 	for _, c := range all {
 		if slices.Contains([]consequences.Effect{consequences.EffectRemoves, consequences.EffectDeletes}, c.Effect) {

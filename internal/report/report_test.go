@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden page anew")
+var update = flag.Bool("update", false, "write the golden page again")
 
 // full has something in every part of the page.
 func full() Page {
@@ -60,7 +60,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("the page is not testdata/page.html; look at it, and write it anew with -update:\n%s", got)
+		t.Errorf("the page is not testdata/page.html; look at it, and write it with -update:\n%s", got)
 	}
 }
 

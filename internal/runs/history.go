@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
-// Durations are how long steps took in a world.
+// Durations are how long steps took, in the lab or at Hetzner.
 type Durations struct {
 	Recorded map[string]time.Duration // from the state folder's runs
 	BuiltIn  map[string]time.Duration // where there is no record

@@ -34,7 +34,7 @@ func (e *LostEndpointError) Error() string {
 	if e.Nothing {
 		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s "+
 			"nor a server: the token is of another project, or all of it was deleted. Use the token of the cluster's project; "+
-			"where all was deleted, restore makes the cluster anew from a backup, and destroy forgets it", e.Cluster, e.Address)
+			"where all was deleted, restore creates the cluster again from a backup, and destroy deletes its state", e.Cluster, e.Address)
 	}
 	now := "and none in its place"
 	if len(e.Now) > 0 {
@@ -42,12 +42,12 @@ func (e *LostEndpointError) Error() string {
 		for _, lb := range e.Now {
 			names = append(names, DescribeBalancer(lb))
 		}
-		now = "only " + strings.Join(names, ", ") + ", which CAPH made since and which no kubeconfig, certificate or " +
+		now = "only " + strings.Join(names, ", ") + ", which CAPH created since and which no kubeconfig, certificate or " +
 			"server names"
 	}
 	return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more, %s: it was deleted, and "+
-		"its address cannot be had again. The servers themselves go on; kubectl --server https://ADDRESS:6443 reaches "+
-		"their API at an address of each. Save what is in the cluster, then destroy it and begin anew (docs/launch.md, "+
+		"its address cannot be had again. The servers keep running; kubectl --server https://ADDRESS:6443 reaches "+
+		"their API at an address of each. Save what is in the cluster, then destroy it and bootstrap it again (docs/launch.md, "+
 		"\"The load balancer was deleted\")", e.Address, e.Cluster, now)
 }
 

@@ -33,7 +33,7 @@ func LoadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools
 	}
 	if len(servers) > 0 {
 		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
-			"a second cluster would be made into its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
+			"a second cluster would be created in its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
 			len(servers), cfg.ClusterName, hetzner.ServerNames(servers))
 	}
 	return "", nil

@@ -30,7 +30,7 @@ import (
 const (
 	// situationWithin bounds each question about a situation; all are asked at once.
 	situationWithin = 3 * time.Second
-	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for everybody in the
+	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for all clients of the
 	// project.
 	cloudFresh = 5 * time.Second
 	// FailuresSince is how old a failed action of Hetzner's may be to be reported.

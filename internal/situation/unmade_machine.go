@@ -97,7 +97,7 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
 	case failed == nil || failed["reason"] != "DataSecretGenerationFailed":
-		return "its bootstrap configuration can be made"
+		return "its bootstrap configuration can be generated"
 	case capi.Text(machine, "status", "nodeRef", "name") != "":
 		return "it is a node"
 	case capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != "":
@@ -107,8 +107,8 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "its bootstrap data are there"
 	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
 		[]unstructured.Unstructured{*bootstrapConfig})) == 0:
-		return "the control plane's configuration is still the one that it was made from, so another Machine would come " +
-			"to the same"
+		return "the control plane's configuration is still the one that it was created from, so another Machine would fail " +
+			"in the same way"
 	}
 	return ""
 }
@@ -143,7 +143,7 @@ func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 	if len(deleted) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("deleted Machine %s, as agreed: the configuration that it was made from cannot be made, it never "+
-		"had a server, and the control plane's has been changed since",
+	return fmt.Sprintf("deleted Machine %s, as agreed: its bootstrap configuration cannot be generated, it never "+
+		"had a server, and the control plane's configuration has been changed since",
 		strings.Join(deleted, ", ")), nil
 }

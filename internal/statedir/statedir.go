@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// The two worlds that a state folder can belong to.
+// The two environments that a state folder can belong to.
 const (
 	WorldLab     = "lab"
 	WorldHetzner = "hetzner"
@@ -26,7 +26,7 @@ const (
 
 // Entries of the state folder, besides the journal and what the steps write.
 const (
-	WorldFile     = "world"        // which world the folder belongs to
+	WorldFile     = "world"        // which environment the folder belongs to
 	LabFolder     = "lab"          // the lab's own state
 	RunsFolder    = "runs"         // a folder for each run: events.jsonl, effects.jsonl, setup.json and log
 	EventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
@@ -64,7 +64,7 @@ func (s Dir) has(name string) bool {
 	return err == nil
 }
 
-// World is the world that the folder belongs to; "" for none yet.
+// World is the environment that the folder belongs to; "" for none yet.
 func (s Dir) World() (string, error) {
 	data, err := s.Files().Read(WorldFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -73,10 +73,10 @@ func (s Dir) World() (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Claim makes the folder belong to a cluster in a world. What a rehearsal left is set aside
-// when the real thing begins; it says so. The state of a real cluster, once
-// anything was made for it, does not make room for a rehearsal, and that of one cluster not for another. The folder
-// changes hands under the journal's lock, not under the feet of a run.
+// Claim makes the folder belong to a cluster in an environment. What a rehearsal left is set aside when the real thing
+// begins; it says so. The state of a real cluster, once anything was made for it, does not make room for a rehearsal,
+// and that of one cluster not for another. The folder changes hands under the journal's lock, not under the feet of a
+// run.
 func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format string, args ...any)) (err error) {
 	if s.claimedBy(cluster, world) == nil {
 		return nil
@@ -114,7 +114,7 @@ func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format 
 	return s.Files().Write(WorldFile, []byte(world+"\n"))
 }
 
-// claimedBy is nil where the folder's record names this cluster and world.
+// claimedBy is nil where the folder's record names this cluster and environment.
 func (s Dir) claimedBy(cluster, world string) error {
 	now, err := s.World()
 	if err != nil {
@@ -125,15 +125,15 @@ func (s Dir) claimedBy(cluster, world string) error {
 		return err
 	}
 	if now != world || record == nil || record.Cluster != cluster {
-		return usage.Errorf("another run has just taken %s for itself (world %q, not %q, or another cluster than %s): name "+
+		return usage.Errorf("another run has just taken %s (for %q, not %q, or for another cluster than %s): name "+
 			"another folder (--state-dir)",
 			s, now, world, cluster)
 	}
 	return nil
 }
 
-// Claimed is the folder's journal for a run of one cluster in one world. Its lock is refused where the
-// folder has come to belong to another one since it was claimed.
+// Claimed is the folder's journal for a run of one cluster in one environment. Its lock is refused where the folder has
+// come to belong to another one since it was claimed.
 func (s Dir) Claimed(cluster, world string, journal flow.Journal) flow.Journal {
 	return claimedJournal{journal, s, cluster, world}
 }
@@ -207,8 +207,8 @@ func (s Dir) setAside() error {
 	return os.Rename(half, aside)
 }
 
-// Retire puts the journal of a cluster that is gone aside, as a record, so that
-// the next bootstrap begins anew. It says where, as the end of a sentence.
+// Retire puts the journal of a cluster that is gone aside, as a record, so that the next bootstrap starts from nothing.
+// It says where, as the end of a sentence.
 func (s Dir) Retire(now time.Time) (string, error) {
 	record := "journal.destroyed-" + now.UTC().Format("20060102T150405Z") + ".json"
 	if !s.has(JournalFile) {
@@ -227,7 +227,7 @@ type RunFiles struct {
 func (s Dir) OpenRun(id string) (*RunFiles, error) {
 	dir := filepath.Join(RunsFolder, id)
 	if err := os.MkdirAll(s.Path(dir), 0o700); err != nil {
-		return nil, fmt.Errorf("make the run's folder: %w", err)
+		return nil, fmt.Errorf("create the run's folder: %w", err)
 	}
 	open := func(name string) (*os.File, error) {
 		return os.OpenFile(s.Path(filepath.Join(dir, name)), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)

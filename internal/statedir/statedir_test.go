@@ -81,8 +81,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A run that is killed while it sets a rehearsal aside loses none of it: the
-// next one goes on, wherever that was.
+// A run that is killed while it sets a rehearsal aside loses none of it: the next one resumes, wherever that was.
 func TestClaimGoesOnSettingAside(t *testing.T) {
 	for name, killed := range map[string]func(t *testing.T, s Dir){
 		"half way": func(t *testing.T, s Dir) {
@@ -173,7 +172,7 @@ func TestClaimBetweenClaimAndRun(t *testing.T) {
 	}
 	if _, err := s.Claimed("k8s", WorldHetzner, s.Journal()).Lock(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "another run has just taken") {
-		t.Errorf("the real run goes on in the rehearsal's folder: %v", err)
+		t.Errorf("the real run continues in the rehearsal's folder: %v", err)
 	}
 	unlock, err := s.Claimed("k8s", WorldLab, s.Journal()).Lock(t.Context())
 	if err != nil {

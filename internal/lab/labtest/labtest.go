@@ -31,7 +31,7 @@ type FakeLab struct {
 	Faults      map[int][]byte // as they were asked for
 	Stood       int            // how often it stood still
 	Standing    bool
-	Impatient   bool // it goes on before it is told to
+	Impatient   bool // it continues before it is asked to
 }
 
 // NewFakeLab begins to listen in a folder with a path short enough for a socket.

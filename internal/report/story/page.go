@@ -36,11 +36,11 @@ func (s *story) Page() report.Page {
 		}
 	}
 	p.Facts = []report.Fact{
-		{Name: "cluster", Value: name}, {Name: "world", Value: worldWords(last.Setup.World)},
+		{Name: "cluster", Value: name}, {Name: "environment", Value: worldWords(last.Setup.World)},
 		{Name: "began (UTC)", Value: first.Began().UTC().Format(reportTime)},
 		{Name: text.Plural(len(s.runs), "run", "runs") + ", at work", Value: text.Elapsed(s.Work)},
 		{Name: "from the first moment to the last", Value: text.Elapsed(last.Ended().Sub(first.Began()))},
-		{Name: "steps that stand", Value: fmt.Sprintf("%d of %d", done, len(p.Rows))},
+		{Name: "steps that are done", Value: fmt.Sprintf("%d of %d", done, len(p.Rows))},
 	}
 	return p
 }
@@ -89,7 +89,7 @@ func (s *story) lead(critical []string) []string {
 		lead = []string{fmt.Sprintf("It took %d runs. %s", len(s.runs), strings.Join(ends, " "))}
 	}
 	if len(s.runs) == 1 && s.runs[0].Idle() {
-		return append(lead, "It changed nothing: every step was found done.")
+		return append(lead, "It changed nothing: every step was done already.")
 	}
 	if len(critical) > 0 {
 		longest := slices.MaxFunc(critical, func(a, b string) int { return cmp.Compare(s.took(a), s.took(b)) })
