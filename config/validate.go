@@ -104,7 +104,7 @@ func (v *Findings) cluster(c Config) {
 			"with a letter (RFC 1123)")
 	case len(c.ClusterName) > maxClusterName:
 		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName),
-			"server names are made of it; choose a shorter one")
+			"server names begin with it; choose a shorter one")
 	}
 	if !slices.Contains(locations, c.Location) {
 		v.add("location", c.Location, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
@@ -329,7 +329,7 @@ func (v *Findings) sources(c Config) {
 			v.add(r.field, r.value, "is not a chart repository's address", "write https://host/path or oci://host/path")
 		case u.Scheme == "oci" && u.User != nil:
 			v.add(r.field, r.value, "names a user, and registries are asked without one", "name a registry that answers "+
-				"everybody, or an https:// repository")
+				"without a login, or an https:// repository")
 		}
 	}
 }

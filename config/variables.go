@@ -54,7 +54,7 @@ func (v Variable) Set(c *Config, value string) error {
 // Variables lists every variable of the configuration in the order of the documentation.
 func Variables() []Variable {
 	vs := []Variable{
-		{Name: "CLUSTER_NAME", Doc: "name of the cluster, prefix of everything made for it",
+		{Name: "CLUSTER_NAME", Doc: "name of the cluster, prefix of everything created for it",
 			Pointer: func(c *Config) any { return &c.ClusterName }},
 		{Name: "LOCATION", Doc: "Hetzner location of servers and load balancer",
 			Pointer: func(c *Config) any { return &c.Location }},
@@ -72,7 +72,7 @@ func Variables() []Variable {
 			Pointer: func(c *Config) any { return &c.ServiceCIDR }},
 		{Name: "IMAGE_NAME", Doc: "label caph-image-name of the Talos snapshot (default " +
 			"talos-<architecture>-<TALOS_VERSION>)", Pointer: func(c *Config) any { return &c.ImageName }},
-		{Name: "IMAGE_ARCHITECTURES", Doc: "amd64, arm64: make the image for these too, besides the servers' architecture",
+		{Name: "IMAGE_ARCHITECTURES", Doc: "amd64, arm64: create the image for these too, besides the servers' architecture",
 			Pointer: func(c *Config) any { return &c.ImageArchitectures }},
 		{Name: "OIDC_ISSUER_URL", Doc: "OpenID Connect issuer that the API server trusts; needs OIDC_CLIENT_ID",
 			Pointer: func(c *Config) any { return &c.OIDCIssuerURL }},

@@ -50,7 +50,7 @@ func TestCheckComparesAndWritesNothing(t *testing.T) {
 	}
 	if got["a"].After != nil || !slices.Equal(got["b"].After, []string{"a"}) ||
 		!slices.Equal(got["c"].After, []string{"b"}) {
-		t.Errorf("a hangs on %q, b on %q, c on %q", got["a"].After, got["b"].After, got["c"].After)
+		t.Errorf("a depends on %q, b on %q, c on %q", got["a"].After, got["b"].After, got["c"].After)
 	}
 	if s := got["b"]; s.Changed != nil || s.Verdict.String() != "gone: no b" {
 		t.Errorf("b: %+v", s)

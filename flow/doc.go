@@ -65,9 +65,8 @@
 // ([Step.ResumeWhen]), that counts too, so that the next run resumes a run that
 // was killed in it before it looks at anything else.
 //
-// A step marked with ExemptFromSeal is not skipped. It depends on nothing
-// that the sealed step takes away, so it is verified and run again as before,
-// now after the sealed step in place of before it.
+// A step marked with ExemptFromSeal is not skipped. It depends on nothing that the sealed step deletes or moves, so it
+// is verified and run again as before, now after the sealed step in place of before it.
 //
 // # Failure and cancellation
 //

@@ -86,7 +86,7 @@ type UnverifiableError struct {
 }
 
 func (e *UnverifiableError) Error() string {
-	return fmt.Sprintf("could not find out whether what step %s made is still there: %v; "+
+	return fmt.Sprintf("could not verify whether what step %s created still exists: %v; "+
 		"this step created nothing: make what it asks reachable and run again", e.Step, e.Err)
 }
 

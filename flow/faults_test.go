@@ -37,9 +37,8 @@ var diskFaults = map[string]struct {
 	"the folder's flush fails, having flushed": {"sync the folder", after, syscall.EIO},
 }
 
-// Whatever a save fails with, and whichever save it is, the run says so and
-// stops, and the next one goes on and makes nothing twice; also when the power
-// fails in between.
+// Whatever a save fails with, and whichever save it is, the run says so and stops, and the next one resumes and creates
+// nothing twice; also when the power fails in between.
 func TestFaultsOfTheDisk(t *testing.T) {
 	const saves = 8 // two of each of the diamond's steps
 	for name, fault := range diskFaults {

@@ -112,7 +112,7 @@ func (f folder) write(path string, data []byte) error {
 // working directory, and the files in it have modes of their own.
 func (f folder) make() error {
 	if err := f.disk.MkdirAll(f.dir, 0o700); err != nil {
-		return fmt.Errorf("make the journal's folder: %w", err)
+		return fmt.Errorf("create the journal's folder: %w", err)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (f folder) Lock(ctx context.Context) (func() error, error) {
 	unlock, err := f.disk.Lock(ctx, filepath.Join(f.dir, lockFile))
 	var held *LockedError
 	if err != nil && !errors.As(err, &held) {
-		err = fmt.Errorf("%w; the lock keeps a second run away: make sure that the folder %s can be written "+
+		err = fmt.Errorf("%w; the lock prevents a second run at the same time: make sure that the folder %s can be written "+
 			"and its disk is not full, and run again", err, f.dir)
 	}
 	return unlock, err

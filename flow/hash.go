@@ -59,7 +59,7 @@ func (n *node) key(digests func(*node) string) (key, error) {
 	}
 	raw, err := json.Marshal(whole)
 	if err != nil {
-		return key{}, fmt.Errorf("hash what step %s is made from: %w", n.name, err)
+		return key{}, fmt.Errorf("hash the spec of step %s: %w", n.name, err)
 	}
 	k.hash = digest(raw)
 	return k, nil

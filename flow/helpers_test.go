@@ -99,7 +99,7 @@ func errorAs[E error](t *testing.T, err error) E {
 	return e
 }
 
-// eventually waits for a signal that a test cannot go on without.
+// eventually waits for a signal that a test cannot continue without.
 func eventually(t *testing.T, what string, signal <-chan struct{}) {
 	t.Helper()
 	select {

@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// model plays the world and the disk to runs of a graph, and knows from what it
-// sees them do what they may do next and what the journal must say.
+// model simulates the outside systems and the disk for runs of a graph, and knows from what it sees them do what they
+// may do next and what the journal must say.
 type model struct {
 	print blueprint
 	disk  *simDisk
@@ -208,7 +208,7 @@ func (m *model) begin(i int, inputs []made) error {
 	}
 	switch {
 	case !r.wanted[i]:
-		m.notRight("s%d runs, and nobody wants it", i)
+		m.notRight("s%d runs, and no target needs it", i)
 	case r.behind[i]:
 		m.notRight("s%d runs, and lies behind a seal that was passed", i)
 	case r.inside[i] || r.begun[i]:
@@ -245,7 +245,7 @@ func (m *model) leave(i int) {
 	m.run.inside[i] = false
 }
 
-// effect changes the world.
+// effect changes the simulated systems.
 func (m *model) effect(i int, inputs []made) made {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -283,7 +283,7 @@ func (m *model) observe(e flow.Event) {
 			m.notRight("s%d is reused, and %s", i, why)
 		}
 		if m.print[i].Verified && m.run.answers[i] != flow.AnswerHolds {
-			m.notRight("s%d is reused, and the world said %q", i, m.run.answers[i])
+			m.notRight("s%d is reused, and verify said %q", i, m.run.answers[i])
 		}
 		m.run.ended[i] = true
 	}

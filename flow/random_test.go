@@ -24,8 +24,8 @@ const simDir = "state"
 // unless -rapid.checks or RAPID_CHECKS says otherwise.
 const casesEach = 2500
 
-// patience is longer than a busy machine keeps a step from going on: what a run
-// leaves behind goes on without it, which the model does not follow.
+// patience is longer than a busy machine keeps a step from going on: what a run leaves behind continues without it,
+// which the model does not follow.
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
@@ -40,11 +40,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// story is what a run is like: what changed since the last one, what is wrong
-// with the world during it, and what befalls it.
+// story is what a run is like: what changed since the last one, what is wrong with the simulated systems during it, and
+// the faults in it.
 type story struct {
 	Spec    map[int]int  // step → its new spec
-	Vanish  []int        // things that are taken out of the world before it
+	Vanish  []int        // objects that are removed before it
 	Forget  bool         // the journal is lost before it
 	Targets []int        // none: all
 	Silent  map[int]bool // steps whose things cannot be asked about
@@ -145,8 +145,8 @@ func drawStory(t *rapid.T, print blueprint) story {
 	return s
 }
 
-// next makes a run of a story: changes the world, runs the graph, and checks
-// what can be checked after any run.
+// next makes a run of a story: changes the simulated systems, runs the graph, and checks what can be checked after any
+// run.
 func (m *model) next(s story, parallel int) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -184,7 +184,7 @@ func (m *model) next(s story, parallel int) error {
 	return err
 }
 
-// prepare changes configuration and world as the story says.
+// prepare changes configuration and simulated systems as the story says.
 func (m *model) prepare(s *story) {
 	for i, spec := range s.Spec {
 		m.spec[i] = spec
@@ -257,7 +257,7 @@ func (m *model) finish(parallel int) {
 		}
 		asToday := o.From == origin(m.spec[i], inputs) && maps.Equal(o.Saw, saw)
 		if b.is != done || o.ID == 0 || o.ID != b.out.ID || !asToday && !(p.Sealed && was[i].is == done) {
-			m.notRight("at the end s%d is %q with %+v, the world has %+v, the spec is %d and the inputs %+v", i, b.is, b.out, o,
+			m.notRight("at the end s%d is %q with %+v, there is %+v, the spec is %d and the inputs %+v", i, b.is, b.out, o,
 				m.spec[i], inputs)
 		}
 	}

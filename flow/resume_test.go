@@ -38,8 +38,7 @@ func (j *dyingJournal) Save(ctx context.Context, s flow.Snapshot) error {
 	return nil
 }
 
-// diamond is a → (b, c) → d. Each step is an ensure: it makes its thing in the
-// world unless it finds it there.
+// diamond is a → (b, c) → d. Each step is an ensure: it makes its thing in the world unless it exists there.
 func diamond(world *sync.Map, made *ledger) *flow.Graph {
 	ensure := func(name string) func(context.Context, flow.Say) (thing, error) {
 		return func(context.Context, flow.Say) (thing, error) {

@@ -40,9 +40,8 @@ type Options struct {
 	// Observe gets every event, in order, one at a time. It must not block for
 	// long: steps wait for it.
 	Observe func(Event)
-	// Grace is how long a step may take to return once its context is over,
-	// before it is left behind; 0: one second. What is left behind may go on
-	// until the process ends.
+	// Grace is how long a step may take to return once its context is over, before it is left behind; 0: one second.
+	// What is left behind may continue until the process ends.
 	Grace time.Duration
 }
 

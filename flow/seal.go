@@ -17,7 +17,7 @@ func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 }
 
 // ExemptFromSeal keeps the step in use once a point of no return that it precedes was passed: it is still verified, and
-// run again when its spec changed. It is for a step that depends on nothing that the sealed step takes away.
+// run again when its spec changed. It is for a step that depends on nothing that the sealed step deletes or moves.
 //
 // From then on the step comes after the sealed step in a run that wants both,
 // and of what it needs it needs only steps that are exempt, too. So the outputs

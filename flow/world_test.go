@@ -107,22 +107,22 @@ func (b blueprint) keepsOutputs() bool {
 // made is the output of a step.
 type made struct {
 	Step int    `json:"step"`
-	ID   int    `json:"id"`             // of its thing in the world, never given twice
+	ID   int    `json:"id"`             // of its object, never given twice
 	From string `json:"from,omitempty"` // what it was made from
 }
 
-// object is a thing in the world.
+// object is something that a step created.
 type object struct {
 	ID   int
 	From string
 	Saw  map[int]made // outputs of what its step follows, when it ran
 }
 
-// world is where steps have their effects: one object for each.
+// world is the simulated systems in which steps have their effects: one object for each.
 type world struct {
 	objects map[int]object
 	ids     int
-	vanish  map[int]int  // how often each object was taken away
+	vanish  map[int]int  // how often each object was removed
 	creates map[int]int  // how often each was made
 	passed  map[int]bool // the sealed steps whose effect happened
 	writes  int
@@ -158,8 +158,8 @@ func origin(spec int, inputs []made) string {
 // The errors of a simulated run.
 var (
 	errDead   = errors.New("the process is dead")
-	errFails  = errors.New("the world refuses")
-	errSilent = errors.New("the world does not answer")
+	errFails  = errors.New("the system refuses")
+	errSilent = errors.New("the system does not answer")
 )
 
 // graph builds the flow of a blueprint for one run over the model.

@@ -42,9 +42,9 @@ func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
 	}
 }
 
-// world tells the two clusters apart by what signs their certificates. A cluster that manages itself may be named in
-// the file of the management cluster, too: it is the workload cluster all the same. Every management cluster is in that
-// file before anything is changed in it.
+// world distinguishes the two clusters by the authority of their certificates. A cluster that manages itself may be
+// named in the file of the management cluster, too: it is the workload cluster all the same. Every management cluster
+// is in that file before anything is changed in it.
 func (t Tools) world(kubeconfig []byte) effect.World {
 	id := fingerprint(kubeconfig)
 	is := func(file string) bool {

@@ -127,7 +127,7 @@ func (f Files) change(verb, name string, do func() error) error {
 
 func (f Files) replace(name string, data []byte) error {
 	if err := f.disk.MkdirAll(f.dir, 0o700); err != nil {
-		return fmt.Errorf("make the state folder: %w", err)
+		return fmt.Errorf("create the state folder: %w", err)
 	}
 	temporary := f.Path("." + name + ".new")
 	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -55,7 +55,7 @@ func (f notedFile) Write(data []byte) (int, error) {
 func (f notedFile) Sync() error  { return errors.Join(f.disk.note("sync"), f.DiskFile.Sync()) }
 func (f notedFile) Close() error { return errors.Join(f.disk.note("close"), f.DiskFile.Close()) }
 
-// A run goes on from what a file says, so the file must last through a power failure before the run does: its content
+// A run resumes from what a file says, so the file must last through a power failure before the run does: its content
 // first, then its name.
 func TestFilesLast(t *testing.T) {
 	var calls []string

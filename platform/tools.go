@@ -91,7 +91,7 @@ type ManagementProvider interface {
 }
 
 // Looker is a ManagementProvider that can leave a cluster partially created, and can look at it without creating it
-// anew.
+// again.
 type Looker interface {
 	// Look gives the kubeconfig of a cluster that exists; nil where it is partially created, and holds nothing. It changes
 	// nothing.

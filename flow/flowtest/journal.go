@@ -144,7 +144,7 @@ func complete(golden flow.Snapshot, g *flow.Graph) (flow.Snapshot, error) {
 		fill(value, 0)
 		raw, err := json.Marshal(value.Interface())
 		if err != nil {
-			return golden, fmt.Errorf("make up an output of step %s: %w", s.Name, err)
+			return golden, fmt.Errorf("invent an output of step %s: %w", s.Name, err)
 		}
 		rec, ok := golden.Steps[s.Name]
 		if !ok {
