@@ -64,10 +64,10 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"lab up --check":      "--check goes with the target lab build, and no other",
 		"lab":                 "lab takes one of: up, status, down, build, save, load, fault",
 		"lab dwon":            `lab cannot "dwon"; did you mean down?`,
-		"lab up now":          `lab up stands alone, without "now"`,
-		"status image":        `status stands alone, without "image"`,
+		"lab up now":          `lab up cannot be combined with "now"`,
+		"status image":        `status cannot be combined with "image"`,
 		"replace-machine":     "replace-machine needs NAME: write replace-machine NAME",
-		"replace-machine a b": `stands alone, without "b"`,
+		"replace-machine a b": `cannot be combined with "b"`,
 		"HCLOUD_TOKEN=hunter": "HCLOUD_TOKEN is not taken as an argument",
 	} {
 		_, err := parseArguments(strings.Fields(args))
@@ -114,8 +114,8 @@ func TestResolveTargets(t *testing.T) {
 		"stauts":    "did you mean status?",
 		"xylophone": "there are bootstrap, all, destroy",
 		"wat":       "there are bootstrap, all, destroy",
-		"destroy":   "stands alone",
-		"status":    "stands alone",
+		"destroy":   "cannot be combined",
+		"status":    "cannot be combined",
 	} {
 		_, err := resolveTargets([]string{"image", target}, plan, false)
 		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), says) {

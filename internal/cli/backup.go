@@ -240,9 +240,9 @@ func newBackupCommand(in *invocation) *cobra.Command {
 			return runBackup(ctx, c, a, own)
 		})
 	addToFlag(cmd, &own.To)
-	addEveryFlag(cmd, &own.Every, "go on, with a backup every `6h`")
+	addEveryFlag(cmd, &own.Every, "keep running, with a backup every `6h`")
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
-	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "for everybody to read, with all keys of the cluster in it")
+	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with all keys of the cluster in it")
 	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupCronJobCommand(in))
 	return cmd
 }

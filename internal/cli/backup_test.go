@@ -286,7 +286,7 @@ func TestBackupCronJob(t *testing.T) {
 	}
 }
 
-// TestOfferBackup asks nobody in a pipe, and says how.
+// TestOfferBackup does not ask in a pipe, and says how.
 func TestOfferBackup(t *testing.T) {
 	dir := t.TempDir()
 	files := platform.FilesIn(dir)

@@ -19,7 +19,7 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 	}
 	_, unsealed := accessTo(r.console, r.cfg).Seal(ctx, false)
 	if unsealed != nil || r.console.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
-		r.hub.Note("%s: the target backup makes a backup first (docs/backup.md)", danger)
+		r.hub.Note("%s: the target backup writes a backup first (docs/backup.md)", danger)
 		return nil
 	}
 	question := fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, r.cfg.ClusterName, r.cfg.BackupTo)

@@ -11,7 +11,7 @@ import (
 const clusterNameVariable = "CLUSTER_NAME"
 
 // commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the
-// same world and state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
+// same environment and state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
 func commandLine(c *console, target ...string) string {
 	return composeCommandLine(c.given, c.environment, target)
 }

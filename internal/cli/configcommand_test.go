@@ -63,7 +63,7 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	}
 	for _, r := range []ran{r, text} {
 		if strings.Contains(r.stdout+r.stderr, "planted-secret") {
-			t.Errorf("a secret stands in %s", r.stdout)
+			t.Errorf("a secret is in %s", r.stdout)
 		}
 	}
 	if r := execute(t, t.Context(), dir, "", "config", "show", "LOCATION=mars"); r.code != ExitUsage ||
@@ -142,7 +142,7 @@ func TestSchemaInRepository(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not the schema of the code (%v); -update writes it anew", schemaFile, err)
+		t.Fatalf("%s is not the schema of the code (%v); -update writes it", schemaFile, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(schemaFile), 0o755); err != nil {
 		t.Fatal(err)

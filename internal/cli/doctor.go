@@ -190,7 +190,7 @@ func examineFor(ctx context.Context, r *running, what string) error {
 // examined has a doctor look, notes what is not known, and fails with what is
 // not well.
 func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {
-	err := r.hub.Task(doctorTask, "before anything is made", func(flow.Say) error {
+	err := r.hub.Task(doctorTask, "before anything is created", func(flow.Say) error {
 		found := hidden(r.console, examiner.Examine(ctx))
 		for _, f := range found {
 			switch f.Verdict {
@@ -206,12 +206,12 @@ func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w: nothing was made; --skip-doctor runs without these checks", err)
+		return fmt.Errorf("%w: nothing was created; --skip-doctor runs without these checks", err)
 	}
 	return nil
 }
 
 func newDoctorCommand(in *invocation) *cobra.Command {
 	return in.command("doctor", groupLook,
-		"whether a bootstrap would go well: the token, the project, names, ranges, versions, files, sources", runDoctor)
+		"whether a bootstrap would succeed: the token, the project, names, ranges, versions, files, sources", runDoctor)
 }

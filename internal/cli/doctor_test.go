@@ -130,7 +130,7 @@ func TestTheDoctorComesBeforeASpendingRun(t *testing.T) {
 	}
 	r := execute(t, t.Context(), dir, environment, "image")
 	if r.code != ExitFailed || !strings.Contains(r.stderr,
-		"1 check of the doctor failed: nothing was made; --skip-doctor") || !strings.Contains(r.stdout, "5 of 3600") {
+		"1 check of the doctor failed: nothing was created; --skip-doctor") || !strings.Contains(r.stdout, "5 of 3600") {
 		t.Errorf("%+v", r)
 	}
 	if writes() > 0 || strings.Contains(r.stdout, "preflight") {

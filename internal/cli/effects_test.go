@@ -131,7 +131,7 @@ func crashAt(t *testing.T, point string) crashed {
 	return left
 }
 
-// Each point leaves the world, the caller and the journal as its name says.
+// Each point leaves what exists, the caller and the journal as its name says.
 func TestCrashPoints(t *testing.T) {
 	const key = " hetzner create firewalls/k8s#1"
 	for point, want := range map[string]crashed{

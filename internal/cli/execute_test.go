@@ -91,7 +91,7 @@ func TestASealedStepIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// What is wrong is found before anything is made, in either world.
+// What is wrong is found before anything is created, in the lab and at Hetzner.
 func TestBadUsageMakesNothing(t *testing.T) {
 	for _, args := range []string{
 		"--lab CONTROL_PLANE_REPLICAS=2", "--lab bootstrapp", "--lab WAIT=1", "--lab --config nowhere.yaml", "", "image",
@@ -210,7 +210,7 @@ func TestWrongToken(t *testing.T) {
 					t.Fatalf("%+v", r)
 				}
 				if len(seen) == 0 {
-					t.Fatal("nobody was asked")
+					t.Fatal("no question was asked")
 				}
 				for _, request := range seen {
 					if !strings.HasPrefix(request, "GET ") || !strings.HasSuffix(request, "Bearer "+tc.token) {
@@ -253,7 +253,7 @@ func noSecrets(t *testing.T, r ran, state statedir.Dir, secrets ...string) {
 	for where, text := range texts {
 		for _, s := range secrets {
 			if strings.Contains(text, s) {
-				t.Errorf("the secret %q stands in %s", s, where)
+				t.Errorf("the secret %q is in %s", s, where)
 			}
 		}
 	}
@@ -372,7 +372,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Also without its mark a state folder is looked at with what the real world needs.
+// Also without its mark a state folder is examined with the credentials that Hetzner needs.
 func TestStatusOfTheRealWorld(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -15,9 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/status"
 )
 
-// A state folder that something is wrong with stops the command before it asks
-// for or makes anything, says what and what to do, and stays as it was; once
-// that is done, the same command goes on.
+// A state folder that something is wrong with stops the command before it asks for or makes anything, says what and
+// what to do, and stays as it was; once that is done, the same command resumes.
 func TestFaultsOfTheStateFolder(t *testing.T) {
 	var seen []string
 	s, f := stateWithFakeLab(t)

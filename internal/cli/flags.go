@@ -23,7 +23,7 @@ func addSharedFlags(root *cobra.Command, o *options) {
 	set.StringVar(&o.LabImages, "lab-images", "",
 		"run other programs as the lab's pods: `FILE` with images and executables")
 	set.IntVar(&o.LabUntil, "lab-until-gone", 0,
-		"have a lab that is started end when the process `PID` has ended, as a test that it serves")
+		"end a lab that this run starts when the process `PID`, a test for example, has ended")
 	set.StringVar(&o.StateDir, "state-dir", "",
 		"keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
 	set.BoolVar(&o.Yes, "yes", false,
@@ -51,7 +51,7 @@ func addDryRunFlag(cmd *cobra.Command, o *options, doc string) {
 
 func addSkipDoctorFlag(cmd *cobra.Command, o *options) {
 	cmd.Flags().BoolVar(&o.SkipDoctor, "skip-doctor", false,
-		"do not have the doctor look before a run that makes what costs money")
+		"skip the doctor's checks before a run that creates what costs money")
 }
 
 func addIdentityFlag(cmd *cobra.Command, o *options) {

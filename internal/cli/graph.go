@@ -39,8 +39,8 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	return err
 }
 
-// onPaper plans what the arguments say with nothing behind it but the state
-// folder: for what the plan is, not for what the world is.
+// onPaper plans what the arguments say with nothing behind it but the state folder: for what the plan is, not for what
+// exists.
 func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedir.Dir, error) {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestGraphInDocs(t *testing.T) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s does not show the graph as the code has it; -update draws it anew", page)
+		t.Fatalf("%s does not show the graph as the code has it; -update draws it", page)
 	}
 	text = mermaidFence.ReplaceAllLiteral(text, []byte("```mermaid\n"+drawn+"```"))
 	if err := os.WriteFile(page, text, 0o644); err != nil {

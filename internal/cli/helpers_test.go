@@ -22,7 +22,7 @@ func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {
 	return ctx, cancel
 }
 
-var update = flag.Bool("update", false, "write the generated parts of the documentation anew")
+var update = flag.Bool("update", false, "write the generated parts of the documentation")
 
 // folderContents lists every file below a folder with its size and the time of
 // its last change, to see whether anything was touched.

@@ -54,7 +54,7 @@ func pruneImages(ctx context.Context, r *running) error {
 	}
 	if !r.options.Yes {
 		if err := confirm(ctx, r.console,
-			"Delete these snapshots? Servers that were made from them are not touched. [yes/no] ", "yes"); err != nil {
+			"Delete these snapshots? Servers that were created from them are not touched. [yes/no] ", "yes"); err != nil {
 			return err
 		}
 	}
@@ -71,5 +71,5 @@ func pruneImages(ctx context.Context, r *running) error {
 
 func addImageFlags(cmd *cobra.Command, o *options) {
 	cmd.Flags().BoolVar(&o.Prune, "prune", false, "keep the newest available snapshot of the name, delete the others")
-	cmd.Flags().BoolVar(&o.Packer, "packer", false, "print the call of Packer that makes the same image")
+	cmd.Flags().BoolVar(&o.Packer, "packer", false, "print the command of Packer that creates the same image")
 }

@@ -140,8 +140,7 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 	})
 }
 
-// runLabSave copies the whole state folder with the lab in it, which stands still
-// for that time and goes on.
+// runLabSave copies the whole state folder with the lab in it, which is stopped for that time and then continues.
 func runLabSave(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -191,13 +190,13 @@ func newLabBuildCommand(in *invocation) *cobra.Command {
 	cmd := in.command("build", "", "build the lab's programs", func(ctx context.Context, c *console, a arguments) error {
 		return runLabBuild(ctx, c, a, own)
 	})
-	cmd.Flags().BoolVar(&own.Check, "check", false, "tell whether the lab's programs are built, build nothing")
+	cmd.Flags().BoolVar(&own.Check, "check", false, "say whether the lab's programs are built, build nothing")
 	cmd.Flags().BoolVar(&own.Prune, "prune", false, "delete the programs of other versions that no lab runs")
 	return cmd
 }
 
 func newLabSaveCommand(in *invocation) *cobra.Command {
-	return in.command("save FOLDER", "", "copy the lab, as it stands and with all state, while it is up", runLabSave)
+	return in.command("save FOLDER", "", "copy the running lab with all its state", runLabSave)
 }
 
 func newLabLoadCommand(in *invocation) *cobra.Command {

@@ -110,13 +110,13 @@ func refusedFault(err error) error {
 }
 
 func newLabFaultCommand(in *invocation) *cobra.Command {
-	return in.parent("fault", "", "what goes wrong in the lab: add, list, remove",
+	return in.parent("fault", "", "faults of the lab: add, list, remove",
 		newLabFaultAddCommand(in), newLabFaultListCommand(in), newLabFaultRemoveCommand(in))
 }
 
 // newLabFaultAddCommand has a command below it for each kind of fault.
 func newLabFaultAddCommand(in *invocation) *cobra.Command {
-	cmd := in.command("add KIND [key=value…]", "", "have something go wrong in the lab: see docs/rehearse.md",
+	cmd := in.command("add KIND [key=value…]", "", "have the lab produce a fault: see docs/rehearse.md",
 		runLabFaultAdd)
 	for _, kind := range lab.FaultKinds() {
 		below := in.command(kind.Name+" [key=value…]", "", kind.Doc, runLabFaultAdd)
@@ -137,7 +137,7 @@ func aboutFault(kind lab.FaultKind) string {
 }
 
 func newLabFaultListCommand(in *invocation) *cobra.Command {
-	return in.command("list", "", "what goes wrong in the lab at present", runLabFaultList)
+	return in.command("list", "", "the faults of the lab that are in effect", runLabFaultList)
 }
 
 func newLabFaultRemoveCommand(in *invocation) *cobra.Command {

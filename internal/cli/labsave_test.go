@@ -24,7 +24,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// A lab that is saved stands still until the copy is whole.
+// A lab that is saved is stopped until the copy is complete.
 func TestLabSave(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	state := filepath.Dir(f.Dir)
@@ -77,7 +77,7 @@ func TestLabSave(t *testing.T) {
 	}
 	f.Impatient = true
 	if r := inLab(t, f, "lab", "save", other); r.code != ExitFailed ||
-		!strings.Contains(r.stdout+r.stderr, "did not stand still") {
+		!strings.Contains(r.stdout+r.stderr, "was not stopped") {
 		t.Errorf("a lab that went on meanwhile: %+v", r)
 	}
 	if left, err := os.ReadDir(filepath.Dir(other)); err != nil || len(left) != 0 {

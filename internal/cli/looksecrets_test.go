@@ -25,7 +25,7 @@ func TestThePasswordOfARepositoryIsNotTold(t *testing.T) {
 	noSecrets(t, ran{stderr: q.stderr}, q.state(), "planted-secret")
 }
 
-// Nor is it told where it is wrong, or where somebody else repeats it.
+// Nor is it shown where it is wrong, or where another program repeats it.
 func TestPasswordsOfTheConfigurationAreHidden(t *testing.T) {
 	gossip := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -71,7 +71,7 @@ func TestLooksDoNotTellTheToken(t *testing.T) {
 		}
 	}
 	if len(seen) == 0 {
-		t.Error("nobody was asked")
+		t.Error("no question was asked")
 	}
 }
 

@@ -116,7 +116,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	all = append(all, []string{"pivot", "--abort"}, []string{"image", "--prune"}, []string{"destroy", "--dry-run"},
 		[]string{"all", "-n"})
 	labOnly := []string{"config", "show"} // without --lab it does not look at the folder
-	// Where the folder is not refused some targets would go on for ever.
+	// Where the folder is not refused some targets would run for ever.
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, recorded := range []bool{true, false} {

@@ -110,7 +110,7 @@ func predictionTools(ctx context.Context, c *console, o options, cfg settings.Co
 	if o.Lab {
 		snapshot, err := state.Journal().Load(ctx)
 		if err == nil && len(snapshot.Steps) > 0 {
-			err = fmt.Errorf("%s: without it the plan would compare what was made in the lab "+
+			err = fmt.Errorf("%s: without it the plan would compare what was created in the lab "+
 				"with what is configured for Hetzner", offline)
 		}
 		return cfg, tools, offline, err
@@ -151,7 +151,7 @@ func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func
 
 func newPlanCommand(in *invocation) *cobra.Command {
 	cmd := in.command("plan [TARGET…]", groupLook,
-		"what a run would do with each step and why, what it makes and costs, and how long it takes", runPlan)
+		"what a run would do with each step and why, what it creates and costs, and how long it takes", runPlan)
 	cmd.ValidArgsFunction = completeTargets
 	return cmd
 }

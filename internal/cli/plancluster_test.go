@@ -25,7 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// inQuick runs the command in this process in a cluster of the quick world: at a terminal, where a person gives an
+// inQuick runs the command in this process in a cluster of the fake environment: at a terminal, where a person gives an
 // answer, or in a pipe where the answer is empty.
 func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/quickworld"
 )
 
-// outOfStock is a server that cannot be had for a while; 0: until it is mended.
+// outOfStock is a server that is out of stock for a while; 0: until it is undone.
 func outOfStock(lasts time.Duration) quickworld.Refusal {
 	return quickworld.Refusal{
 		Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning", Reason: "ServerCreateFailedReason",
@@ -20,7 +20,7 @@ func outOfStock(lasts time.Duration) quickworld.Refusal {
 }
 
 // TestHopelessWaits makes clusters where something is refused that no waiting brings. The run ends at once, far before
-// its time-outs, with the reason and the way out; once it is mended the next run goes on from there. What may come by
+// its time-outs, with the reason and the way out; once it is resolved the next run resumes from there. What may come by
 // itself is waited for, and a time-out tells what was last seen.
 func TestHopelessWaits(t *testing.T) {
 	charts := quickCharts(t)
@@ -40,7 +40,7 @@ func TestHopelessWaits(t *testing.T) {
 			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error",
 				Reason:  "ImageNotFound",
 				Message: "no image found with name talos-amd64-v1.12.2", NoImage: true},
-			says: []string{"there is no image talos-amd64-v1.12.2", "the target image makes it: bootstrap image "},
+			says: []string{"there is no image talos-amd64-v1.12.2", "the target image creates it: bootstrap image "},
 		},
 		"the token was revoked": {
 			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error",
@@ -81,7 +81,8 @@ func TestHopelessWaits(t *testing.T) {
 				t.Errorf("it says %d times %q: %s", n, tt.says[len(tt.says)-1], q.stderr)
 			}
 			q.sound(t)
-			// What was found before a run began may have been mended: the next one waits until somebody has looked again.
+			// What was observed before a run began may have been resolved: the next one waits until the controller has
+			// tried again.
 			q.environment = nil
 			after := 2 * time.Second
 			if tt.refused.NoImage {
@@ -90,7 +91,7 @@ func TestHopelessWaits(t *testing.T) {
 			mend := time.AfterFunc(after, q.Mend)
 			defer mend.Stop()
 			if code := q.run(t, death{}); code != ExitDone {
-				t.Fatalf("mended, it ends with %d: %s", code, q.stderr)
+				t.Fatalf("resolved, it ends with %d: %s", code, q.stderr)
 			}
 			if again := q.repeated(t); len(again) > 0 {
 				t.Errorf("done, and run again: %q", again)

@@ -18,8 +18,8 @@ type counter struct{ n atomic.Int64 }
 
 func (c *counter) add() { c.n.Add(1) }
 
-// look is all that there is in the world, in a form that is the same for two worlds of the same state: without times,
-// versions, addresses of this test's servers and keys.
+// look is all that there is in the environment, in a form that is the same for two environments with the same state:
+// without times, versions, addresses of this test's servers and keys.
 func (q *quick) look() string {
 	var lines []string
 	for name, api := range map[string]*kubetest.Server{"management": q.Management, "workload": q.Workload} {

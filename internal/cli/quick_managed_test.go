@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
-// manageItself makes the cluster of the quick world manage itself, as a pivot leaves it: the journal says so, and the
-// kubeconfig in the state folder opens an API server that holds the cluster's objects.
+// manageItself makes the cluster of the fake environment manage itself, as a pivot leaves it: the journal says so, and
+// the kubeconfig in the state folder opens an API server that holds the cluster's objects.
 func (q *quick) manageItself(t *testing.T) {
 	t.Helper()
 	journal := q.state().Journal()
@@ -37,7 +37,7 @@ func (q *quick) manageItself(t *testing.T) {
 	}
 }
 
-// command runs the command for the quick world, and returns its exit code and what it printed.
+// command runs the command for the fake environment, and returns its exit code and what it printed.
 func (q *quick) command(t *testing.T, args ...string) (int, string) {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
@@ -118,7 +118,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	if plan.Refused || len(plan.Deviations) != 1 || plan.Deviations[0].Requested || plan.Deviations[0].Live != "5" {
 		t.Errorf("plan: %+v", plan)
 	}
-	// The target bootstrap stands for what can be run after the pivot.
+	// The target bootstrap means what can be run after the pivot.
 	for _, step := range []string{"access", "cilium", "hcloud-ccm", "talos-ccm"} {
 		if !slices.ContainsFunc(plan.Steps, func(s struct{ Step string }) bool { return s.Step == step }) {
 			t.Errorf("the plan lacks %s: %+v", step, plan.Steps)

@@ -70,7 +70,7 @@ func beTheCommand() int {
 		size: func() (int, int) { return terminalSize(os.Stdout) }, hide: &redact.Redactor{}, equip: equipQuickly,
 		readFaults: crash.Reader,
 	}
-	go func() { // nobody writes there; it ends with whoever started this
+	go func() { // the other end never writes; it ends with the process that started this
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(ExitFailed)
 	}()
@@ -128,14 +128,14 @@ func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]
 }
 
 func (quickClusterctl) CertManager(string) (cluster.CertManagerClient, error) {
-	return nil, errors.New("the quick world has no cert-manager")
+	return nil, errors.New("the fake environment has no cert-manager")
 }
 
 func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
-	return errors.New("the quick world does not pivot")
+	return errors.New("the fake environment does not pivot")
 }
 
-// quick is one cluster of the quick world with the command that makes it.
+// quick is one cluster of the fake environment with the command that creates it.
 type quick struct {
 	*quickworld.World
 	dir, charts string
@@ -372,7 +372,7 @@ func quickNumber(t *testing.T, name string, otherwise int) int {
 	return n
 }
 
-// undisturbedQuick is what a bootstrap in the quick world does and leaves that nothing disturbs.
+// undisturbedQuick is what an undisturbed bootstrap in the fake environment does and leaves.
 type undisturbedQuick struct {
 	keys  []string // of the calls that change something
 	whole time.Duration
@@ -391,7 +391,8 @@ func quickUndisturbed(t *testing.T, charts string) undisturbedQuick {
 	return u
 }
 
-// finishes lets the command end: the world is then as an undisturbed run leaves it, and nothing was made or done twice.
+// finishes lets the command end: the environment is then as an undisturbed run leaves it, and nothing was created or
+// done twice.
 func (q *quick) finishes(t *testing.T, undisturbed undisturbedQuick) {
 	t.Helper()
 	if code := q.run(t, death{}); code != ExitDone {
@@ -402,11 +403,11 @@ func (q *quick) finishes(t *testing.T, undisturbed undisturbedQuick) {
 		t.Errorf("done, and run again: %q", again)
 	}
 	if got := q.look(); got != undisturbed.world {
-		t.Errorf("the world is another one:\n%s", difference(undisturbed.world, got))
+		t.Errorf("the environment is another one:\n%s", difference(undisturbed.world, got))
 	}
 }
 
-// quickDay is the number of today, by which what the tests sample goes on.
+// quickDay is the number of today, which selects what the tests sample.
 func quickDay() int { return int(time.Now().Unix() / int64((24*time.Hour)/time.Second)) }
 
 // quickPoints are today's points around a call, or all of them where a number of schedules is asked for.

@@ -84,7 +84,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		}
 		return ui.PrintJSON(c.stdout, told)
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s tells %s, %s; open it in a browser\n%s",
+	_, err = fmt.Fprintf(c.stdout, "%s reports %s, %s; open it in a browser\n%s",
 		path, text.Plural(len(past), "run", "runs"), last.ID, aboutIdleRuns(c, state, last, idle))
 	return err
 }
@@ -94,7 +94,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string) string {
 	var words string
 	if last.Idle() {
-		words = fmt.Sprintf("run %s changed nothing: every step was found done\n", last.ID)
+		words = fmt.Sprintf("run %s changed nothing: every step was done already\n", last.ID)
 		if others, err := runs.Story(state, "", standsAlone); err == nil && !others[len(others)-1].Idle() {
 			words += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].ID))
 		}

@@ -23,7 +23,7 @@ type runRow struct {
 	Why     string        `json:"why,omitempty"`
 	// Idle tells that every step of the run was found done, and nothing was changed.
 	Idle bool `json:"idle"`
-	// Changes are the calls that change something in the world; effects lists them.
+	// Changes are the calls that change something outside of the process; effects lists them.
 	Changes int `json:"changes"`
 }
 

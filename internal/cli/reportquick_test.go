@@ -31,7 +31,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	}
 	out := filepath.Join(q.dir, "story.html")
 	r := execute(t, t.Context(), q.dir, "", "report", "--state-dir", string(q.state()), "--out", out)
-	if r.code != ExitDone || !strings.Contains(r.stdout, "tells 3 runs") {
+	if r.code != ExitDone || !strings.Contains(r.stdout, "reports 3 runs") {
 		t.Fatalf("%+v", r)
 	}
 	data, err := os.ReadFile(out)
@@ -62,7 +62,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 		t.Fatalf("runs %v, %v", ids, err)
 	}
 	r = execute(t, t.Context(), q.dir, "", "report", ids[0], "--state-dir", string(q.state()))
-	if r.code != ExitDone || !strings.Contains(r.stdout, "tells 1 run,") {
+	if r.code != ExitDone || !strings.Contains(r.stdout, "reports 1 run,") {
 		t.Errorf("of the first run: %+v", r)
 	}
 	if _, err := os.Stat(q.state().Path(filepath.Join(statedir.RunsFolder, ids[0], reportFile))); err != nil {
@@ -79,7 +79,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	}
 	state := string(q.state())
 	r = execute(t, t.Context(), q.dir, "", "report", "--state-dir", state)
-	for _, want := range []string{"tells 3 runs, " + ids[2], "2 runs after it changed nothing",
+	for _, want := range []string{"reports 3 runs, " + ids[2], "2 runs after it changed nothing",
 		"bootstrap report " + all[4] + " --state-dir " + state} {
 		if r.code != ExitDone || !strings.Contains(r.stdout, want) {
 			t.Errorf("after two runs that changed nothing it does not say %q: %+v", want, r)

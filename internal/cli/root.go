@@ -31,7 +31,7 @@ const (
 
 // Annotations of commands.
 const (
-	ofSteps     = "steps"   // the command stands for steps, and can be asked for together with others
+	ofSteps     = "steps"   // the command is a step, and can be combined with others
 	moreOutputs = "outputs" // what --output can be besides text and json, with spaces between
 )
 
@@ -64,7 +64,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		root.SetErr(in.console.stderr)
 	}
 	root.AddGroup(
-		&cobra.Group{ID: groupCluster, Title: "Targets that make, change or delete a cluster:"},
+		&cobra.Group{ID: groupCluster, Title: "Targets that create, change or delete a cluster:"},
 		&cobra.Group{ID: groupLook, Title: "Targets that only look:"},
 		&cobra.Group{ID: groupRecovery, Title: "Backup and recovery:"},
 		&cobra.Group{ID: groupConfig, Title: "Configuration:"},
@@ -248,9 +248,9 @@ func checkWords(cmd *cobra.Command, rest []string) error {
 	case len(rest) < len(needed):
 		return usage.Errorf("%s needs %s: write %s", pathOf(cmd), needed[len(rest)], usageOf(cmd))
 	case len(rest) > most && most == 0:
-		return usage.Errorf("%s stands alone, without %q", pathOf(cmd), rest[0])
+		return usage.Errorf("%s cannot be combined with %q", pathOf(cmd), rest[0])
 	case len(rest) > most:
-		return usage.Errorf("%s stands alone, without %q: write %s", pathOf(cmd), rest[most], usageOf(cmd))
+		return usage.Errorf("%s cannot be combined with %q: write %s", pathOf(cmd), rest[most], usageOf(cmd))
 	}
 	return nil
 }
@@ -269,7 +269,7 @@ func wrongVerb(cmd *cobra.Command, words []string) error {
 		strings.Join(verbs, ", "))
 }
 
-// commandOf finds the command that stands alone and that the words ask for; nil: they ask for steps.
+// commandOf finds the command, other than a step, that the words name; nil: they name steps.
 func commandOf(words []string) *cobra.Command {
 	cmd, _, err := newRoot(&invocation{only: true}, nil).Find(words)
 	if _, is := cmd.Annotations[ofSteps]; err != nil || is {

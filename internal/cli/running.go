@@ -169,7 +169,7 @@ func connectToLab(ctx context.Context, r *running) error {
 		r.hub.Note("the lab is up already: --lab-latency and --lab-images count when it starts")
 	}
 	var info lab.Info
-	err = r.hub.Task("lab", "the world to rehearse in", func(say flow.Say) (err error) {
+	err = r.hub.Task("lab", "the simulated environment of a rehearsal", func(say flow.Say) (err error) {
 		if info, err = l.Up(ctx, say); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func keepSetup(r *running) {
 		err = os.WriteFile(file, []byte(r.console.hide.Text(string(data))), 0o600)
 	}
 	if err != nil {
-		r.hub.Note("a report of this run will not tell its configuration: %v", err)
+		r.hub.Note("a report of this run will not have its configuration: %v", err)
 	}
 }
 

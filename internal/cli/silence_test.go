@@ -45,7 +45,7 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 	var asking sync.WaitGroup
 	for args, want := range map[string]ran{
 		"status":     {code: ExitDone, stdout: "what is at Hetzner is not known: Hetzner gave no answer within 2s"},
-		"plan":       {code: ExitDone, stdout: "what will be made and what it costs is not known: " + unanswered},
+		"plan":       {code: ExitDone, stdout: "what will be created and what it costs is not known: " + unanswered},
 		"leftovers":  {code: ExitFailed, stderr: "list the "},
 		"destroy -n": {code: ExitFailed, stderr: "list the "},
 	} {

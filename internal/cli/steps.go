@@ -47,7 +47,7 @@ func newStepCommand(in *invocation, s flow.Info, plan *steps.Plan) *cobra.Comman
 	return cmd
 }
 
-// stepsCommand makes a command that stands for steps: others that do may follow it.
+// stepsCommand creates the command of a step: further steps may follow it as arguments.
 func (in *invocation) stepsCommand(name, group, doc string) *cobra.Command {
 	cmd := in.command(name+" [TARGET…]", group, doc, runOrPlan)
 	cmd.Args, cmd.ValidArgsFunction = cobra.ArbitraryArgs, completeTargets

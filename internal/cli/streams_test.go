@@ -14,7 +14,7 @@ import (
 	"github.com/creack/pty"
 )
 
-// A run whose output nobody reads any more comes to its end, and its exit code is that of what it did.
+// A run with an output that no process reads any more comes to its end, and its exit code is that of what it did.
 func TestARunOutlivesItsReader(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	reader, writer, err := os.Pipe()

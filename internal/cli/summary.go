@@ -88,7 +88,7 @@ func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Rep
 func conclude(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) error {
 	s, err := summarise(ctx, r, j, report, of)
 	if err != nil {
-		return fmt.Errorf("everything is done, but the summary cannot be made: %w", err)
+		return fmt.Errorf("everything is done, but the summary cannot be printed: %w", err)
 	}
 	if r.console.watch != nil {
 		r.console.watch.summary = s

@@ -47,7 +47,7 @@ func resolveTargets(words []string, plan *steps.Plan, managed bool) ([]string, e
 		case slices.Contains(stepNames, word):
 			names = append(names, word)
 		case slices.Contains(known, word):
-			return nil, usage.Errorf("%s stands alone: it cannot be one target among others", word)
+			return nil, usage.Errorf("%s cannot be combined with other targets", word)
 		case usage.DidYouMean("", word, known) != "":
 			return nil, usage.Errorf("there is no target %q%s", word, usage.DidYouMean("", word, known))
 		default:

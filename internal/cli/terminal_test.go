@@ -27,7 +27,7 @@ type onTerminal struct {
 	screen vt10x.Terminal
 }
 
-// onTerminal starts a bootstrap of the quick world.
+// onTerminal starts a bootstrap in the fake environment.
 func (q *quick) onTerminal(t *testing.T, columns, rows int) *onTerminal {
 	t.Helper()
 	self, err := os.Executable()
@@ -94,8 +94,9 @@ func once(lines []string, words string) bool {
 	return strings.Count(strings.Join(lines, "\n"), words) == 1
 }
 
-// TestTerminal runs the command on a terminal, in a world in which no load balancer is ever made: the tree shows what
-// waits, follows the terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to resume.
+// TestTerminal runs the command on a terminal, in an environment in which no load balancer is ever created: the tree
+// shows what waits, follows the terminal when it becomes narrow, and Ctrl-C ends the run with what is kept and how to
+// resume.
 func TestTerminal(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	all := q.Management.React

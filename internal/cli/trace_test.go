@@ -125,7 +125,7 @@ func TestSpansOfARun(t *testing.T) {
 			t.Errorf("no span is %s of %q", want, slices.Sorted(maps.Keys(chains)))
 		}
 	}
-	// Helm hands no context on: of several steps at once the run stands for the one that it works for.
+	// Helm passes no context on: with several running steps the span is a child of the run, not of the step.
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(chains)),
 		func(chain string) bool { return strings.HasPrefix(chain, "workload create secrets < ") }) {
 		t.Error("Helm's calls have no spans")

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// commonTools are the tools that are the same in both worlds.
+// commonTools are the tools that are the same in the lab and at Hetzner.
 func commonTools(state statedir.Dir, cfg settings.Configuration, environment map[string]string,
 	log io.Writer) platform.Tools {
 	return platform.Tools{

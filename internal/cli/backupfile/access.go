@@ -22,9 +22,9 @@ import (
 
 // errNoRecipient has two lines: what is missing, and what to configure.
 var errNoRecipient = errors.New("no key could open the backup: name public keys in BACKUP_RECIPIENTS " +
-	"(age-keygen -o key.txt makes a pair), or a passphrase in " + settings.PassphraseVariable +
+	"(age-keygen -o key.txt creates a pair), or a passphrase in " + settings.PassphraseVariable +
 	", BACKUP_PASSPHRASE_FILE or BACKUP_PASSPHRASE_COMMAND\n" +
-	"--unencrypted writes one that everybody can read, with every key of the cluster in it")
+	"--unencrypted writes one that everyone who has the file can read, with every key of the cluster in it")
 
 // Access is what places and keys of backups are read with.
 type Access struct {

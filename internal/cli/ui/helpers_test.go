@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/redact"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 func hiding() *redact.Redactor {
 	var r redact.Redactor

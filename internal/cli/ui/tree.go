@@ -79,8 +79,8 @@ func (t *tree) running() int {
 	return n
 }
 
-// apply takes an event in. What it returns is not part of the tree and stays
-// above it: a note, and the end of a step that nobody announced.
+// apply takes an event in. What it returns is not part of the tree and stays above it: a note, and the end of a step
+// that was not announced.
 func (t *tree) apply(e flow.Event) row {
 	message := text.Printable(e.Message)
 	s := t.find(e.Step)
@@ -232,7 +232,7 @@ func (t *tree) draw(width, tick int, now time.Time, d density) []string {
 	return lines
 }
 
-// sentenceLines are what stands under a step.
+// sentenceLines are the lines under a step.
 func sentenceLines(said string, width, most int) []string {
 	room := width - 1 - len(under)
 	if room < text.Narrowest/2 {
@@ -260,15 +260,15 @@ func (t *tree) paint(r row, line string) string {
 	return line
 }
 
-// row is something on the screen: a mark, columns, and beside them a text that
-// goes on in further lines where it is long.
+// row is something on the screen: a mark, columns, and beside them a text that continues in further lines where it is
+// long.
 type row struct {
 	mark, style string // style is the mark's colour
 	columns     string
 	text        string
 }
 
-const besideFrom = 90 // columns; a text with fewer beside its row's columns goes on below them, where more fits
+const besideFrom = 90 // columns; a text with fewer beside its row's columns continues below them, where more fits
 
 const indentNarrow = 4
 

@@ -90,11 +90,11 @@ func TestFramesFit(t *testing.T) {
 	}
 }
 
-// A step that nobody announced is shown while it is at work, and its end stays.
+// A step that was not announced is shown while it is at work, and its end stays.
 func TestTreeOfTasks(t *testing.T) {
 	tr := &tree{}
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
-	tr.apply(flow.Event{Time: at, Kind: flow.StepStarted, Step: "lab", Message: "the world to rehearse in"})
+	tr.apply(flow.Event{Time: at, Kind: flow.StepStarted, Step: "lab", Message: "the simulated environment of a rehearsal"})
 	tr.apply(flow.Event{Time: at, Kind: flow.StepProgress, Step: "lab", Message: "etcd is starting"})
 	if got := tr.frame(60, 24, 0, at.Add(time.Second)); len(got) != 2 || !strings.Contains(got[0], "lab") || !strings.Contains(got[1], "etcd is starting") {
 		t.Errorf("at work: %q", got)
