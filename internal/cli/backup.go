@@ -50,15 +50,19 @@ func (o backupOptions) instead(a arguments) arguments {
 	return a
 }
 
+// backupList is what backup list prints as JSON.
+type backupList struct {
+	Kind    string          `json:"kind"` // "backups"
+	Place   string          `json:"place"`
+	Backups []backup.Stored `json:"backups"`
+}
+
 // runBackup makes one backup, or one after another. It reads from the clusters and
 // from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
 func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) error {
 	a = o.instead(a)
-	cfg, err := loadConfig(a, c.environment)
+	cfg, _, err := configAndState(ctx, c, a)
 	if err != nil {
-		return err
-	}
-	if _, err := stateOf(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	access := accessTo(c, cfg)
@@ -150,7 +154,7 @@ func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions
 		if all == nil {
 			all = []backup.Stored{}
 		}
-		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "backups", "place": store.String(), "backups": all})
+		return ui.PrintJSONLine(c.stdout, backupList{"backups", store.String(), all})
 	}
 	if len(all) == 0 {
 		fmt.Fprintf(c.stdout, "there is no backup in %s\n", store)

@@ -15,6 +15,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// settingsList is what config show prints as JSON.
+type settingsList struct {
+	Settings []settings.Setting `json:"settings"`
+}
+
 // runConfigShow prints every value of the configuration and where it comes from. It
 // runs no command for the token and reads no file of one.
 func runConfigShow(ctx context.Context, c *console, a arguments) error {
@@ -35,7 +40,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	}
 	all = append(all, secretSettings(c, cfg)...)
 	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, map[string]any{"settings": all})
+		return ui.PrintJSON(c.stdout, settingsList{all})
 	}
 	unknown := false
 	head, rows := []string{"VARIABLE", "IN bootstrap.yaml", "VALUE", "FROM"}, [][]string{}

@@ -33,6 +33,14 @@ func (e *unwellError) Error() string {
 	return fmt.Sprintf("%d checks of the doctor failed", e.failed)
 }
 
+// examination is what doctor prints as JSON.
+type examination struct {
+	Kind   string              `json:"kind"` // "doctor"
+	Checks []doctor.Finding    `json:"checks"`
+	Failed int                 `json:"failed"` // how many checks
+	Files  []render.SourceFile `json:"files"`  // that the cluster is made from
+}
+
 // runDoctor examines what a run would meet. It changes nothing.
 func runDoctor(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
@@ -69,7 +77,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	found := hidden(c, examiner.Examine(ctx))
 	unwell := count(found, doctor.Failed)
 	if a.Options.Output == "json" {
-		err = ui.PrintJSON(c.stdout, map[string]any{"kind": "doctor", "checks": found, "failed": unwell, "files": files})
+		err = ui.PrintJSON(c.stdout, examination{"doctor", found, unwell, files})
 	} else {
 		if line := forecast.UsedFiles(files); line != "" {
 			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))

@@ -15,13 +15,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// effectList is what effects prints as JSON.
+type effectList struct {
+	Run     string        `json:"run"`
+	File    string        `json:"file"` // that has every call
+	Effects []runs.Effect `json:"effects"`
+}
+
 // runEffects shows what a run changed, in the order in which it began to.
 func runEffects(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := stateOf(ctx, c, a, cfg)
+	_, state, err := configAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -36,7 +39,7 @@ func runEffects(ctx context.Context, c *console, a arguments) error {
 	rows := runs.CountEffects(lines)
 	path := state.Path(filepath.Join(statedir.RunsFolder, run, statedir.EffectsFile))
 	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, map[string]any{"run": run, "file": path, "effects": rows})
+		return ui.PrintJSON(c.stdout, effectList{run, path, rows})
 	}
 	return printEffects(c.stdout, c.width(), path, lines, rows)
 }

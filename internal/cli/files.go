@@ -31,6 +31,20 @@ func filesOf(overrides string) string {
 	return forecast.UsedFiles(files)
 }
 
+// fileList is what config files prints as JSON.
+type fileList struct {
+	Kind  string              `json:"kind"` // "files"
+	Dir   string              `json:"dir"`  // in which the operator's own files are looked for
+	Files []render.SourceFile `json:"files"`
+}
+
+// filesWritten is what config files --out prints as JSON.
+type filesWritten struct {
+	Kind    string   `json:"kind"` // "files"
+	Dir     string   `json:"dir"`
+	Written []string `json:"written"` // paths below dir
+}
+
 // runConfigFiles lists the files that the cluster is made from, or writes the
 // built-in ones.
 func runConfigFiles(_ context.Context, c *console, a arguments, o filesOptions) error {
@@ -46,7 +60,7 @@ func runConfigFiles(_ context.Context, c *console, a arguments, o filesOptions) 
 		return &usage.Error{Err: err}
 	}
 	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": cfg.Overrides, "files": files})
+		return ui.PrintJSON(c.stdout, fileList{"files", cfg.Overrides, files})
 	}
 	var rows [][]string
 	for _, f := range files {
@@ -85,7 +99,7 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 		}
 	}
 	if output == "json" {
-		return ui.PrintJSON(c.stdout, map[string]any{"kind": "files", "dir": dir, "written": names})
+		return ui.PrintJSON(c.stdout, filesWritten{"files", dir, names})
 	}
 	_, err = fmt.Fprintf(c.stdout,
 		"written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each later "+

@@ -14,6 +14,12 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
+// graphDocument is what graph prints as JSON.
+type graphDocument struct {
+	Graph string           `json:"graph"` // its name
+	Steps []graphview.Step `json:"steps"`
+}
+
 // runGraph prints the steps and what each depends on. It reads the journal, for the colours, and opens no connection.
 func runGraph(ctx context.Context, c *console, a arguments) error {
 	plan, state, err := onPaper(ctx, c, a)
@@ -27,8 +33,7 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	drawn := graphview.Drawing(plan.Graph, recorded)
 	switch a.Options.Output {
 	case "json":
-		return ui.PrintJSON(c.stdout, map[string]any{"graph": plan.Graph.Name(),
-			"steps": graphview.WithStates(plan.Graph, drawn)})
+		return ui.PrintJSON(c.stdout, graphDocument{plan.Graph.Name(), graphview.WithStates(plan.Graph, drawn)})
 	case "dot":
 		_, err = io.WriteString(c.stdout, drawn.DOT())
 	case "svg":
@@ -42,11 +47,7 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 // onPaper plans what the arguments say with nothing behind it but the state folder: for what the plan is, not for what
 // exists.
 func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedir.Dir, error) {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return nil, "", err
-	}
-	state, err := stateOf(ctx, c, a, cfg)
+	cfg, state, err := configAndState(ctx, c, a)
 	if err != nil {
 		return nil, "", err
 	}

@@ -12,6 +12,12 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
+// packerCalls is what image --packer prints as JSON.
+type packerCalls struct {
+	Kind     string   `json:"kind"` // "packer"
+	Commands []string `json:"commands"`
+}
+
 // runPacker prints the Packer call that makes what the step image would.
 func runPacker(c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
@@ -23,7 +29,7 @@ func runPacker(c *console, a arguments) error {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.Output == "json" {
-		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "packer", "commands": commands})
+		return ui.PrintJSONLine(c.stdout, packerCalls{"packer", commands})
 	}
 	for _, line := range commands {
 		if _, err := fmt.Fprintln(c.stdout, line); err != nil {

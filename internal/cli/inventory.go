@@ -12,13 +12,19 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
+// destroyPlan is what destroy prints as JSON before its events.
+type destroyPlan struct {
+	Kind string `json:"kind"` // "destroy-plan"
+	destroy.Deletion
+	Monthly hetzner.Price `json:"monthly"` // of what is deleted
+}
+
 // printDemolition lists what goes and what stays; as JSON in one line, like the
 // events that follow it.
 func printDemolition(c *console, d destroy.Deletion, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
-		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "destroy-plan", "cluster": d.Cluster, "take": d.Take,
-			"keep": d.Keep, "monthly": monthly})
+		return ui.PrintJSONLine(c.stdout, destroyPlan{"destroy-plan", d, monthly})
 	}
 	if len(d.Take) == 0 {
 		fmt.Fprintf(c.stdout, "nothing of cluster %s is at Hetzner\n", d.Cluster)
@@ -34,6 +40,13 @@ func printDemolition(c *console, d destroy.Deletion, output string) error {
 	return nil
 }
 
+// leftovers is what leftovers prints as JSON.
+type leftovers struct {
+	Kind      string             `json:"kind"` // "leftovers"
+	Resources []hetzner.Resource `json:"resources"`
+	Monthly   hetzner.Price      `json:"monthly"` // of all of them
+}
+
 // printLeftovers lists what is there, of every cluster.
 func printLeftovers(c *console, resources []hetzner.Resource, output string) error {
 	monthly := hetzner.Total(resources)
@@ -41,7 +54,7 @@ func printLeftovers(c *console, resources []hetzner.Resource, output string) err
 		if resources == nil {
 			resources = []hetzner.Resource{}
 		}
-		return ui.PrintJSONLine(c.stdout, map[string]any{"kind": "leftovers", "resources": resources, "monthly": monthly})
+		return ui.PrintJSONLine(c.stdout, leftovers{"leftovers", resources, monthly})
 	}
 	if len(resources) == 0 {
 		_, err := fmt.Fprintln(c.stdout, "nothing in this project belongs to a cluster")

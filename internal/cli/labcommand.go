@@ -17,15 +17,11 @@ import (
 
 // labOf is the lab of the state folder that the arguments name.
 func labOf(ctx context.Context, c *console, a arguments) (*lab.Lab, error) {
-	cfg, err := loadConfig(a, c.environment)
+	_, state, err := labConfigAndState(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
 	if err := findLabImages(c, a.Options); err != nil {
-		return nil, err
-	}
-	state, err := labStateOf(ctx, c, a, cfg)
-	if err != nil {
 		return nil, err
 	}
 	return newLab(c, a.Options, state), nil
@@ -104,11 +100,7 @@ func labTask(c *console, o options, work func(flow.Say) error) error {
 // runLabLoad makes a state folder of one that lab save made, and starts the lab on
 // it.
 func runLabLoad(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := labStateOf(ctx, c, a, cfg)
+	cfg, state, err := labConfigAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}
@@ -142,11 +134,7 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 
 // runLabSave copies the whole state folder with the lab in it, which is stopped for that time and then continues.
 func runLabSave(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := labStateOf(ctx, c, a, cfg)
+	cfg, state, err := labConfigAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}

@@ -151,6 +151,12 @@ type labReport struct {
 	Notes     []string    `json:"notes"`
 }
 
+// labDown is what lab status prints as JSON where no lab is up.
+type labDown struct {
+	Up  bool   `json:"up"` // false
+	Dir string `json:"dir"`
+}
+
 // runLabStatus prints what the lab tells. In JSON it is the lab's own words.
 func runLabStatus(ctx context.Context, c *console, a arguments) error {
 	l, err := labOf(ctx, c, a)
@@ -163,7 +169,7 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 	err = l.Client.Do(ctx, http.MethodGet, "/v1/status", &raw)
 	if errors.Is(err, lab.ErrDown) {
 		if a.Options.Output == "json" {
-			return ui.PrintJSON(c.stdout, map[string]any{"up": false, "dir": l.Dir})
+			return ui.PrintJSON(c.stdout, labDown{Dir: l.Dir})
 		}
 		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
 		return nil

@@ -65,11 +65,7 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 	if err != nil {
 		return err
 	}
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
-	state, err := stateOf(ctx, c, a, cfg)
+	cfg, state, err := configAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}

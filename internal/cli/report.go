@@ -27,6 +27,16 @@ import (
 // reportFile is, in the folder of a run, the page that tells its story.
 const reportFile = "report.html"
 
+// reportMade is what report prints as JSON.
+type reportMade struct {
+	Kind      string   `json:"kind"` // "report"
+	File      string   `json:"file"`
+	Run       string   `json:"run"`                 // the last that the report tells
+	Runs      int      `json:"runs"`                // how many it tells
+	Idle      bool     `json:"idle"`                // the last changed nothing
+	IdleAfter []string `json:"idleAfter,omitempty"` // runs after it, which changed nothing
+}
+
 // runReport writes the story of a run, with those that it went on from, as a page.
 func runReport(ctx context.Context, c *console, a arguments, o reportOptions) error {
 	plan, state, err := onPaper(ctx, c, a)
@@ -78,11 +88,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		return fmt.Errorf("write the report: %w", err)
 	}
 	if a.Options.Output == "json" {
-		told := map[string]any{"kind": "report", "file": path, "run": last.ID, "runs": len(past), "idle": last.Idle()}
-		if len(idle) > 0 {
-			told["idleAfter"] = idle
-		}
-		return ui.PrintJSON(c.stdout, told)
+		return ui.PrintJSON(c.stdout, reportMade{"report", path, last.ID, len(past), last.Idle(), idle})
 	}
 	_, err = fmt.Fprintf(c.stdout, "%s reports %s, %s; open it in a browser\n%s",
 		path, text.Plural(len(past), "run", "runs"), last.ID, aboutIdleRuns(c, state, last, idle))

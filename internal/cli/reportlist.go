@@ -13,6 +13,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
+// runList is what report --list prints as JSON.
+type runList struct {
+	Kind string   `json:"kind"` // "runs"
+	Runs []runRow `json:"runs"`
+}
+
 // runRow is a run in the list of them.
 type runRow struct {
 	Run     string        `json:"run"`
@@ -44,7 +50,7 @@ func listRuns(c *console, state statedir.Dir, output string) error {
 		rows = append(rows, newRunRow(hideIn(c, r)))
 	}
 	if output == "json" {
-		return ui.PrintJSON(c.stdout, map[string]any{"kind": "runs", "runs": rows})
+		return ui.PrintJSON(c.stdout, runList{"runs", rows})
 	}
 	var cells [][]string
 	for _, r := range rows {

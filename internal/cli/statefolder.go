@@ -19,6 +19,26 @@ func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	return state, state.CheckOwner(ctx, cfg.ClusterName)
 }
 
+// configAndState reads the configuration that the arguments name, and finds its state folder.
+func configAndState(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return cfg, "", err
+	}
+	state, err := stateOf(ctx, c, a, cfg)
+	return cfg, state, err
+}
+
+// labConfigAndState is configAndState for the targets of the lab alone.
+func labConfigAndState(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return cfg, "", err
+	}
+	state, err := labStateOf(ctx, c, a, cfg)
+	return cfg, state, err
+}
+
 // labStateOf is stateOf for the targets of the lab alone. They need no cluster's name, so only one that was given is
 // checked.
 func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {

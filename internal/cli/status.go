@@ -46,11 +46,7 @@ func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) er
 
 // lookAtAll reads the journal and asks Hetzner and the clusters, everything at once.
 func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, error) {
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return status.Report{}, err
-	}
-	state, err := stateOf(ctx, c, a, cfg)
+	cfg, state, err := configAndState(ctx, c, a)
 	if err != nil {
 		return status.Report{}, err
 	}

@@ -35,17 +35,18 @@ func Drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
 	return d
 }
 
-// graphStep is a step in `bootstrap graph --output json`.
-type graphStep struct {
+// Step is a step in `bootstrap graph --output json`.
+type Step struct {
 	flow.Info
 	State diagram.State `json:"state"`
 }
 
-func WithStates(g *flow.Graph, drawn diagram.Graph) []graphStep {
+// WithStates are the steps with the states that were drawn.
+func WithStates(g *flow.Graph, drawn diagram.Graph) []Step {
 	infos := g.Steps() // in the order of the drawing's nodes
-	all := make([]graphStep, len(infos))
+	all := make([]Step, len(infos))
 	for i, info := range infos {
-		all[i] = graphStep{info, drawn.Nodes[i].State}
+		all[i] = Step{info, drawn.Nodes[i].State}
 	}
 	return all
 }
