@@ -1,4 +1,4 @@
-package steps
+package apply
 
 import (
 	"errors"
@@ -10,17 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
 // The webhooks are waited for once, not once for each object: the deadline of the step has room for that much.
-func TestApplyHasOnePatience(t *testing.T) {
+func TestObjectsShareOneDeadline(t *testing.T) {
 	w := clustertest.New(t)
-	b := planner(t, "")
-	b.tools = w.Tools().WithDefaults()
+	cfg, tools := w.Config(), w.Tools().WithDefaults()
 	refused := map[string]int{"a": 1, "c": 1000}
 	w.Management.Fail = func(r *http.Request) (int, string) {
 		name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
@@ -30,7 +28,7 @@ func TestApplyHasOnePatience(t *testing.T) {
 		refused[name]--
 		return http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`
 	}
-	mgmt, err := b.tools.Connect(w.Management.Kubeconfig())
+	mgmt, err := tools.Connect(w.Management.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +36,7 @@ func TestApplyHasOnePatience(t *testing.T) {
 		return kubetest.Object("v1", "ConfigMap", config.Namespace, name, nil)
 	}
 	patience := time.Hour
-	if err := apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt,
+	if err := Objects(t.Context(), cfg, clustertest.Silent, mgmt,
 		[]*unstructured.Unstructured{object("a"), object("b")}, &patience); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +44,7 @@ func TestApplyHasOnePatience(t *testing.T) {
 		t.Errorf("after a wait %s are left of an hour", patience)
 	}
 	patience = 0
-	err = apply.Objects(t.Context(), b.cfg, clustertest.Silent, mgmt,
+	err = Objects(t.Context(), cfg, clustertest.Silent, mgmt,
 		[]*unstructured.Unstructured{object("b"), object("c")}, &patience)
 	var late *wait.TimeoutError
 	if !errors.As(err, &late) || late.Within != 0 || !strings.Contains(late.What, "ConfigMap") || refused["c"] != 999 {

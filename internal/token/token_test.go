@@ -1,4 +1,4 @@
-package steps
+package token
 
 import (
 	"encoding/base64"
@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Another state folder with the same CLUSTER_NAME, in another project, adopts the management cluster by its name. It
@@ -48,15 +48,11 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			}
 			tools := w.Tools()
 			tools.Hetzner = s.Client(nil)
-			plan, err := New(w.Config(), tools)
+			mgmt, err := kube.Connect(w.Management.Kubeconfig())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := plan.b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
-				t.Fatal(err)
-			}
-			_, err = newTokenSecretStep(plan.b).run(t.Context(), clustertest.Silent,
-				Management{Kubeconfig: platform.ManagementKubeconfig})
+			_, err = Write(t.Context(), w.Config(), tools.WithDefaults(), clustertest.Silent, mgmt)
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}
