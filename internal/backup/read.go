@@ -61,7 +61,6 @@ type Archive struct {
 	file     *source
 	plain    io.Reader // of tar
 	tar      *tar.Reader
-	header   Header
 	contents Contents
 	seen     []entry
 	manifest *manifest // nil: it has not come yet
@@ -118,17 +117,16 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 		return damaged(name, "a backup begins with %s", headerEntry)
 	}
 	// Not strictly: a newer header may say more.
-	if err := json.Unmarshal(data, &a.header); err != nil {
+	if err := json.Unmarshal(data, &a.contents.Header); err != nil {
 		return damaged(name, "%w", err)
 	}
-	switch f := a.header.Format; {
+	switch f := a.contents.Header.Format; {
 	case f > Format:
 		return fmt.Errorf("the backup has format %d, and this version reads up to %d: it was %w: use Slipway %s", f, Format,
-			ErrNewer, a.header.Slipway)
+			ErrNewer, a.contents.Header.Slipway)
 	case f < 1:
 		return damaged(name, "there is no format %d", f)
 	}
-	a.contents.Header = a.header
 	return nil
 }
 
@@ -233,7 +231,7 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 			return fmt.Errorf("write the etcd snapshot of the backup: %w", err)
 		}
 	default:
-		return damaged(name, "it has no place in a backup of format %d", a.header.Format)
+		return damaged(name, "it has no place in a backup of format %d", a.contents.Header.Format)
 	}
 	return nil
 }
@@ -279,7 +277,7 @@ func (a *Archive) check() error {
 		return damaged(seen[extra].Name, "%s does not know it", manifestEntry)
 	}
 	s := Snapshot{Size: a.size, SHA256: hex.EncodeToString(a.whole.Sum(nil)), Parts: a.part}
-	if s != a.manifest.Snapshot || a.manifest.Format != a.header.Format {
+	if s != a.manifest.Snapshot || a.manifest.Format != a.contents.Header.Format {
 		return damaged(manifestEntry, "what it says of the etcd snapshot is not so")
 	}
 	if err := a.end.check(); err != nil {

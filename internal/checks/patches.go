@@ -57,11 +57,7 @@ func Patches(cfg config.Config, sources render.Sources, objects []*unstructured.
 
 func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileError {
 	at := func(hint, problem string, fields ...any) FileError {
-		path := make([]any, 0, len(p.Path)+len(fields))
-		for _, field := range p.Path {
-			path = append(path, field)
-		}
-		e := where(sources, p.Object, append(path, fields...)...)
+		e := where(sources, p.Object, pathOf(p.Path, fields...)...)
 		e.Check, e.Problem, e.Hint = checkPatchesName, problem, hint
 		return e
 	}
@@ -127,12 +123,12 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 	return nil
 }
 
-func pathOf(fields []string, last any) []any {
-	path := make([]any, 0, len(fields)+1)
+func pathOf(fields []string, more ...any) []any {
+	path := make([]any, 0, len(fields)+len(more))
 	for _, field := range fields {
 		path = append(path, field)
 	}
-	return append(path, last)
+	return append(path, more...)
 }
 
 // whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge

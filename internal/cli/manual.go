@@ -1,5 +1,7 @@
 package cli
 
+import "maps"
+
 // manual is what help says of a target or a step besides what the tables of those have.
 type manual struct {
 	arguments []explained // in their order
@@ -107,9 +109,7 @@ func manuals() map[string]manual {
 		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, or one step"}},
 			needs: nothing, changes: nothing, example: "help lab fault add", page: ""},
 	}
-	for name, m := range stepManuals() {
-		all[name] = m
-	}
+	maps.Copy(all, stepManuals())
 	return all
 }
 

@@ -81,7 +81,7 @@ func (s *Source) readReleases(workload *kube.Cluster) error {
 		return err
 	}
 	s.Contents.Releases = []backup.Release{}
-	for _, in := range []charts.Installation{charts.Cilium(s.o.cfg, sources), charts.HCloudCCM(s.o.cfg, sources), charts.TalosCCM(s.o.cfg, sources)} {
+	for _, in := range charts.All(s.o.cfg, sources) {
 		if err := s.readRelease(workload, in.Chart); err != nil {
 			return err
 		}

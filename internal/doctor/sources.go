@@ -146,7 +146,7 @@ func contractOf(data []byte, version string) (string, error) {
 // chartsReachable looks for the charts' versions in the indexes of their repositories, or asks their registries.
 func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
-	for _, in := range []charts.Installation{charts.Cilium(d.cfg, d.sources), charts.HCloudCCM(d.cfg, d.sources), charts.TalosCCM(d.cfg, d.sources)} {
+	for _, in := range charts.All(d.cfg, d.sources) {
 		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 		address := kube.WithoutCredentials(in.Repository)
 		if source.Registry() {

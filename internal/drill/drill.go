@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,9 +115,7 @@ func drillObject(apiVersion, kind, name string, fields map[string]any) *unstruct
 	if kind != "Namespace" {
 		object.SetNamespace(drillNamespace)
 	}
-	for k, v := range fields {
-		object.Object[k] = v
-	}
+	maps.Copy(object.Object, fields)
 	return object
 }
 

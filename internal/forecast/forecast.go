@@ -283,8 +283,8 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 		if o.Each.Monthly > 0 {
 			price = fmt.Sprintf("%.4f %s a GB", o.Each.Monthly, o.Each.Currency)
 		}
-		rows = append(rows, []string{counted(o.Count, string(o.Kind)), text.Dash(o.Type), text.Dash(o.Location),
-			text.Printable(o.Name), price})
+		rows = append(rows, []string{text.Plural(o.Count, string(o.Kind), string(o.Kind)+"s"), text.Dash(o.Type),
+			text.Dash(o.Location), text.Printable(o.Name), price})
 	}
 	text.Table(w, width, []string{"NEW", "TYPE", "LOCATION", "NAME", "A MONTH"}, rows...)
 	fmt.Fprintln(w)
@@ -299,14 +299,6 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 	for _, n := range f.Bill.Notes {
 		words("%s", text.Printable(n))
 	}
-}
-
-// counted is "3 servers".
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // Changes tells whether the run would do more than look.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -36,10 +37,7 @@ func (c *Cluster) Releases(ctx context.Context) ([]ReleaseState, error) {
 				Status: s.Labels["status"]}
 		}
 	}
-	found := []ReleaseState{}
-	for _, r := range newest {
-		found = append(found, r)
-	}
+	found := slices.AppendSeq([]ReleaseState{}, maps.Values(newest)) // never nil: it is JSON
 	slices.SortFunc(found, func(a, b ReleaseState) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
 	})

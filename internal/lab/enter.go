@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,9 +21,7 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 	var notes []string
 	places, decided := c.Places, Decides(c, info)
 	c.Places = map[string]string{}
-	for field, place := range places {
-		c.Places[field] = place
-	}
+	maps.Copy(c.Places, places)
 	set := func(name, value string) error {
 		v := settings.Variable(name)
 		was := v.Get(c.Config)

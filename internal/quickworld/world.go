@@ -5,6 +5,7 @@ package quickworld
 
 import (
 	"context"
+	"maps"
 	"net/http/httptest"
 	"sync"
 	"time"
@@ -80,11 +81,7 @@ func (w *World) Close() {
 func (w *World) Made() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	made := map[string]int{}
-	for what, n := range w.made {
-		made[what] = n
-	}
-	return made
+	return maps.Clone(w.made)
 }
 
 func managementKinds() []kubetest.Resource {

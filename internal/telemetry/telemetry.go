@@ -3,6 +3,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -66,10 +67,7 @@ func Start(environment map[string]string, r Run) (*Tracer, error) {
 		return nil, err
 	}
 	t := &Tracer{sent: &sender{SpanExporter: exporter}, steps: map[string]context.Context{}}
-	name := environment[serviceName]
-	if name == "" {
-		name = "slipway"
-	}
+	name := cmp.Or(environment[serviceName], "slipway")
 	t.provider = sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(t.sent, sdktrace.WithBatchTimeout(sendEvery), sdktrace.WithExportTimeout(sendWithin)),
 		sdktrace.WithSampler(sdktrace.AlwaysSample()),
@@ -84,24 +82,16 @@ func Start(environment map[string]string, r Run) (*Tracer, error) {
 }
 
 func newExporter(environment map[string]string) (sdktrace.SpanExporter, error) {
-	first := func(names ...string) string {
-		for _, name := range names {
-			if environment[name] != "" {
-				return environment[name]
-			}
-		}
-		return ""
-	}
 	ctx := context.Background() // neither begins a connection that it would bound
 	endpoint := environment[tracesEndpoint]
-	switch p := first(tracesProtocol, protocol); p {
+	switch p := cmp.Or(environment[tracesProtocol], environment[protocol]); p {
 	case "", "http/protobuf":
 		if endpoint == "" {
 			endpoint = strings.TrimSuffix(environment[Endpoint], "/") + "/v1/traces"
 		}
 		return otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(endpoint))
 	case "grpc":
-		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(first(tracesEndpoint, Endpoint)))
+		return otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(cmp.Or(endpoint, environment[Endpoint])))
 	default:
 		return nil, fmt.Errorf("%s=%s is neither http/protobuf nor grpc", protocol, p)
 	}
