@@ -368,7 +368,7 @@ func (v *Findings) timeouts(c Config) {
 // allowAuto means, in FIREWALL_ALLOW, the address that this machine has towards the internet.
 const allowAuto = "auto"
 
-// Allowed parses FIREWALL_ALLOW. auto tells whether the operator's own address is asked for.
+// Allowed parses FIREWALL_ALLOW. auto reports whether the operator's own address is asked for.
 func (c Config) Allowed() (extra []netip.Prefix, auto bool, err error) {
 	for _, word := range Listed(c.FirewallAllow) {
 		if word == allowAuto {

@@ -30,7 +30,7 @@ type Status struct {
 	// Sealed names the passed point of no return that the step precedes;
 	// such a step is not verified.
 	Sealed string
-	// Asked tells whether Verify was called, so that Verdict is its answer: the
+	// Asked reports whether Verify was called, so that Verdict is its answer: the
 	// step is done and has a Verify.
 	Asked   bool
 	Verdict Verdict

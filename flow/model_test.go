@@ -109,7 +109,7 @@ func (m *model) moment(call string, w when) error {
 	return nil
 }
 
-// passed tells whether a seal was passed.
+// passed reports whether a seal was passed.
 func (m *model) passed(i int) bool { return m.steps[i].is == done || m.world.passed[i] }
 
 // reason says why a step may run; empty if it must not.

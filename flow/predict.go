@@ -28,7 +28,7 @@ type Prediction struct {
 	Why string
 }
 
-// Predict tells what a run with these targets (none: every step) would do with
+// Predict says what a run with these targets (none: every step) would do with
 // each step that it wants. Like Check it only reads. Without verify a record
 // counts as true. Its error is that of the run, where the run would be refused.
 func (g *Graph) Predict(ctx context.Context, j Journal, targets []string, verify bool) ([]Prediction, error) {

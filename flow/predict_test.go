@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// cameTrue tells whether an outcome is what an action promised.
+// cameTrue reports whether an outcome is what an action promised.
 func cameTrue(p flow.Action, o flow.Outcome) bool {
 	return slices.Contains(map[flow.Action][]flow.Outcome{
 		flow.ActionRun: {flow.Ran}, flow.ActionMayRun: {flow.Ran, flow.Reused}, flow.ActionReuse: {flow.Reused},

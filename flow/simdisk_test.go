@@ -110,7 +110,7 @@ func (d *simDisk) Lock(context.Context, string) (func() error, error) {
 }
 
 // powerFails leaves what was flushed. What was not may have reached the disk
-// all the same, on its own: names tells whether the names did, and files how
+// all the same, on its own: names reports whether the names did, and files how
 // much of each file, from 0 to 1.
 func (d *simDisk) powerFails(names bool, files float64) {
 	d.mu.Lock()

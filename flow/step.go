@@ -140,7 +140,7 @@ func (s *Step[T]) Spec(v any) *Step[T] {
 	return s
 }
 
-// Verify sets the function that tells whether a recorded output is still true.
+// Verify sets the function that reports whether a recorded output is still true.
 // It must only read, and it has VerifyWithin to answer. It is called once when a
 // step is about to be reused, and not after the step has run.
 func (s *Step[T]) Verify(check func(context.Context, T) Verdict) *Step[T] {

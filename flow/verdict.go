@@ -41,7 +41,7 @@ func Unknown(err error) Verdict {
 	return Verdict{answer: AnswerUnknown, reason: err.Error(), err: err}
 }
 
-// Answer tells which of the three it is.
+// Answer says which of the three it is.
 func (v Verdict) Answer() Answer {
 	if v.answer == "" {
 		return AnswerUnknown

@@ -90,7 +90,7 @@ func (b blueprint) waitsFor(i int, s sealing) []int {
 	return slices.Concat(b.needs(i), b[i].OrderAfter, slices.Collect(maps.Keys(s.after[i])))
 }
 
-// keepsOutputs tells whether a run in which seals were passed needs no output of
+// keepsOutputs reports whether a run in which seals were passed needs no output of
 // a step that is passed over: then the journal may be lost.
 func (b blueprint) keepsOutputs() bool {
 	all := b.seal(func(int) bool { return true })

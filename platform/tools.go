@@ -84,7 +84,7 @@ type ManagementProvider interface {
 	Name() string
 	// Ensure looks for the cluster, adopts it when it is there and makes it otherwise.
 	Ensure(ctx context.Context, name string, say flow.Say) (kubeconfig []byte, err error)
-	// Exists tells whether the cluster is there, whatever its state. An error means that it could not ask.
+	// Exists reports whether the cluster is there, whatever its state. An error means that it could not ask.
 	Exists(ctx context.Context, name string) (bool, error)
 	// Delete removes the cluster.
 	Delete(ctx context.Context, name string) error

@@ -73,7 +73,7 @@ func Save(t *testing.T, s flow.Snapshot) flow.Journal {
 	return j
 }
 
-// restores tells what of a recorded output is lost on its way through a type.
+// restores says what of a recorded output is lost on its way through a type.
 func restores(recorded json.RawMessage, output reflect.Type) error {
 	restored := reflect.New(output)
 	if err := json.Unmarshal(recorded, restored.Interface()); err != nil {
@@ -181,7 +181,7 @@ func merge(was, is any) any {
 // deepest bounds types that contain themselves.
 const deepest = 6
 
-// fill sets everything in a value that a field's type can be told by.
+// fill sets everything in a value that shows the type of a field.
 func fill(v reflect.Value, depth int) {
 	if depth > deepest || !v.CanSet() {
 		return

@@ -42,7 +42,7 @@ func (k Kinds) Learn(manifest []byte) error {
 	return nil
 }
 
-// Check tells what an API server would not take of an object, and whether its group is known at all.
+// Check says what an API server would not take of an object, and whether its group is known at all.
 func (k Kinds) Check(o *unstructured.Unstructured) (wrong []schemaProblem, known bool) {
 	gvk := o.GroupVersionKind()
 	crds, known := k[gvk.Group]

@@ -53,7 +53,7 @@ func sharedFlags(o options, target []string) []string {
 	return words
 }
 
-// takesFlag tells whether a flag goes with a target.
+// takesFlag reports whether a flag goes with a target.
 func takesFlag(target []string, name string) bool {
 	root := newRoot(&invocation{only: true}, nil)
 	cmd, _, err := root.Find(target)
@@ -86,7 +86,7 @@ func sharedValues(values []settings.Assignment, environment map[string]string, t
 	return words
 }
 
-// nameSuffices tells whether a target needs no more of the configuration than the cluster's name.
+// nameSuffices reports whether a target needs no more of the configuration than the cluster's name.
 func nameSuffices(target []string) bool {
 	return len(target) > 0 && slices.Contains([]string{"lab", targetReport, targetLogs, "effects"}, target[0])
 }

@@ -116,7 +116,7 @@ func exitCode(err error) int {
 	}
 }
 
-// refused tells whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
+// refused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
 // is gone.
 func refused(e *flow.SealedError) bool { return e.Step != e.By }
 

@@ -94,7 +94,7 @@ func short(name string) string {
 	return ""
 }
 
-// misplacedFlag tells which commands a flag goes with that another one was given; nil: there is no such flag.
+// misplacedFlag says which commands a flag goes with that another one was given; nil: there is no such flag.
 func misplacedFlag(root *cobra.Command, written, name string) error {
 	owners, ofRuns := flagOwners(root, name)
 	switch {

@@ -67,7 +67,7 @@ func parseArguments(args []string) (arguments, error) {
 	return in.arguments, err
 }
 
-// targets are the commands that do something by themselves, and those that stand for steps but are none.
+// targets are the commands that do something by themselves, and those that are groups of steps.
 func targets(t *testing.T) (all []*cobra.Command) {
 	t.Helper()
 	root := newRoot(&invocation{only: true}, nil)
@@ -81,7 +81,7 @@ func targets(t *testing.T) (all []*cobra.Command) {
 	return all
 }
 
-// alone tells whether a command cannot be one target among others.
+// alone reports whether a command cannot be one target among others.
 func alone(cmd *cobra.Command) bool {
 	_, steps := cmd.Annotations[ofSteps]
 	return !steps

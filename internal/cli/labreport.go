@@ -103,7 +103,7 @@ func (r labReport) loadBalancers() (rows [][]string) {
 }
 
 // processes have the short names of their programs: a process's own name begins with the Pod's or the server's, which
-// stand beside it.
+// are beside it.
 func (r labReport) processes() (rows [][]string) {
 	const mib = 1 << 20
 	total := int64(0)

@@ -75,7 +75,7 @@ func TestPlanOfAFirstRun(t *testing.T) {
 	}
 }
 
-// What preflight was made from is told with both values; the record says how long it took.
+// A change of preflight's spec is shown with both values; the record says how long it took.
 func TestPlanAfterAChange(t *testing.T) {
 	market := newMarket(t)
 	market.Put("locations", 1, schema.Location{Name: "fsn1", NetworkZone: "eu-central"})

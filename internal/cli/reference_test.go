@@ -101,7 +101,7 @@ func pageLink(page string) string {
 	return "[" + name + "](" + page + ")"
 }
 
-// writeStepTargets writes the targets that stand for steps.
+// writeStepTargets writes the targets that are steps or groups of steps.
 func writeStepTargets(w *strings.Builder, plan *steps.Plan) {
 	w.WriteString("### Steps\n\n")
 	table(w, []string{"target", "what it ensures", "steps, with all that they depend on", "page"},

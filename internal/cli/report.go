@@ -53,7 +53,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		}
 		return listRuns(c, state, a.Options.Output)
 	}
-	past, err := runs.Story(state, wanted, standsAlone)
+	past, err := runs.Story(state, wanted, runsNoSteps)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func aboutIdleRuns(c *console, state statedir.Dir, last runs.Run, after []string
 	var words string
 	if last.Idle() {
 		words = fmt.Sprintf("run %s changed nothing: every step was done already\n", last.ID)
-		if others, err := runs.Story(state, "", standsAlone); err == nil && !others[len(others)-1].Idle() {
+		if others, err := runs.Story(state, "", runsNoSteps); err == nil && !others[len(others)-1].Idle() {
 			words += fmt.Sprintf("the last run that did something: %s\n", commandLine(c, targetReport, others[len(others)-1].ID))
 		}
 		return words

@@ -85,7 +85,7 @@ func TestStory(t *testing.T) {
 		at(10, flow.RunFinished, "", ""),
 	}, effect.Line{Time: at(5, "", "", "").Time, World: effect.Hetzner, Verb: "create", Object: "servers/a",
 		Phase: effect.Failed, Error: "conflict"})
-	runs, err := runs.Story(state, "", standsAlone)
+	runs, err := runs.Story(state, "", runsNoSteps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			leaveRun(t, state, "1", runs.Setup{Cluster: "k8s"}, []flow.Event{clockwork(0)(0, flow.RunStarted, "", ""),
 				clockwork(0)(1, flow.RunFinished, "", "no Docker")})
 			leaveRun(t, state, "2", c.setup, c.events, c.effects...)
-			past, err := runs.Story(state, "", standsAlone)
+			past, err := runs.Story(state, "", runsNoSteps)
 			if c.story == nil {
 				if err == nil || !strings.Contains(err.Error(), c.why) {
 					t.Errorf("it says %v", err)

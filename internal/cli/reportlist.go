@@ -27,7 +27,7 @@ type runRow struct {
 	Targets []string      `json:"targets"`
 	Outcome string        `json:"outcome"`
 	Why     string        `json:"why,omitempty"`
-	// Idle tells that every step of the run was found done, and nothing was changed.
+	// Idle reports that every step of the run was found done, and nothing was changed.
 	Idle bool `json:"idle"`
 	// Changes are the calls that change something outside of the process; effects lists them.
 	Changes int `json:"changes"`
@@ -113,7 +113,7 @@ func beganOf(id string) time.Time {
 
 // outcomeOf is how a run ended, also one of a target that runs no steps.
 func outcomeOf(r runs.Run) (end runs.End, why string) {
-	if !standsAlone(r.Setup.Targets) {
+	if !runsNoSteps(r.Setup.Targets) {
 		return r.Outcome()
 	}
 	open := map[string]bool{}

@@ -278,8 +278,8 @@ func commandOf(words []string) *cobra.Command {
 	return cmd
 }
 
-// standsAlone tells whether the words ask for a command that runs no steps.
-func standsAlone(words []string) bool { return commandOf(words) != nil }
+// runsNoSteps reports whether the words ask for a command that runs no steps.
+func runsNoSteps(words []string) bool { return commandOf(words) != nil }
 
 // walk visits a command and all below it.
 func walk(cmd *cobra.Command, visit func(*cobra.Command)) {

@@ -89,7 +89,7 @@ func has(lines []string, prefix string) bool {
 	return false
 }
 
-// once tells whether exactly one line has the words.
+// once reports whether exactly one line has the words.
 func once(lines []string, words string) bool {
 	return strings.Count(strings.Join(lines, "\n"), words) == 1
 }

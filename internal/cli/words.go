@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// typed is a command line, taken apart: flags and KEY=VALUE may stand anywhere among the words.
+// typed is a parsed command line: flags and KEY=VALUE may be anywhere among the words.
 type typed struct {
 	words  []string // targets and their arguments, in their order
 	flags  []string // with their values
@@ -50,7 +50,7 @@ func takeApart(root *cobra.Command, args []string) (t typed, err error) {
 	return t, nil
 }
 
-// wantsValue tells whether the next word is the flag's value. A flag has the same kind of value wherever it goes.
+// wantsValue reports whether the next word is the flag's value. A flag has the same kind of value wherever it goes.
 func wantsValue(root *cobra.Command, word string) (wants bool) {
 	name := strings.TrimLeft(word, "-")
 	if strings.Contains(name, "=") {

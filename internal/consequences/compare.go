@@ -65,7 +65,7 @@ func objectOf(o *unstructured.Unstructured) platform.Object {
 	return platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()}
 }
 
-// exists tells whether there is a cluster that can be changed.
+// exists reports whether there is a cluster that can be changed.
 func (c *comparison) exists() bool {
 	return slices.ContainsFunc(c.live.Wanted, func(o unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind()
@@ -94,7 +94,7 @@ func wantedReplicas(o *unstructured.Unstructured, instead int64) int64 {
 	return instead
 }
 
-// compareServers tells what becomes of the servers of a control plane or a MachineDeployment.
+// compareServers says what becomes of the servers of a control plane or a MachineDeployment.
 func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 	has := capi.Number(was, "spec", "replicas")
 	wants := wantedReplicas(is, has)
@@ -183,7 +183,7 @@ func (p templatePair) after(n int, location string) []hetzner.Order {
 	return ordersOfTemplate(p.is, n, location)
 }
 
-// sameTypes tells whether two lists of orders cost the same, whatever that is.
+// sameTypes reports whether two lists of orders cost the same, whatever that is.
 func sameTypes(a, b []hetzner.Order) bool {
 	return slices.EqualFunc(a, b, func(a, b hetzner.Order) bool {
 		return a.Kind == b.Kind && a.Type == b.Type && a.Count == b.Count

@@ -45,7 +45,7 @@ func immutable(was, is *unstructured.Unstructured) []string {
 }
 
 // changed are the differences between a live object and the manifests' in what the manifests say. What others have
-// added to it, defaults for one, does not count. The values of Secrets are not told.
+// added to it, defaults for one, does not count. The values of Secrets are not shown.
 func changed(was, is *unstructured.Unstructured) []string {
 	secret := is.GetKind() == "Secret"
 	var found []string
@@ -110,7 +110,7 @@ func like(live, wanted any) any {
 	return live
 }
 
-// sameDuration tells whether two texts are one duration: an API server writes 20m as 20m0s.
+// sameDuration reports whether two texts are one duration: an API server writes 20m as 20m0s.
 func sameDuration(a, b string) bool {
 	one, err := time.ParseDuration(a)
 	if err != nil {

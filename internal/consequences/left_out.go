@@ -56,7 +56,7 @@ func (c *comparison) leftOut() {
 	}
 }
 
-// byManager tells whether the field manager is evidence of who applied an object. A restore and a readoption write
+// byManager reports whether the field manager is evidence of who applied an object. A restore and a readoption write
 // objects of a backup, whatever created them, and a Secret is never taken for the manifests' by that alone.
 func (c *comparison) byManager(o *unstructured.Unstructured) bool {
 	cluster := c.live.Find(capi.ClusterKind.GroupKind(), c.live.Cluster)
@@ -121,7 +121,7 @@ func (c *comparison) userOf(o *unstructured.Unstructured) string {
 // to it.
 func isTemplate(kind string) bool { return strings.HasSuffix(kind, "Template") }
 
-// refers tells whether a reference {kind, name} lies anywhere below v.
+// refers reports whether a reference {kind, name} lies anywhere below v.
 func refers(v any, kind, name string) bool {
 	switch v := v.(type) {
 	case map[string]any:

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// InCluster tells what applying rendered objects does to the cluster, in the cluster that manages it: the
+// InCluster says what applying rendered objects does to the cluster, in the cluster that manages it: the
 // management cluster, or after the pivot the cluster itself. It changes nothing.
 func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, r *render.Rendered) ([]Consequence, error) {
 	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, r.Now)

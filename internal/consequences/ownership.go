@@ -35,8 +35,8 @@ func MarkOwned(o *unstructured.Unstructured, cluster string) {
 
 func appliedAs(o *unstructured.Unstructured) string { return o.GetKind() + "/" + o.GetName() }
 
-// owned tells whether Slipway applied a live object as part of the cluster's manifests. Releases before the marks left
-// only the field manager; that counts where byManager is set, and never for what a controller has made.
+// owned reports whether Slipway applied a live object as part of the cluster's manifests. Releases before the marks
+// left only the field manager; that counts where byManager is set, and never for what a controller has made.
 func owned(o *unstructured.Unstructured, cluster string, byManager bool) bool {
 	if label, marked := o.GetLabels()[OwnerLabel]; marked {
 		return label == cluster && o.GetAnnotations()[AppliedAsAnnotation] == appliedAs(o)

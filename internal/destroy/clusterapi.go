@@ -152,8 +152,8 @@ func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cl
 	return left.see(ctx)
 }
 
-// cloudLook tells what a cluster without HCloudMachines still has at Hetzner. It is asked whenever something changes in the management
-// cluster, and asks Hetzner at a pace of its own.
+// cloudLook says what a cluster without HCloudMachines still has at Hetzner. It is asked whenever something changes in
+// the management cluster, and asks Hetzner at a pace of its own.
 type cloudLook struct {
 	d       Destroyer
 	removal *hetzner.Removal

@@ -316,7 +316,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	return err
 }
 
-// remembersManagement tells whether the state folder opens a management cluster that is not the cluster itself.
+// remembersManagement reports whether the state folder opens a management cluster that is not the cluster itself.
 func remembersManagement(tools platform.Tools) bool {
 	mgmt, err := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if err != nil {
@@ -340,7 +340,7 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 	return names, nil
 }
 
-// forget removes what opened the cluster: it is gone, and its name may come again. What tells that it is goes last.
+// forget removes what opened the cluster: it is gone, and its name may come again. What reports that it is goes last.
 func (d Destroyer) forget() error {
 	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {

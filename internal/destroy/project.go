@@ -84,7 +84,7 @@ func (d Destroyer) recordSwept() error {
 	return d.tools.Files.Write(destroyedFile, fmt.Appendf(nil, "%x\n", sha256.Sum256(kubeconfig)))
 }
 
-// swept tells whether the cluster of a kubeconfig was recorded so.
+// swept reports whether the cluster of a kubeconfig was recorded so.
 func (d Destroyer) swept(kubeconfig []byte) bool {
 	recorded, err := d.tools.Files.Read(destroyedFile)
 	return err == nil && string(recorded) == fmt.Sprintf("%x\n", sha256.Sum256(kubeconfig))
@@ -117,8 +117,8 @@ func (d Destroyer) refuseUnseen(ctx context.Context) error {
 		"destroy with the token of the cluster's project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName, files.Path(""))
 }
 
-// hasAnything tells whether the project has something of the cluster beside what destroy leaves there unless asked: of an earlier
-// cluster of the name.
+// hasAnything reports whether the project has something of the cluster beside what destroy leaves there unless asked:
+// of an earlier cluster of the name.
 func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
 	if err != nil {
@@ -129,7 +129,7 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 	}), nil
 }
 
-// worksWithToken tells whether a manager was given the same token. No token is of two projects.
+// worksWithToken reports whether a manager was given the same token. No token is of two projects.
 func worksWithToken(ctx context.Context, tools platform.Tools, manager *kube.Cluster) bool {
 	secret := &corev1.Secret{}
 	if err := manager.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret); err != nil {

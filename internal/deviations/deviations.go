@@ -145,7 +145,7 @@ func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.
 	return render.Manifests(cfg, sources, render.ManifestVariables(sources, o.image, o.zone, o.ip))
 }
 
-// manifests tells what applying the manifests would still do.
+// manifests says what applying the manifests would still do.
 func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered) {
 	for _, c := range consequences.Of(live, r.Now, 0) {
 		if c.Effect == consequences.EffectKeeps || onlyTheTemplatesName(live, c) {
@@ -179,7 +179,7 @@ func (d *deviations) fileOf(o platform.Object) render.Source {
 	return files[0]
 }
 
-// patchEdited tells whether an object's part in another file was edited: the patch for OpenID Connect, where it is
+// patchEdited reports whether an object's part in another file was edited: the patch for OpenID Connect, where it is
 // used.
 func (d *deviations) patchEdited(o platform.Object) bool {
 	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.sources.OidcPatch)
@@ -209,7 +209,7 @@ func imageOf(live consequences.LiveObjects, cfg config.Config) string {
 	return capi.Text(template, "spec", "template", "spec", "imageName")
 }
 
-// byDefault tells whether an image is called as one is where IMAGE_NAME is empty.
+// byDefault reports whether an image is called as one is where IMAGE_NAME is empty.
 func byDefault(image, talosVersion string) bool {
 	c := config.Config{TalosVersion: talosVersion}
 	return image == c.Image("amd64") || image == c.Image("arm64")
@@ -252,8 +252,8 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	return out
 }
 
-// asked tells whether a value is a request: another one than was last applied, and than the cluster had since; or where
-// that is not known, one that is written somewhere.
+// asked reports whether a value is a request: another one than was last applied, and than the cluster had since; or
+// where that is not known, one that is written somewhere.
 func (a lastApplied) asked(variable, wanted string, written bool) bool {
 	if had, known := a.seen[variable]; known && had == wanted {
 		return false // it was the cluster's: that was changed, and not the configuration
@@ -264,7 +264,7 @@ func (a lastApplied) asked(variable, wanted string, written bool) bool {
 	return written
 }
 
-// edited tells whether a file is another one than was last applied; where that is not known, whether it is the user's
+// edited reports whether a file is another one than was last applied; where that is not known, whether it is the user's
 // own.
 func (a lastApplied) edited(s render.Source) bool {
 	if !a.known {

@@ -58,7 +58,7 @@ func Explain(tools platform.Tools, sources render.Sources, c flow.Change) []Diff
 	return d.Found
 }
 
-// addedOrRemoved tells whether a change is a file that a step was not made from before, or is not any more.
+// addedOrRemoved reports whether a change is a file that a step was not made from before, or is not any more.
 func addedOrRemoved(c flow.Change) (note string, whole bool) {
 	has := func(value any) bool {
 		file, _ := value.(map[string]any)
@@ -212,7 +212,7 @@ func (d *Differ) Compare(path string, was, is any, secret bool) {
 	d.Found = append(d.Found, Difference{File: d.file, Field: path, Was: written(was, secret), Is: written(is, secret)})
 }
 
-// few tells whether an object that is added or removed as a whole is reported field by field.
+// few reports whether an object that is added or removed as a whole is reported field by field.
 func few(m map[string]any, other any) bool {
 	const most = 3
 	_, none := other.(Absent)
@@ -293,7 +293,7 @@ func written(v any, secret bool) string {
 	}
 }
 
-// anySecret tells whether something in a value looks like a secret.
+// anySecret reports whether something in a value looks like a secret.
 func anySecret(v any) bool {
 	switch v := v.(type) {
 	case string:

@@ -21,7 +21,7 @@ func (d *Doctor) Recorded(placementGroup int64) *Doctor {
 	return d
 }
 
-// project tells what is in it, so that the operator notices a wrong one: the API does not name the project.
+// project says what is in it, so that the operator notices a wrong one: the API does not name the project.
 func (d *Doctor) project(ctx context.Context) Finding {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *Doctor) reservation(ctx context.Context) Finding {
 	return failed("work with the state folder that created it (--state-dir), or its management cluster (MANAGEMENT_KUBECONFIG), or choose another CLUSTER_NAME", "%s", whose)
 }
 
-// leadsToManagement tells whether a cluster that may hold this one's objects can be asked.
+// leadsToManagement reports whether a cluster that may hold this one's objects can be asked.
 func (d *Doctor) leadsToManagement(ctx context.Context) bool {
 	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
 		if _, err := d.tools.Files.Read(file); err == nil {

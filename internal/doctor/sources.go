@@ -46,7 +46,7 @@ func (d *Doctor) management(ctx context.Context) Finding {
 	return ok("%s answers; the management cluster %s is to be created", d.manager(), name)
 }
 
-// engineSilent tells whether the management cluster needs a container engine, and that does not answer.
+// engineSilent reports whether the management cluster needs a container engine, and that does not answer.
 func (d *Doctor) engineSilent(ctx context.Context) bool {
 	user, uses := d.tools.Management.(EngineUser)
 	if !uses {

@@ -25,7 +25,7 @@ func Origin(c settings.Configuration, field string) (place string, written bool)
 // Comparison is the configuration held against a cluster that manages itself.
 type Comparison struct {
 	Deviations []deviations.Deviation `json:"deviations,omitempty"`
-	// Refused tells that a run of these targets would be refused, because of those that are requests.
+	// Refused reports that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
 	// Uncompared is why they are not known.
 	Uncompared string `json:"uncompared,omitempty"`
@@ -59,7 +59,7 @@ func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
 	return deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
 }
 
-// wholeCluster tells whether targets ask for the cluster as it is configured.
+// wholeCluster reports whether targets ask for the cluster as it is configured.
 // Those of single steps ask for no more than these do.
 func wholeCluster(words []string) bool {
 	return len(words) == 0 || slices.Contains(words, "bootstrap") || slices.Contains(words, "all")

@@ -301,7 +301,7 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 	}
 }
 
-// Changes tells whether the run would do more than look.
+// Changes reports whether the run would do more than look.
 func (f Forecast) Changes() bool {
 	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// CanWrite tells whether the token may write. No request of the API only tells, so it asks for the deletion of what
+// CanWrite reports whether the token may write. No request of the API only tells, so it asks for the deletion of what
 // cannot exist, a placement group with the ID 0: a token for reading alone is refused every method but GET before
 // anything is looked up ("token_readonly"), any other gets the answer that there is no such thing. Any other answer is
 // an error.
@@ -108,7 +108,7 @@ func AskBalancing(ctx context.Context, c *hcloud.Client, name string) (Balancing
 // uploadSystem is what hcloudimages has the temporary server made from, before it boots into the rescue system.
 const uploadSystem = "ubuntu-24.04"
 
-// AskUpload tells whether a temporary server to make an image with can be had now; otherwise why not. An error is no
+// AskUpload reports whether a temporary server to make an image with can be had now; otherwise why not. An error is no
 // answer.
 func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, servers string) (why string, err error) {
 	types, err := UploadServerTypes(ctx, c, location, architecture, servers)

@@ -60,7 +60,7 @@ func firewall(f *hcloud.Firewall) *Firewall {
 	return &Firewall{ID: f.ID, Name: f.Name, Rules: f.Rules, covers: f.AppliedTo}
 }
 
-// EnsureFirewall makes the cluster's firewall, or sets its rules where they differ. changed tells whether it had to.
+// EnsureFirewall makes the cluster's firewall, or sets its rules where they differ. changed reports whether it had to.
 func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules []FirewallRule) (f *Firewall,
 	changed bool, err error) {
 	if f, err = FindFirewall(ctx, c, cluster); err != nil {
@@ -177,7 +177,7 @@ func serversOf(cluster string) []hcloud.FirewallResource {
 	}}
 }
 
-// Selects tells whether the firewall is applied to all servers that CAPH makes for a cluster.
+// Selects reports whether the firewall is applied to all servers that CAPH makes for a cluster.
 func (f *Firewall) Selects(cluster string) bool {
 	return slices.ContainsFunc(f.covers, func(r hcloud.FirewallResource) bool {
 		return r.LabelSelector != nil && r.LabelSelector.Selector == clusterSelector(cluster)

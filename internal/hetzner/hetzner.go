@@ -182,8 +182,8 @@ type Server struct {
 // ProviderID is what the cloud controller manager writes into the Node of the server.
 func (s Server) ProviderID() string { return fmt.Sprintf("hcloud://%d", s.ID) }
 
-// ServerGone tells whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is an
-// error.
+// ServerGone reports whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is
+// an error.
 func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool, error) {
 	id, err := strconv.ParseInt(strings.TrimPrefix(providerID, "hcloud://"), 10, 64)
 	if err != nil {

@@ -24,10 +24,10 @@ type Image struct {
 	Schematic   string // as ImageOrder's label of it; empty: unknown
 }
 
-// Available tells whether servers can be made from the image now. CAPH does not ask and would try at once.
+// Available reports whether servers can be made from the image now. CAPH does not ask and would try at once.
 func (i Image) Available() bool { return i.Status == string(hcloud.ImageStatusAvailable) }
 
-// Creating tells whether the image may become available.
+// Creating reports whether the image may become available.
 func (i Image) Creating() bool { return i.Status == string(hcloud.ImageStatusCreating) }
 
 // String names the image for a person who has to choose.
@@ -164,7 +164,7 @@ func DeleteImage(ctx context.Context, c *hcloud.Client, id int64) error {
 // ErrNoneAvailable means that there is no image which could replace the others.
 var ErrNoneAvailable = errors.New("none of them is available: nothing is deleted")
 
-// Surplus tells which of several images stays, the newest available one, and which snapshots conflict with it. An image
+// Surplus says which of several images stays, the newest available one, and which snapshots conflict with it. An image
 // that is no snapshot can neither be deleted nor stay beside one: it stays, and all snapshots conflict with it.
 func Surplus(found []Image) (keep Image, surplus []Image, err error) {
 	best := -1

@@ -52,7 +52,7 @@ type Resource struct {
 	Type     string `json:"type,omitempty"`
 	Location string `json:"location,omitempty"`
 	Price    Price  `json:"price"`
-	// Claimed tells that it carries the label of its cluster. What is attributed by its surroundings alone would be a
+	// Claimed reports that it carries the label of its cluster. What is attributed by its surroundings alone would be a
 	// riddle once they are deleted: Claim labels it first.
 	Claimed bool `json:"-"`
 	// Shared says what else uses it that is not of its cluster, and would suffer; then it is not deleted.

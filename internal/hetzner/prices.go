@@ -13,7 +13,7 @@ import (
 type Price struct {
 	Monthly  float64 `json:"monthly"`
 	Currency string  `json:"currency"`
-	// Unknown tells that Hetzner's price list does not have it: a type that is not sold any more.
+	// Unknown reports that Hetzner's price list does not have it: a type that is not sold any more.
 	Unknown bool `json:"unknown,omitempty"`
 }
 

@@ -101,7 +101,7 @@ func withOutput(err error, heard *uploadLog) error {
 	return err
 }
 
-// OutOfStock tells whether an upload failed because Hetzner has no such server just now.
+// OutOfStock reports whether an upload failed because Hetzner has no such server just now.
 func OutOfStock(err error) bool {
 	return hcloud.IsError(err, hcloud.ErrorCodeResourceUnavailable, hcloud.ErrorCodePlacementError)
 }
@@ -149,7 +149,7 @@ func (e *NoUploadTypeError) Error() string {
 		e.Architecture, e.Location)
 }
 
-// retiring tells whether a type is deprecated in a location: it may be refused any day.
+// retiring reports whether a type is deprecated in a location: it may be refused any day.
 func retiring(t *hcloud.ServerType, location string) bool {
 	return t.IsDeprecated() || slices.ContainsFunc(t.Locations, func(l hcloud.ServerTypeLocation) bool {
 		return l.Location != nil && l.Location.Name == location && l.IsDeprecated()

@@ -2,5 +2,5 @@
 
 package kind
 
-// freeBytes cannot be told here.
+// freeBytes is unknown here.
 func freeBytes(string) int64 { return 0 }

@@ -4,7 +4,7 @@ package kind
 
 import "syscall"
 
-// freeBytes is what unprivileged users can use on the disk of a folder; 0: that cannot be told, or the folder is not on
+// freeBytes is what unprivileged users can use on the disk of a folder; 0: that is unknown, or the folder is not on
 // this machine.
 func freeBytes(dir string) int64 {
 	var is syscall.Statfs_t

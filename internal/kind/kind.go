@@ -19,7 +19,7 @@ import (
 type Provider struct {
 	kind  kindLibrary
 	image string // of the node, pinned
-	// used tells whether Cluster API was ever installed behind a kubeconfig.
+	// used reports whether Cluster API was ever installed behind a kubeconfig.
 	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
 	files platform.Files
 	yes   bool // delete without a question what is partially created, and not by this state folder
@@ -31,7 +31,7 @@ type kindLibrary interface {
 	create(name, image, kubeconfigPath string, say flow.Say) error
 	remove(name, kubeconfigPath string) error
 	kubeconfig(name string) ([]byte, error)
-	// initialised tells whether kubeadm got as far as an administrator's
+	// initialised reports whether kubeadm got as far as an administrator's
 	// kubeconfig on the control plane node. It fails for a node that is stopped.
 	initialised(name string) (bool, error)
 }
@@ -97,7 +97,7 @@ func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
 	return k.kind.kubeconfig(name)
 }
 
-// adopt tells whether a cluster that exists can be used. False means that it is partially created and may be deleted.
+// adopt reports whether a cluster that exists can be used. False means that it is partially created and may be deleted.
 func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
 	_, err := k.files.Read(making(name))
 	marked := err == nil

@@ -18,12 +18,12 @@ import (
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 	Kind: "CustomResourceDefinition"}
 
-// Absent tells whether err is the answer of a reachable cluster that it has no such object, or no such kind. That a
+// Absent reports whether err is the answer of a reachable cluster that it has no such object, or no such kind. That a
 // kind is missing from what the API server offers is no such answer: for a while after its start it does not offer
 // everything that it has. So Get and List ask for the kind's definition before they let such an error pass.
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// UnknownKind tells whether err is about an object whose kind a reachable cluster does not serve (yet).
+// UnknownKind reports whether err is about an object whose kind a reachable cluster does not serve (yet).
 func UnknownKind(err error) bool {
 	return meta.IsNoMatchError(err) || errors.As(err, new(*unservedError))
 }
@@ -120,7 +120,7 @@ func (c *Cluster) mayExist(ctx context.Context, kind schema.GroupKind) string {
 	}
 }
 
-// unserved tells whether an error says that the API server does not know a kind, or the path of its objects.
+// unserved reports whether an error says that the API server does not know a kind, or the path of its objects.
 func unserved(err error) bool {
 	if meta.IsNoMatchError(err) {
 		return true

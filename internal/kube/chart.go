@@ -122,7 +122,7 @@ func (s ChartSource) registry(ctx context.Context, dir string, log io.Writer) (*
 		err
 }
 
-// InRegistry tells whether a registry has the chart, without taking it. dir and log are those of LoadChart.
+// InRegistry reports whether a registry has the chart, without taking it. dir and log are those of LoadChart.
 func (s ChartSource) InRegistry(ctx context.Context, dir string, log io.Writer) (bool, error) {
 	client, ref, err := s.registry(ctx, dir, log)
 	if err != nil {
@@ -242,7 +242,7 @@ func passing(status int) bool {
 	return status >= 500 || status == http.StatusTooManyRequests || status == http.StatusRequestTimeout
 }
 
-// Transient tells whether the same request may succeed in a moment: the network failed, or the server said
+// Transient reports whether the same request may succeed in a moment: the network failed, or the server said
 // that it is not well. A certificate that does not hold will not hold then either.
 func Transient(err error) bool {
 	var status *statusError

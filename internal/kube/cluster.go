@@ -168,7 +168,7 @@ func (c *Cluster) Apply(ctx context.Context, objects ...*unstructured.Unstructur
 	return nil
 }
 
-// WebhookDown tells whether err is the API server's complaint that it could not reach an admission webhook, or could
+// WebhookDown reports whether err is the API server's complaint that it could not reach an admission webhook, or could
 // not trust it.
 func WebhookDown(err error) bool {
 	var status apierrors.APIStatus
@@ -177,16 +177,16 @@ func WebhookDown(err error) bool {
 			strings.Contains(status.Status().Message, "failed to call webhook"))
 }
 
-// Unwell tells whether err says that an API server, or a webhook behind it, did not take a request that it may take in
-// a moment: it was silent, starts, has no etcd leader just now, or has too much to do.
+// Unwell reports whether err says that an API server, or a webhook behind it, did not take a request that it may take
+// in a moment: it was silent, starts, has no etcd leader just now, or has too much to do.
 func Unwell(err error) bool {
 	return Transient(err) || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// answered tells whether err is a refusal by someone who read the request, a webhook or the API server. A webhook that
-// failed over what it read refuses with any code.
+// answered reports whether err is a refusal by someone who read the request, a webhook or the API server. A webhook
+// that failed over what it read refuses with any code.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -128,7 +128,7 @@ func lastGood(history []*release.Release) int {
 	return 0
 }
 
-// same tells whether a release was made from this chart version and these values.
+// same reports whether a release was made from this chart version and these values.
 func same(r *release.Release, ch *chart.Chart, values map[string]any) bool {
 	return r.Chart.Metadata.Version == ch.Metadata.Version && reflect.DeepEqual(plain(r.Config), plain(values))
 }

@@ -32,7 +32,7 @@ func (e *BusyError) Error() string {
 		e.Until.Local().Format(time.TimeOnly))
 }
 
-// unfinished tells whether a status is one that an operation is to change again.
+// unfinished reports whether a status is one that an operation is to change again.
 func unfinished(s release.Status) bool { return s.IsPending() || s == release.StatusUninstalling }
 
 // clear prepares an install or upgrade and returns the last revision that there is then, nil for none. Helm itself
@@ -144,8 +144,8 @@ func (h *Helm) still(ctx context.Context, name string, revision int) (record, ti
 	return record{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
 }
 
-// canStay tells whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is gone,
-// or never became ready: applying it again puts back what was changed in its objects. One that was deployed just
+// canStay reports whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is
+// gone, or never became ready: applying it again puts back what was changed in its objects. One that was deployed just
 // now is given time.
 func (h *Helm) canStay(ctx context.Context, say func(string, ...any), w Wanted, r *Release) (bool, error) {
 	state, err := w.State(r)

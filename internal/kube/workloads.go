@@ -46,7 +46,7 @@ func Workloads(manifest, namespace string) ([]Workload, error) {
 	return found, nil
 }
 
-// Exist tells whether all of the workloads are there, in whatever state.
+// Exist reports whether all of the workloads are there, in whatever state.
 func (c *Cluster) Exist(ctx context.Context, workloads ...Workload) (bool, error) {
 	for _, w := range workloads {
 		_, err := c.unready(ctx, w)

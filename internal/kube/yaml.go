@@ -30,7 +30,7 @@ func Documents(data []byte) ([][]byte, error) {
 	}
 }
 
-// blank tells whether there is nothing but comments.
+// blank reports whether there is nothing but comments.
 func blank(doc []byte) bool {
 	for line := range bytes.Lines(doc) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' && !bytes.HasPrefix(line, []byte("---")) {

@@ -288,7 +288,7 @@ func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock f
 	}
 }
 
-// Exists tells whether a file or folder exists.
+// Exists reports whether a file or folder exists.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -192,7 +192,7 @@ func daemonEnvironment(environment map[string]string) []string {
 }
 
 // Down ends the lab and everything that it started, and returns when it is
-// gone. It tells whether there was one.
+// gone. It reports whether there was one.
 func (l *Lab) Down(ctx context.Context) (bool, error) {
 	info, err := l.Answering(ctx)
 	if errors.Is(err, ErrDown) {
@@ -221,7 +221,7 @@ func (l *Lab) Down(ctx context.Context) (bool, error) {
 	}
 }
 
-// alive tells whether a process exists. One that was our child and ended has
+// alive reports whether a process exists. One that was our child and ended has
 // been waited for by start.
 func alive(pid int) bool {
 	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)

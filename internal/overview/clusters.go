@@ -24,13 +24,13 @@ type seenSide struct {
 	err     error                      // why it could not be asked, or not whether it holds the object; fs.ErrNotExist: there is no kubeconfig of it
 }
 
-// none tells that there is no kubeconfig of it in the state folder.
+// none reports that there is no kubeconfig of it in the state folder.
 func (s seenSide) none() bool { return errors.Is(s.err, fs.ErrNotExist) }
 
-// answers tells whether its API answers and says what it holds.
+// answers reports whether its API answers and says what it holds.
 func (s seenSide) answers() bool { return s.cluster != nil && s.err == nil }
 
-// manages tells whether it holds the Cluster object, unpaused.
+// manages reports whether it holds the Cluster object, unpaused.
 func (s seenSide) manages() bool {
 	return s.answers() && s.object != nil && !management.Paused(s.object)
 }

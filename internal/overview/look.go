@@ -145,7 +145,7 @@ func (q *inquiry) become(is inquiryState) {
 	}
 }
 
-// silent tells whether it was asked and has not answered.
+// silent reports whether it was asked and has not answered.
 func (q *inquiry) silent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ type Lost struct {
 	Command  string `json:"command"` // tells which disaster it is, and what to type
 }
 
-// lost tells what is known of a cluster whose API does not answer any more; nil: it answers, or never has.
+// lost says what is known of a cluster whose API does not answer any more; nil: it answers, or never has.
 func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers seenTalos) *Lost {
 	if s.API == "" || self.none() || !l.recorded.APIAnswered {
 		return nil

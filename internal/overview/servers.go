@@ -183,7 +183,7 @@ func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects], 
 	return routes
 }
 
-// heard tells whether a promise is known.
+// heard reports whether a promise is known.
 func heard[T any](p *promise[T]) bool {
 	select {
 	case <-p.done:

@@ -42,7 +42,7 @@ func (b Bootstrap) Explain(c flow.Change) []differences.Difference {
 	return differences.Explain(b.Tools, b.Sources, c)
 }
 
-// Consequences tells what a run that would do this does to the cluster that exists, as the step apply will report it.
+// Consequences says what a run that would do this does to the cluster that exists, as the step apply will report it.
 // There are none where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
 func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]consequences.Consequence, error) {
 	if !wouldRun(foreseen)[b.Plan.Cluster.Name()] {
@@ -69,7 +69,7 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 	})
 }
 
-// Bill tells what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It
+// Bill says what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It
 // counts what the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that
 // take the place of others are not in it: see Consequence.
 func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction, expected []consequences.Consequence) (orders.Bill, error) {

@@ -94,11 +94,9 @@ func (d Durations) Of(step string) (expected time.Duration, recorded bool) {
 	return d.BuiltIn[step], false
 }
 
-// BuiltInDurations stand in until there is a record. Those of the lab were
-// measured on two cores; those of Hetzner are put together from what the parts
-// take there: a server a minute and a half from its order to Talos's answer, the
-// images of a node and of the providers a minute on a usual line, the upload of
-// a disk image three.
+// BuiltInDurations are used until there is a record. Those of the lab were measured on two cores; those of Hetzner are
+// put together from what the parts take there: a server a minute and a half from its order to Talos's answer, the
+// images of a node and of the providers a minute on a usual line, the upload of a disk image three.
 func BuiltInDurations(world string) map[string]time.Duration {
 	if world == statedir.WorldLab {
 		return seconds(map[string]float64{

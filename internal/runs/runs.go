@@ -105,7 +105,7 @@ func readEvents(path string) ([]flow.Event, error) {
 
 // Story is the run that is meant, and before it those that it resumed: back to the last that ended without an error.
 // Without a name the last that did something is meant. Runs that are not of steps, and such as ended before their first
-// step, are no part of it. alone tells whether targets are not of steps.
+// step, are no part of it. alone reports whether targets are not of steps.
 func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]Run, error) {
 	ids, err := IDs(s)
 	if err != nil {
@@ -163,14 +163,14 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 	return story, nil
 }
 
-// tookAway tells whether the run was a destroy that deleted something, and not one that a person declined.
+// tookAway reports whether the run was a destroy that deleted something, and not one that a person declined.
 func (r Run) tookAway() bool {
 	return slices.Contains(r.Setup.Targets, "destroy") && slices.ContainsFunc(r.Effects, func(l effect.Line) bool {
 		return l.World == effect.Hetzner && l.Verb == "delete" || l.World == effect.File && l.Verb == statedir.VerbRetire
 	})
 }
 
-// ofSteps tells whether the run was one of steps, or failed before it reached them. One that ended in order before
+// ofSteps reports whether the run was one of steps, or failed before it reached them. One that ended in order before
 // its first step, as where a person said no, was none.
 func (r Run) ofSteps(alone func(targets []string) bool) bool {
 	if alone(r.Setup.Targets) {
@@ -190,7 +190,7 @@ func (r Run) ofSteps(alone func(targets []string) bool) bool {
 	return len(open) > 0
 }
 
-// finished tells whether the run ended without an error.
+// finished reports whether the run ended without an error.
 func (r Run) finished() bool {
 	e, ok := r.Last(flow.RunFinished)
 	return ok && e.Err == ""
@@ -254,7 +254,7 @@ func (r Run) Outcome() (end End, why string) {
 	return Killed, ""
 }
 
-// Idle tells whether the run ended without an error and did nothing: every step's result was reused.
+// Idle reports whether the run ended without an error and did nothing: every step's result was reused.
 func (r Run) Idle() bool {
 	if !r.finished() || len(r.Effects) > 0 {
 		return false

@@ -147,7 +147,7 @@ func (c Configuration) placeOf(e config.FieldError) string {
 	return strings.Join(places, ", ")
 }
 
-// besides tells which of the values that do not go together is a default, where
+// besides says which of the values that do not go together is a default, where
 // the place is that of the other.
 func (c Configuration) besides(e config.FieldError) string {
 	_, written := c.Places[e.Field]

@@ -25,7 +25,7 @@ type LostEndpointError struct {
 	Cluster string
 	Address string
 	Now     []hetzner.LoadBalancer // what CAPH has made since
-	// Nothing tells that there is no server either: nothing says that this is the cluster's project.
+	// Nothing reports that there is no server either: nothing says that this is the cluster's project.
 	Nothing bool
 }
 
@@ -104,7 +104,7 @@ func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools
 	return flow.Holds()
 }
 
-// endpointOfTheirOwn tells whether the manifests set a control plane endpoint other than CAPH's load balancer.
+// endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
 	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", ""))
 	if err != nil {
@@ -133,7 +133,7 @@ func ExplainSilence(ctx context.Context, cfg config.Config, tools platform.Tools
 	return err
 }
 
-// IsLost tells whether an error says that the cluster's address is lost.
+// IsLost reports whether an error says that the cluster's address is lost.
 func IsLost(err error) bool {
 	return errors.As(err, new(*LostEndpointError))
 }

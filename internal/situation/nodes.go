@@ -50,7 +50,7 @@ func NodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network net
 	return problems
 }
 
-// NodeReady tells whether a node is Ready, and if not, why.
+// NodeReady reports whether a node is Ready, and if not, why.
 func NodeReady(n *corev1.Node) (ready bool, why string) {
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {

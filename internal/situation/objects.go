@@ -20,7 +20,7 @@ func OrEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 	return o
 }
 
-// AtRest tells that the operator has paused what Cluster API does with it.
+// AtRest reports that the operator has paused what Cluster API does with it.
 func AtRest(cluster, tcp *unstructured.Unstructured) bool {
 	_, of := cluster.GetAnnotations()[PausedAnnotation]
 	_, its := tcp.GetAnnotations()[PausedAnnotation]

@@ -376,7 +376,7 @@ const (
 	becauseEvery = 2 * time.Second
 )
 
-// Progress tells how far the cluster is, and what keeps it.
+// Progress says how far the cluster is, and what keeps it.
 func (o *Observer) Progress(mgmt *kube.Cluster, c Watched) wait.Reason {
 	return o.asking(mgmt, c, why.Answer.Beside)
 }

@@ -38,10 +38,10 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 	return names
 }
 
-// Unmade tells whether a Machine of the control plane can be deleted without any loss, and is of no use: its bootstrap
-// configuration cannot be made, so it never had a server and never was a node; and the control plane's configuration
-// has been changed since, which the control plane provider does not take to a Machine that is there. Otherwise keeps is
-// why not.
+// Unmade reports whether a Machine of the control plane can be deleted without any loss, and is of no use: its
+// bootstrap configuration cannot be made, so it never had a server and never was a node; and the control plane's
+// configuration has been changed since, which the control plane provider does not take to a Machine that is there.
+// Otherwise keeps is why not.
 func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
 	name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, capi.MachineKind, name); err != nil {

@@ -48,7 +48,7 @@ func (s Dir) CheckOwner(ctx context.Context, cluster string) error {
 		"Nothing was changed", record.Cluster, cluster, s, record.Cluster, cluster)
 }
 
-// unused tells whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
+// unused reports whether nothing was made for the cluster that the folder belongs to, so that it may belong to another.
 func (s Dir) unused(ctx context.Context, owner ownership.Record) (bool, error) {
 	if owner.Reservation != 0 || owner.Management != nil ||
 		slices.ContainsFunc(records.ClusterFiles(), func(name string) bool { return s.has(name) }) {

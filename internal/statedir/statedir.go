@@ -58,7 +58,7 @@ func (s Dir) Lab() string             { return s.Path(LabFolder) }
 func (s Dir) Files() platform.Files   { return platform.FilesIn(string(s)) }
 func (s Dir) Journal() flow.Journal   { return flow.Folder(string(s)) }
 
-// has tells whether there is an entry of this name.
+// has reports whether there is an entry of this name.
 func (s Dir) has(name string) bool {
 	_, err := os.Stat(s.Path(name))
 	return err == nil
@@ -155,7 +155,7 @@ func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
-// made tells whether the journal knows of a step that makes something.
+// made reports whether the journal knows of a step that makes something.
 func (s Dir) made(ctx context.Context) (bool, error) {
 	snapshot, err := s.Journal().Load(ctx)
 	for name := range snapshot.Steps {

@@ -22,7 +22,7 @@ type Finding struct {
 	Do string `json:"do,omitempty"`
 	// Target is what to type for Do behind the command's name, where that is one of its targets.
 	Target []string `json:"target,omitempty"`
-	// Hopeless tells that waiting does not help, as of Seen.
+	// Hopeless reports that waiting does not help, as of Seen.
 	Hopeless bool      `json:"hopeless,omitempty"`
 	Seen     time.Time `json:"seen,omitzero"`
 

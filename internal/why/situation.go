@@ -53,7 +53,7 @@ type Server struct {
 	ID     int64  `json:"id"`
 	Name   string `json:"name"`
 	Status string `json:"status"`
-	// Protected tells that Hetzner refuses to delete it.
+	// Protected reports that Hetzner refuses to delete it.
 	Protected bool `json:"protected,omitempty"`
 }
 
@@ -146,7 +146,7 @@ func (s Situation) members() []member {
 // configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
 const configurationFailed = "DataSecretGenerationFailed"
 
-// Unmade tells whether a Machine's configuration cannot be made, although the control plane's has been changed since:
+// Unmade reports whether a Machine's configuration cannot be made, although the control plane's has been changed since:
 // its provider keeps the Machine all the same.
 func (s Situation) Unmade(machine string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
@@ -157,7 +157,7 @@ func (s Situation) unmade(m member) bool {
 	return ok && c.reason == configurationFailed && slices.Contains(s.Outdated, m.machine.GetName())
 }
 
-// Runs tells whether a control plane's server runs.
+// Runs reports whether a control plane's server runs.
 func (s Situation) Runs(server string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.name == server && m.state == running })
 }

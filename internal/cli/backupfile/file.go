@@ -132,7 +132,7 @@ type scratchError struct{ error }
 
 func (e *scratchError) Unwrap() error { return e.error }
 
-// scratchFile is a file whose refusals can be told from those of the backup.
+// scratchFile is a file with write errors that can be distinguished from those of the backup.
 type scratchFile struct{ *os.File }
 
 func (f scratchFile) Write(p []byte) (int, error) {

@@ -28,7 +28,7 @@ const ClearBelow = "\r\x1b[J"
 // redrawEvery is how often the running steps' clocks move.
 const redrawEvery = 200 * time.Millisecond
 
-// linesOfAStep is the most lines that stand under a running step.
+// linesOfAStep is the most lines that are shown under a running step.
 const linesOfAStep = 3
 
 // terminalDisplay shows a run's tree while something is at work, and leaves it on
@@ -99,8 +99,8 @@ func (d *terminalDisplay) keep(r row) {
 	}
 }
 
-// start begins to draw. The terminal is only written to: nothing is read from it, so that an interruption stays a signal, and it is
-// not asked what it can do, because its answer would stand among what a person types.
+// start begins to draw. The terminal is only written to: nothing is read from it, so that an interruption stays a
+// signal, and it is not asked what it can do, because its answer would be mixed with what a person types.
 func (d *terminalDisplay) start() {
 	width, height := d.size()
 	d.over = false

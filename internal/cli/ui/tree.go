@@ -50,7 +50,7 @@ type tree struct {
 	colour bool
 	began  time.Time // of the graph's run; zero: there is none
 	steps  []*treeStep
-	// announced tells that the steps of the run are known. Others are shown while they are at work.
+	// announced reports that the steps of the run are known. Others are shown while they are at work.
 	announced bool
 }
 

@@ -247,7 +247,7 @@ func (s *Server) tell(e event) {
 	}
 }
 
-// belongs tells whether an object's path is in a collection, of one namespace or of all.
+// belongs reports whether an object's path is in a collection, of one namespace or of all.
 func belongs(path, collection string) bool {
 	parent, _, _ := cut(path)
 	if parent == collection {

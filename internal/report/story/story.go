@@ -310,7 +310,7 @@ func (s *story) failedCalls(run int) (all []incident) {
 	return all
 }
 
-// notes are what the runs told a person beside the steps, each once.
+// notes are the messages of the runs that belong to no step, each once.
 func (s *story) notes() (notes []string) {
 	for _, r := range s.runs {
 		for _, e := range r.Events {
