@@ -82,18 +82,18 @@ lab-faults:      ; $(slipway) lab fault list
 .PHONY: crash-pivot
 crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
 
-# restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that make an etcd are part of the test below.
+# restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that create an etcd are part of the test below.
 .PHONY: crash-restore
 crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^Test(Restore|Readopt|RecoverQuorum)$$' ./test
 
-# The command, killed around each call and in 1,000 random schedules, in a world of fakes that makes a cluster in a second; a part of
-# that is in the tests.
+# The command, killed around each call and in 1,000 random schedules, against fakes that create a cluster in a second; a part
+# of that is in the tests.
 # From another seed: make crash-quick SEED=5000
 SEED ?= 1
 .PHONY: crash-quick
 crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuick(Effects|Crashes)$$' ./internal/cli
 
-# The crash suite: docs/resume.md. It goes on where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
+# The crash suite: docs/resume.md. It resumes where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations
 crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)); good=$$?; $(GO) run ./test/crash/cmd -mutations && exit $$good
 crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')

@@ -1,5 +1,5 @@
 // Command release builds what is released: static, stripped binaries that carry the lab's source, their checksums and a list of the
-// modules that each is made of. The same commit gives the same bytes, whoever builds it and where.
+// modules that each is built from. The same commit gives the same bytes on every machine.
 package main
 
 import (
