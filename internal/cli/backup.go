@@ -239,7 +239,7 @@ type backupOptions struct {
 func newBackupCommand(in *invocation) *cobra.Command {
 	var own backupOptions
 	cmd := in.command("backup", groupRecovery,
-		"everything that restores the cluster, in one encrypted file, in a folder or an S3 store",
+		"back up everything that a restore needs, to one encrypted file in a folder or an S3 store",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runBackup(ctx, c, a, own)
 		})
@@ -253,7 +253,7 @@ func newBackupCommand(in *invocation) *cobra.Command {
 
 func newBackupListCommand(in *invocation) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("list", "", "the backups there are", func(ctx context.Context, c *console, a arguments) error {
+	cmd := in.command("list", "", "list the backups", func(ctx context.Context, c *console, a arguments) error {
 		return runBackupList(ctx, c, a, own)
 	})
 	addToFlag(cmd, &own.To)
@@ -262,7 +262,7 @@ func newBackupListCommand(in *invocation) *cobra.Command {
 
 func newBackupVerifyCommand(in *invocation) *cobra.Command {
 	cmd := in.command("verify FILE", "",
-		"open a backup, check every sum, restore its etcd into a scratch folder and count", runBackupVerify)
+		"open a backup, verify its checksums and restore its etcd into a scratch folder", runBackupVerify)
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	return cmd

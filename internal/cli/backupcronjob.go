@@ -87,7 +87,7 @@ func cronSchedule(every time.Duration) (string, error) {
 
 func newBackupCronJobCommand(in *invocation) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("cronjob", "", "a CronJob for the cluster itself, which snapshots etcd into the S3 store",
+	cmd := in.command("cronjob", "", "print a CronJob that stores etcd snapshots of the cluster in the S3 store",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runBackupCronJob(ctx, c, a, own)
 		})

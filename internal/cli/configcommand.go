@@ -142,15 +142,15 @@ func runConfigSchema(_ context.Context, c *console, _ arguments) error {
 }
 
 func newConfigCommand(in *invocation) *cobra.Command {
-	return in.parent("config", groupConfig, "the configuration: show, files, schema",
+	return in.parent("config", groupConfig, "show the configuration: show, files, schema",
 		newConfigShowCommand(in), newConfigFilesCommand(in), newConfigSchemaCommand(in))
 }
 
 func newConfigShowCommand(in *invocation) *cobra.Command {
-	return in.command("show", "", "every value of the configuration, and where it comes from; secrets hidden",
+	return in.command("show", "", "show every value of the configuration and its source; secrets are hidden",
 		runConfigShow)
 }
 
 func newConfigSchemaCommand(in *invocation) *cobra.Command {
-	return in.command("schema", "", "the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
+	return in.command("schema", "", "print the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
 }

@@ -72,7 +72,7 @@ func TestConfigShowNamesEverySource(t *testing.T) {
 	}
 }
 
-// configured is what config show tells, by variable.
+// configured is what config show prints, by variable.
 func configured(t *testing.T, dir string, args ...string) map[string]settings.Setting {
 	t.Helper()
 	r := execute(t, t.Context(), dir, "", append([]string{"config", "show", "--output", "json"}, args...)...)

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/planning"
 )
 
-// compareWithCluster tells in what the configuration is not the cluster's, and refuses a
-// run that asks for a change which it would not make. Nothing was changed then.
+// compareWithCluster names each value of the configuration that the cluster does not have, and refuses a run that asks
+// for a change which it would not make. Nothing was changed then.
 func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) error {
 	words := r.asked
 	if words == nil {

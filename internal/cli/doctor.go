@@ -221,5 +221,5 @@ func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {
 
 func newDoctorCommand(in *invocation) *cobra.Command {
 	return in.command("doctor", groupLook,
-		"whether a bootstrap would succeed: the token, the project, names, ranges, versions, files, sources", runDoctor)
+		"check whether a bootstrap would succeed: token, project, names, ranges, versions, files, sources", runDoctor)
 }

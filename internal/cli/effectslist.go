@@ -67,5 +67,5 @@ func printEffects(out io.Writer, width int, path string, lines []effect.Line, ro
 
 func newEffectsCommand(in *invocation) *cobra.Command {
 	return in.command("effects [RUN]", groupLook,
-		"what a run changed outside of this process, call by call; the last, where none is named", runEffects)
+		"list what a run changed outside of its process, call by call; default: the last run", runEffects)
 }

@@ -95,7 +95,7 @@ func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
 	return c.readFaults(text)
 }
 
-// exitCode tells apart who has to do something about an error.
+// exitCode distinguishes a mistake of the operator, an interruption and other errors.
 func exitCode(err error) int {
 	var (
 		bad     *usage.Error

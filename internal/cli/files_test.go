@@ -24,7 +24,7 @@ func put(t *testing.T, dir, name, text string) {
 	}
 }
 
-// filesTold is what config files tells of the operator's own files.
+// filesTold is what config files prints about the operator's own files.
 func filesTold(t *testing.T, dir string, args ...string) map[string]render.SourceFile {
 	t.Helper()
 	r := execute(t, t.Context(), dir, "", append([]string{"config", "files", "--output", "json"}, args...)...)

@@ -62,7 +62,7 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedi
 
 func newGraphCommand(in *invocation) *cobra.Command {
 	cmd := in.command("graph", groupLook,
-		"the steps and what each depends on, as a picture, with the journal's states coloured in", runGraph)
+		"draw the steps and what each depends on, with the states of the journal", runGraph)
 	cmd.Annotations = map[string]string{moreOutputs: "mermaid dot svg"}
 	return cmd
 }

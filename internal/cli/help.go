@@ -97,16 +97,16 @@ func aboutStep(plan *steps.Plan, s flow.Info) string {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	all := plan.Graph.Steps()
 	if len(s.Needs) > 0 {
-		add("brings and comes after: %s", strings.Join(s.Needs, ", "))
+		add("depends on: %s", strings.Join(s.Needs, ", "))
 	}
-	var yields, waiting, parts []string
+	var earlier, waiting, parts []string
 	for _, l := range s.Behind {
 		if l.Kind == flow.LinkOrderAfter {
-			yields = append(yields, l.Step)
+			earlier = append(earlier, l.Step)
 		}
 	}
-	if len(yields) > 0 {
-		add("comes after, where they are asked for too: %s", strings.Join(yields, ", "))
+	if len(earlier) > 0 {
+		add("runs after, if they are part of the run: %s", strings.Join(earlier, ", "))
 	}
 	for _, other := range all {
 		if slices.Contains(other.Needs, s.Name) {
@@ -114,7 +114,7 @@ func aboutStep(plan *steps.Plan, s flow.Info) string {
 		}
 	}
 	if len(waiting) > 0 {
-		add("is brought by: %s", strings.Join(waiting, ", "))
+		add("is needed by: %s", strings.Join(waiting, ", "))
 	}
 	for name, part := range map[string][]string{targetBootstrap: plan.Bootstrap, targetAll: plan.All} {
 		if slices.Contains(brought(all, part), s.Name) {

@@ -154,17 +154,17 @@ func absolute(c *console, path string) string {
 }
 
 func newLabCommand(in *invocation) *cobra.Command {
-	return in.parent("lab", groupLab, "the lab by itself: up, status, down, build, save, load, fault",
+	return in.parent("lab", groupLab, "manage the lab: up, status, down, build, save, load, fault",
 		newLabUpCommand(in), newLabStatusCommand(in), newLabDownCommand(in), newLabBuildCommand(in),
 		newLabSaveCommand(in), newLabLoadCommand(in), newLabFaultCommand(in))
 }
 
 func newLabUpCommand(in *invocation) *cobra.Command {
-	return in.command("up", "", "start the lab by itself", runLabUp)
+	return in.command("up", "", "start the lab without a run", runLabUp)
 }
 
 func newLabDownCommand(in *invocation) *cobra.Command {
-	return in.command("down", "", "end the lab; its state is kept", runLabDown)
+	return in.command("down", "", "stop the lab; its state is kept", runLabDown)
 }
 
 // labBuildOptions are the flags of lab build.
@@ -188,5 +188,5 @@ func newLabSaveCommand(in *invocation) *cobra.Command {
 }
 
 func newLabLoadCommand(in *invocation) *cobra.Command {
-	return in.command("load FOLDER", "", "start a lab on what lab save has saved", runLabLoad)
+	return in.command("load FOLDER", "", "start a lab from a folder of lab save", runLabLoad)
 }

@@ -110,7 +110,7 @@ func refusedFault(err error) error {
 }
 
 func newLabFaultCommand(in *invocation) *cobra.Command {
-	return in.parent("fault", "", "faults of the lab: add, list, remove",
+	return in.parent("fault", "", "manage faults of the lab: add, list, remove",
 		newLabFaultAddCommand(in), newLabFaultListCommand(in), newLabFaultRemoveCommand(in))
 }
 
@@ -137,7 +137,7 @@ func aboutFault(kind lab.FaultKind) string {
 }
 
 func newLabFaultListCommand(in *invocation) *cobra.Command {
-	return in.command("list", "", "the faults of the lab that are in effect", runLabFaultList)
+	return in.command("list", "", "list the faults of the lab that are in effect", runLabFaultList)
 }
 
 func newLabFaultRemoveCommand(in *invocation) *cobra.Command {

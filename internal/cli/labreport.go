@@ -119,7 +119,7 @@ func (r labReport) processes() (rows [][]string) {
 	return rows
 }
 
-// labReport is what a lab tells of itself: GET /v1/status.
+// labReport is what a lab reports about itself: GET /v1/status.
 type labReport struct {
 	Isolation string `json:"isolation"`
 	Parts     []struct {
@@ -157,7 +157,7 @@ type labDown struct {
 	Dir string `json:"dir"`
 }
 
-// runLabStatus prints what the lab tells. In JSON it is the lab's own words.
+// runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
 func runLabStatus(ctx context.Context, c *console, a arguments) error {
 	l, err := labOf(ctx, c, a)
 	if err != nil {
@@ -193,5 +193,5 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 }
 
 func newLabStatusCommand(in *invocation) *cobra.Command {
-	return in.command("status", "", "what runs in the lab, and what of it is real, a stand-in or simulated", runLabStatus)
+	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated", runLabStatus)
 }

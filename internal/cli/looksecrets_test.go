@@ -16,7 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 )
 
-// The password in a chart repository's address opens the repository, and nothing that a run leaves or says tells it.
+// The password in a chart repository's address opens the repository, and nothing that a run leaves or prints contains
+// it.
 func TestThePasswordOfARepositoryIsNotTold(t *testing.T) {
 	q := newQuick(t, strings.Replace(quickCharts(t), "http://", "http://me:planted-secret@", 1))
 	if code := q.run(t, death{}); code != ExitDone {

@@ -97,7 +97,7 @@ func headingAnchor(heading string) string {
 
 func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help lab fault": {"have the lab produce a fault", "the faults of the lab that are in effect",
+		"help lab fault": {"have the lab produce a fault", "list the faults of the lab that are in effect",
 			"undo a fault"},
 		"help lab fault remove": {"bootstrap lab fault remove ID"},
 		"help lab fault add": {"KIND", "out-of-stock", "expired-kubeconfig",

@@ -151,7 +151,7 @@ func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func
 
 func newPlanCommand(in *invocation) *cobra.Command {
 	cmd := in.command("plan [TARGET…]", groupLook,
-		"what a run would do with each step and why, what it creates and costs, and how long it takes", runPlan)
+		"show what a run would do with each step and why, what it creates and costs, and how long it takes", runPlan)
 	cmd.ValidArgsFunction = completeTargets
 	return cmd
 }

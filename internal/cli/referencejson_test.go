@@ -190,7 +190,7 @@ func (r *jsonFields) comment(typ reflect.Type, field string) string {
 		}
 	}
 	text := r.comments[path][typ.Name()+"."+field]
-	for _, verb := range []string{"is", "are", "tells that", "tells", "says"} {
+	for _, verb := range []string{"is", "are", "reports that", "reports", "tells that", "tells", "says"} {
 		text = strings.TrimPrefix(text, field+" "+verb+" ")
 	}
 	return text

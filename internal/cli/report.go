@@ -37,7 +37,7 @@ type reportMade struct {
 	IdleAfter []string `json:"idleAfter,omitempty"` // runs after it, which changed nothing
 }
 
-// runReport writes the story of a run, with those that it went on from, as a page.
+// runReport writes the page of a run and those that it resumed.
 func runReport(ctx context.Context, c *console, a arguments, o reportOptions) error {
 	plan, state, err := onPaper(ctx, c, a)
 	if err != nil {
@@ -209,12 +209,11 @@ type reportOptions struct {
 func newReportCommand(in *invocation) *cobra.Command {
 	var own reportOptions
 	cmd := in.command("report [RUN]", groupLook,
-		"the story of a run, and of those that it went on from, as one HTML page; of the last that did something, where "+
-			"none is named; --list lists the runs", func(ctx context.Context, c *console, a arguments) error {
+		"report a run, and those that it resumed, as one HTML page; default: the last run that changed something", func(ctx context.Context, c *console, a arguments) error {
 			return runReport(ctx, c, a, own)
 		})
 	cmd.Flags().StringVar(&own.Out, "out", "", "write it to `FILE`, not into the folder of the run")
 	cmd.Flags().BoolVar(&own.List, "list", false,
-		"list the runs: when, how long, what for, how they ended, how much they changed")
+		"list the runs: when, how long, targets, outcome, how much they changed")
 	return cmd
 }

@@ -54,7 +54,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	keepCommandOrder()
 	root := &cobra.Command{
 		Use:   platform.Program + " [TARGET ...] [KEY=VALUE ...]",
-		Short: "Make a Talos Linux Kubernetes cluster on Hetzner Cloud",
+		Short: "Bootstrap a Talos Linux Kubernetes cluster on Hetzner Cloud",
 		Long:  rootLong, Args: cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
 		Annotations: map[string]string{ofSteps: ""}, SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return in.check(cmd) },
@@ -65,7 +65,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	}
 	root.AddGroup(
 		&cobra.Group{ID: groupCluster, Title: "Targets that create, change or delete a cluster:"},
-		&cobra.Group{ID: groupLook, Title: "Targets that only look:"},
+		&cobra.Group{ID: groupLook, Title: "Targets that change nothing:"},
 		&cobra.Group{ID: groupRecovery, Title: "Backup and recovery:"},
 		&cobra.Group{ID: groupConfig, Title: "Configuration:"},
 		&cobra.Group{ID: groupLab, Title: "The lab:"},

@@ -153,7 +153,7 @@ type statusOptions struct {
 func newStatusCommand(in *invocation) *cobra.Command {
 	var own statusOptions
 	cmd := in.command("status", groupLook,
-		"what the journal has, and whether it still holds; why it waits, servers, etcd, releases, certificates, cost",
+		"show the steps, what is missing and why, servers, etcd, releases, certificates, cost",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runStatus(ctx, c, a, own)
 		})

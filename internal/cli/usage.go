@@ -10,11 +10,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/telemetry"
 )
 
-const rootLong = `Make a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
+const rootLong = `Bootstrap a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearse it on this machine.
 
-What is done is kept in a journal: run the same command again to resume.
+A journal records every step: run the same command again to resume.
 Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 130 interrupted.
-Targets that stand for steps can be asked for together, without one: bootstrap. KEY=VALUE and flags may stand anywhere.`
+Targets that are steps can be combined; without a target it is bootstrap. KEY=VALUE and flags may be anywhere.`
 
 // printVariables prints the variables that the command reads.
 func printVariables(out io.Writer) {

@@ -17,10 +17,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/lab"
 )
 
-// newVersionCommand makes the command that tells what it is made of.
+// newVersionCommand creates the command that prints the versions of which the command is built.
 func newVersionCommand(in *invocation) *cobra.Command {
 	return in.command("version", groupOther,
-		"the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
+		"show the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
 }
 
 // versionReport is what the command is made of, in `bootstrap version --output json`.
