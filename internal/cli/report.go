@@ -31,8 +31,8 @@ const reportFile = "report.html"
 type reportMade struct {
 	Kind      string   `json:"kind"` // "report"
 	File      string   `json:"file"`
-	Run       string   `json:"run"`                 // the last that the report tells
-	Runs      int      `json:"runs"`                // how many it tells
+	Run       string   `json:"run"`                 // the last run in the report
+	Runs      int      `json:"runs"`                // how many runs it has
 	Idle      bool     `json:"idle"`                // the last changed nothing
 	IdleAfter []string `json:"idleAfter,omitempty"` // runs after it, which changed nothing
 }
