@@ -2,7 +2,6 @@ package steps
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/deviations"
-	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -122,27 +120,6 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	}
 	if !slices.Equal(nodesOf(r).Nodes, was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
-	}
-	return flow.Holds()
-}
-
-// verify asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
-// servers than it had, is not the pivot's business any more.
-func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
-	self, err := connect.Cluster(p.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	is, err := capi.Get(ctx, self, capi.ClusterKind, p.cfg.ClusterName)
-	switch {
-	case kube.Absent(err):
-		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
-	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName,
-			situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
-	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[capi.ReadoptedAnnotation] == "":
-		// with the annotation, a readoption has put it back
-		return flow.Gone("the Cluster object is another one than the recorded")
 	}
 	return flow.Holds()
 }

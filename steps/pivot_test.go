@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pivot"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -121,13 +123,15 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	if err := pivotcopy.In(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
 		t.Fatal(err)
 	}
-	s, err := connectClusters(t.Context(), w.b.cfg, w.b.tools, w.say)
+	state, err := pivotcopy.In(w.b.tools).State("k8s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := settlePivot(t.Context(), w.b.cfg, w.b.tools, w.b.observer, w.say, s); err != nil {
+	state.Phase = pivotcopy.Moving
+	if err := pivotcopy.In(w.b.tools).SetState(state); err != nil {
 		t.Fatal(err)
 	}
+	mustPivot(t, w)
 	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil ||
 		w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
 		t.Error("the Secret that the move left is there still, or a foreign one is not")
@@ -144,7 +148,7 @@ func TestPivotIsAborted(t *testing.T) {
 			if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 				t.Fatal(err)
 			}
-			if err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say); err != nil {
+			if err := pivot.Abort(t.Context(), w.b.cfg, w.b.tools, w.say); err != nil {
 				t.Fatal(err)
 			}
 			if left := inventoryOf(t, w, platform.Kubeconfig); len(left) > 0 {
@@ -158,7 +162,7 @@ func TestPivotIsAborted(t *testing.T) {
 			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
 			}
-			if err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say); !errors.Is(err, errNothingToAbort) {
+			if err := pivot.Abort(t.Context(), w.b.cfg, w.b.tools, w.say); !errors.Is(err, pivot.ErrNothingToAbort) {
 				t.Errorf("aborted again: %v", err)
 			}
 			w.lives = -1
@@ -183,7 +187,7 @@ func TestAbortComesTooLate(t *testing.T) {
 			}
 		}
 		writes := len(w.source.Writes()) + len(w.target.Writes())
-		err := abortPivot(t.Context(), w.b.cfg, w.b.tools, w.say)
+		err := pivot.Abort(t.Context(), w.b.cfg, w.b.tools, w.say)
 		if err == nil || !strings.Contains(err.Error(), "too late") {
 			t.Errorf("after %d writes: %v", lives, err)
 		}
@@ -323,15 +327,10 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 // work still.
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
-	s, err := connectClusters(t.Context(), w.b.cfg, w.b.tools, w.say)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := readBothClusters(t.Context(), w.b.cfg, w.say, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ensureCopy(t.Context(), w.b.cfg, w.b.tools, w.say, s, st); err != nil {
+	cluster := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	copied := pivotcopy.State{Phase: pivotcopy.Copied, Cluster: "k8s", UID: string(cluster.GetUID()), Since: time.Now(),
+		Servers: []int64{100}}
+	if err := pivotcopy.In(w.b.tools).SetState(copied); err != nil {
 		t.Fatal(err)
 	}
 	w.replaceServer(101)

@@ -19,14 +19,3 @@ func waitRelease(c config.Config) []flow.Wait {
 }
 
 func releaseDeadline(c config.Config) time.Duration { return 3*c.ReleaseTimeout.D() + wait.Overhead }
-
-func waitPivot(c config.Config, providers []flow.Wait) []flow.Wait {
-	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, wait.Nodes(c)}
-	return append(append(waits, providers...),
-		flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
-}
-
-// pivotDeadline leaves its overhead beside the longest time that the waits may add up to by default.
-func pivotDeadline(c config.Config) time.Duration {
-	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + 2*lookingWithin + wait.RetryFor + wait.Overhead
-}

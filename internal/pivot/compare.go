@@ -1,4 +1,4 @@
-package steps
+package pivot
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 // compareWithCopy holds every object on the target against the copy, while the target is paused. What can be mended
 // without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
 func compareWithCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
-	s pivotClusters) error {
+	s clusters) error {
 	copied, err := pivotcopy.In(tools).All()
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package steps
+package pivot
 
 import (
 	"context"
@@ -30,7 +30,7 @@ import (
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
 func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	observer *situation.Observer, say flow.Say, s pivotClusters, st clusterLocation) error {
+	observer *situation.Observer, say flow.Say, s clusters, st location) error {
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
 func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
-	say flow.Say, s pivotClusters, st clusterLocation) error {
+	say flow.Say, s clusters, st location) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
 }
 
 // mergedCopy is the copy of a move that an ended run left incomplete.
-func mergedCopy(ctx context.Context, cfg config.Config, s pivotClusters, c pivotcopy.Copy,
+func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.Copy,
 	source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {

@@ -1,4 +1,4 @@
-package steps
+package pivot
 
 import (
 	"context"
@@ -17,29 +17,29 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// settlePivot removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
+// awaitSettled removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
 // every object once and found it well, with the servers that it had.
-func settlePivot(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
-	say flow.Say, s pivotClusters) (Pivot, error) {
+func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
+	say flow.Say, s clusters) (Result, error) {
 	if s.source != nil {
 		if err := sweepSource(ctx, cfg, tools, say, s.source); err != nil {
-			return Pivot{}, err
+			return Result{}, err
 		}
 	}
 	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
 	if err != nil {
-		return Pivot{}, err
+		return Result{}, err
 	}
 	uid, servers, err := settle.AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(),
 		func(servers []int64) error {
 			return sameServers(cfg, tools, say, &state, servers)
 		})
 	if err != nil {
-		return Pivot{}, err
+		return Result{}, err
 	}
-	out := Pivot{Cluster: uid, Servers: servers}
+	out := Result{Cluster: uid, Servers: servers}
 	if err := pivotcopy.In(tools).RemoveSecrets(); err != nil {
-		return Pivot{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
+		return Result{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
 	}
 	state.Phase, state.Cluster, state.Servers, state.Changed = pivotcopy.Settled, cfg.ClusterName, out.Servers, nil
 	return out, pivotcopy.In(tools).SetState(state)

@@ -1,9 +1,8 @@
-package steps
+package pivot
 
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -17,12 +16,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// lookingWithin is how long an API server that answers may take to serve every kind that it knows.
-const lookingWithin = time.Minute
-
-// pivotClusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they
+// clusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they
 // describe.
-type pivotClusters struct {
+type clusters struct {
 	source *kube.Cluster // nil: there is none (any more)
 	target *kube.Cluster
 	self   bool // the management cluster is the cluster itself: there is no source
@@ -30,35 +26,35 @@ type pivotClusters struct {
 
 // connectClusters connects to both. A source that is silent is an error; only its provider's answer that it does not
 // exist counts as gone.
-func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (pivotClusters,
+func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (clusters,
 	error) {
 	target, err := connect.Cluster(tools, platform.Kubeconfig)
 	if err != nil {
-		return pivotClusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return clusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return pivotClusters{},
+		return clusters{},
 			fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
 	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
 	if err != nil {
-		return pivotClusters{}, err
+		return clusters{}, err
 	}
 	if source != nil && sourceUID == targetUID {
-		return pivotClusters{target: target, self: true}, nil
+		return clusters{target: target, self: true}, nil
 	}
-	return pivotClusters{source: source, target: target}, nil
+	return clusters{source: source, target: target}, nil
 }
 
-// clusterLocation is where the Cluster object is. All that a pivot does next follows from it.
-type clusterLocation struct {
+// location is where the Cluster object is. All that a pivot does next follows from it.
+type location struct {
 	source, target *unstructured.Unstructured // nil: it is not there
 	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
-func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s pivotClusters) (st clusterLocation,
+func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s clusters) (st location,
 	err error) {
 	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
@@ -68,35 +64,35 @@ func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s pi
 	return st, err
 }
 
-func readBothClustersOnce(ctx context.Context, cfg config.Config, s pivotClusters) (st clusterLocation, err error) {
+func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (st location, err error) {
 	if st.target, err = management.FindCluster(ctx, cfg, s.target); err != nil {
-		return clusterLocation{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return location{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	if s.source == nil {
 		return st, nil
 	}
 	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
-		return clusterLocation{}, fmt.Errorf("management cluster: %w", err)
+		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
 	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
 	if err != nil {
-		return clusterLocation{}, fmt.Errorf("management cluster: %w", err)
+		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
 	st.marked = inv.Marked()
 	return st, nil
 }
 
-// pivotMove is what a pivot has to do next.
-type pivotMove string
+// action is what a pivot has to do next.
+type action string
 
 const (
-	moveObjects  pivotMove = "move"   // from the beginning, or go on with a move that a dead run left
-	resumeTarget pivotMove = "resume" // everything is over: compare, and let the cluster's own controllers begin
-	settleTarget pivotMove = "settle" // they have begun: see that they have looked at everything
+	moveObjects  action = "move"   // from the beginning, or go on with a move that a dead run left
+	resumeTarget action = "resume" // everything is over: compare, and let the cluster's own controllers begin
+	settleTarget action = "settle" // they have begun: see that they have looked at everything
 )
 
 // next says what to do, or why nothing may be done.
-func (st clusterLocation) next(name string) (pivotMove, error) {
+func (st location) next(name string) (action, error) {
 	switch {
 	case st.source == nil && st.target == nil:
 		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)

@@ -1,4 +1,4 @@
-package steps
+package pivot
 
 import (
 	"context"
@@ -20,16 +20,12 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// errNothingToAbort means that no pivot was begun.
-var errNothingToAbort = errors.New("there is nothing to abort: no pivot was begun")
+// ErrNothingToAbort means that no pivot was begun.
+var ErrNothingToAbort = errors.New("there is nothing to abort: no pivot was begun")
 
-// AbortPivot puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
-// cluster's controllers go on. The caller holds the journal's lock.
-func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
-	return abortPivot(ctx, p.b.cfg, p.b.tools, say)
-}
-
-func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
+// Abort puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
+// cluster's controllers reconcile again. The caller holds the journal's lock.
+func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
 	s, err := connectClusters(ctx, cfg, tools, say)
 	if err != nil {
 		return err
@@ -57,8 +53,8 @@ func abortPivot(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s pivotClusters,
-	st clusterLocation) (clusterapi.Inventory, error) {
+func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s clusters,
+	st location) (clusterapi.Inventory, error) {
 	none := clusterapi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
@@ -82,7 +78,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s p
 		return none, err
 	}
 	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
-		return none, errNothingToAbort
+		return none, ErrNothingToAbort
 	}
 	arrived, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
 	if err != nil {
