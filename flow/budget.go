@@ -60,7 +60,8 @@ func (e *BudgetError) Error() string {
 	if e.Parallel > 1 {
 		how = fmt.Sprintf("at most %d at once", e.Parallel)
 	}
-	return fmt.Sprintf("the run's deadline of %s is %s less than its steps may take by their own deadlines (and %s each to verify), %s: %s = %s: "+
+	return fmt.Sprintf("the run's deadline of %s is %s less than its steps may take by their own deadlines (and %s each "+
+		"to verify), %s: %s = %s: "+
 		"raise the run's deadline to that or shorten the steps'", e.Deadline, e.Needs-e.Deadline, VerifyWithin, how,
 		strings.Join(terms, " + "), e.Needs)
 }

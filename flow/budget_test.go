@@ -33,7 +33,8 @@ func TestTheRunsBudget(t *testing.T) {
 		"as many at once as can": {nil, 0, 21 * time.Minute, "c 20m0s + d 1m0s = 21m0s"},
 		"some of the steps":      {[]string{"b"}, 0, 15*time.Minute + flow.VerifyWithin, "a 5m0s + b 10m20s = 15m20s"},
 		"what one yields to":     {[]string{"b", "d"}, 0, 21 * time.Minute, "c 20m0s + d 1m0s = 21m0s"},
-		"one at a time":          {nil, 1, 40*time.Minute + flow.VerifyWithin, "a 5m0s + b 10m20s + c 20m0s + d 1m0s + e 4m0s = 40m20s"},
+		"one at a time": {nil, 1, 40*time.Minute + flow.VerifyWithin, "a 5m0s + b 10m20s + c 20m0s + d 1m0s + e " +
+			"4m0s = 40m20s"},
 		"two at a time": {nil, 2, 21*time.Minute + (19*time.Minute+flow.VerifyWithin)/2,
 			"at most 2 at once: c 20m0s + d 1m0s + 1/2 of the others 9m40s = 30m40s"},
 	} {

@@ -165,7 +165,8 @@ func TestChangesHaveValues(t *testing.T) {
 	for _, change := range got[1].Changes {
 		lines = append(lines, change.String()+": "+string(change.Was)+" → "+string(change.Is))
 	}
-	wantLines(t, lines, "spec born:  → null", "spec list: [1] → [1,2]", "spec x.gone: true → ", "spec x.null: null → 0", `spec x.y: "old" → "new"`)
+	wantLines(t, lines, "spec born:  → null", "spec list: [1] → [1,2]", "spec x.gone: true → ", "spec x.null: null → 0",
+		`spec x.y: "old" → "new"`)
 }
 
 // A step that takes something else than before is reported as changed.

@@ -81,7 +81,8 @@ func TestWhichClusterAClientChanges(t *testing.T) {
 	write(Kubeconfig, workload)
 	check("the management cluster", management, effect.Management)
 	check("the cluster", workload, effect.Workload)
-	check("the cluster, with a fresh certificate of the client's", bytes.Replace(workload, []byte(`"user":{}`), []byte(`"user":{"token":"x"}`), 1), effect.Workload)
+	check("the cluster, with a fresh certificate of the client's",
+		bytes.Replace(workload, []byte(`"user":{}`), []byte(`"user":{"token":"x"}`), 1), effect.Workload)
 	write(ManagementKubeconfig, workload)
 	check("the cluster, which manages itself", workload, effect.Workload)
 	if err := tools.Files.Remove(ManagementKubeconfig); err != nil {

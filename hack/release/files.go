@@ -90,7 +90,8 @@ func writeSBOM(name, binary, path string) (err error) {
 	}
 	list := cyclonedx.NewBOM()
 	list.Metadata = &cyclonedx.Metadata{Component: &cyclonedx.Component{
-		Type: cyclonedx.ComponentTypeApplication, Name: name, BOMRef: packageURL(info.Main.Path, info.Main.Version), Version: info.Main.Version,
+		Type: cyclonedx.ComponentTypeApplication, Name: name, BOMRef: packageURL(info.Main.Path, info.Main.Version),
+		Version:    info.Main.Version,
 		PackageURL: packageURL(info.Main.Path, info.Main.Version),
 	}}
 	version := strings.TrimPrefix(info.GoVersion, "go")
@@ -113,7 +114,8 @@ func writeSBOM(name, binary, path string) (err error) {
 // library is a module. sum is go.sum's, which is a hash over its files and none of an archive.
 func library(path, version, sum string) cyclonedx.Component {
 	c := cyclonedx.Component{
-		Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, BOMRef: packageURL(path, version), PackageURL: packageURL(path, version),
+		Type: cyclonedx.ComponentTypeLibrary, Name: path, Version: version, BOMRef: packageURL(path, version),
+		PackageURL: packageURL(path, version),
 	}
 	if sum != "" {
 		c.Properties = &[]cyclonedx.Property{{Name: "go.sum", Value: sum}}

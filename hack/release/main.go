@@ -21,7 +21,8 @@ func main() {
 	defer stop()
 	out := flag.String("out", "dist", "folder for the binaries, SHA256SUMS and the SBOMs")
 	only := flag.String("targets", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for, or host")
-	install := flag.Bool("install", false, "build for this machine and put the binary into PREFIX/bin, $GOBIN or ~/.local/bin")
+	install := flag.Bool("install", false, "build for this machine and put the binary into PREFIX/bin, $GOBIN or "+
+		"~/.local/bin")
 	check := flag.Bool("check", false, "build in two clones of HEAD in different folders and compare the bytes")
 	flag.Parse()
 	targets, err := parseTargets(*only)
@@ -108,10 +109,12 @@ func (r release) compile(ctx context.Context, t target, archive []byte, path str
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "release", "-ldflags", "-s -w -buildid=", "-overlay", overlay,
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "release", "-ldflags", "-s -w -buildid=",
+		"-overlay", overlay,
 		"-o", path, r.program)
 	build.Dir = r.source
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOOS="+t.os, "GOARCH="+t.arch, "GOAMD64=v1", "GOARM64=v8.0")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOOS="+t.os, "GOARCH="+t.arch,
+		"GOAMD64=v1", "GOARM64=v8.0")
 	build.Stdout, build.Stderr = os.Stdout, os.Stderr
 	if err := build.Run(); err != nil {
 		return fmt.Errorf("build %s for %s/%s: %w", r.program, t.os, t.arch, err)

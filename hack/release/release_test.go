@@ -16,13 +16,16 @@ func tiny(t *testing.T) release {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":              "module example.com/tiny\n\ngo 1.26\n",
-		"lab/go.mod":          "module example.com/tiny/lab\n",
-		"lab/lab.go":          "package lab\n",
-		"lab/lab_test.go":     "package lab\n",
-		"internal/lab/lab.go": "//go:build release\n\npackage lab\n\nimport _ \"embed\"\n\n//go:embed source.tar.gz\nvar Source []byte\n",
-		"cmd/bootstrap/main.go": "package main\n\nimport (\n\t\"os\"\n\t\"runtime\"\n\n\t\"example.com/tiny/internal/lab\"\n)\n\n" +
-			"func main() {\n\t_, file, _, _ := runtime.Caller(0)\n\tos.Stderr.WriteString(file)\n\tos.Stdout.Write(lab.Source)\n}\n",
+		"go.mod":          "module example.com/tiny\n\ngo 1.26\n",
+		"lab/go.mod":      "module example.com/tiny/lab\n",
+		"lab/lab.go":      "package lab\n",
+		"lab/lab_test.go": "package lab\n",
+		"internal/lab/lab.go": "//go:build release\n\npackage lab\n\nimport _ \"embed\"\n\n//go:embed source.tar.gz\nvar " +
+			"Source []byte\n",
+		"cmd/bootstrap/main.go": "package main\n\nimport " +
+			"(\n\t\"os\"\n\t\"runtime\"\n\n\t\"example.com/tiny/internal/lab\"\n)\n\n" +
+			"func main() {\n\t_, file, _, _ := " +
+			"runtime.Caller(0)\n\tos.Stderr.WriteString(file)\n\tos.Stdout.Write(lab.Source)\n}\n",
 	} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -32,7 +35,8 @@ func tiny(t *testing.T) release {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "x"}} {
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."},
+		{"-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-qm", "x"}} {
 		cmd := exec.CommandContext(t.Context(), "git", args...)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -121,9 +125,11 @@ func TestSBOM(t *testing.T) {
 	}
 	found := map[string]bool{}
 	for _, c := range list.Components {
-		found[c.Name] = c.Version != "" && strings.HasPrefix(c.PURL, "pkg:golang/") && (c.Name == "std" || strings.HasPrefix(c.Properties[0].Value, "h1:"))
+		found[c.Name] = c.Version != "" && strings.HasPrefix(c.PURL, "pkg:golang/") &&
+			(c.Name == "std" || strings.HasPrefix(c.Properties[0].Value, "h1:"))
 	}
-	if list.BOMFormat != "CycloneDX" || list.Metadata.Component.Name != "bootstrap" || !found["std"] || !found["github.com/CycloneDX/cyclonedx-go"] {
+	if list.BOMFormat != "CycloneDX" || list.Metadata.Component.Name != "bootstrap" || !found["std"] ||
+		!found["github.com/CycloneDX/cyclonedx-go"] {
 		t.Errorf("the list is\n%s", data)
 	}
 }

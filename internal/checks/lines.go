@@ -68,7 +68,8 @@ func documentOf(s render.Source, v render.Variables, o *unstructured.Unstructure
 		}
 		filled, err := s.Fill([]byte(name.Value), v)
 		// A template's name ends with the hash of its content.
-		if err == nil && (string(filled) == o.GetName() || strings.HasPrefix(o.GetName(), string(filled)+"-") && o.GetKind() == capi.MachineTemplateKind.Kind) {
+		if err == nil && (string(filled) == o.GetName() || strings.HasPrefix(o.GetName(), string(filled)+"-") &&
+			o.GetKind() == capi.MachineTemplateKind.Kind) {
 			return node
 		}
 	}

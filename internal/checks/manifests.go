@@ -26,14 +26,16 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 		kinds[o.GetKind()]++
 		if o.GroupVersionKind() == capi.HetznerClusterKind {
 			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
-				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port", "it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
+				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port",
+					"it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
 			}
 		}
 		if n := capi.Number(o, "spec", "replicas"); o.GroupVersionKind() == capi.TalosControlPlaneKind && n%2 == 0 {
 			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
 		}
 	}
-	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind, capi.MachineTemplateKind.Kind} {
+	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind,
+		capi.MachineTemplateKind.Kind} {
 		if kinds[kind] == 0 {
 			add(FileError{File: sources.Cluster.Name}, "see the file inside the command", "it has no %s", kind)
 		}
@@ -73,7 +75,8 @@ func (e *unreadSchemasError) Unwrap() error { return e.err }
 
 // Schemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how
 // many are of a kind that a provider brings. Its error is an *unreadSchemasError.
-func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured, read schemaReader) (found []FileError, held int, err error) {
+func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured,
+	read schemaReader) (found []FileError, held int, err error) {
 	known := Kinds{}
 	for _, p := range providers.Of(cfg) {
 		data, _, err := read(p, p.File)

@@ -38,7 +38,8 @@ func Patched(objects []*unstructured.Unstructured) (found []patched) {
 	for _, o := range objects {
 		switch o.GroupVersionKind() {
 		case capi.TalosControlPlaneKind:
-			found = append(found, patched{Object: o, Path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
+			found = append(found,
+				patched{Object: o, Path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
 		case capi.TalosConfigTemplateKind:
 			found = append(found, patched{Object: o, Path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
 		}
@@ -64,21 +65,25 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 	spec := func(fields ...string) []string { return append(append([]string{}, p.Path...), fields...) }
 	if jsonPatches, _, _ := unstructured.NestedSlice(p.Object.Object, spec("configPatches")...); len(jsonPatches) > 0 {
 		return []FileError{at("write them as strategicPatches",
-			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is", "configPatches")}
+			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is",
+			"configPatches")}
 	}
 	switch is := capi.Text(p.Object, spec("generateType")...); {
 	case p.kind == machine.TypeControlPlane && is != "controlplane":
 		return []FileError{at("write generateType: controlplane",
-			fmt.Sprintf("generateType is %q: with another the provider creates no control plane from it, or bootstraps etcd by itself", is), "generateType")}
+			fmt.Sprintf("generateType is %q: with another the provider creates no control plane from it, or bootstraps etcd "+
+				"by itself", is), "generateType")}
 	case p.kind == machine.TypeWorker && is == "none":
 		return nil // a configuration of the user's own, which is not generated
 	case p.kind == machine.TypeWorker && is != "worker":
 		return []FileError{at("write generateType: worker",
-			fmt.Sprintf("generateType is %q: only the TalosControlPlane creates servers of the control plane", is), "generateType")}
+			fmt.Sprintf("generateType is %q: only the TalosControlPlane creates servers of the control plane", is),
+			"generateType")}
 	}
 	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" {
 		return []FileError{at("leave hostname away",
-			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is), "hostname", "source")}
+			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is),
+			"hostname", "source")}
 	}
 	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, spec(StrategicPatches)...)
 	if err != nil {
@@ -88,14 +93,16 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 }
 
 // checkTexts checks the patches one by one, and the whole configuration that they make.
-func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []string, at func(hint, problem string, fields ...any) FileError) (found []FileError) {
+func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []string,
+	at func(hint, problem string, fields ...any) FileError) (found []FileError) {
 	merged, loaded := map[string]any{}, []configpatcher.Patch{}
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
 			e := at("correct the patch", describePatchError(patch, err), StrategicPatches, i)
 			e.Object += fmt.Sprintf(": %s[%d]", StrategicPatches, i)
-			if node := nodeIn(sources.Cluster, sources.Vars, p.Object, pathOf(append(p.Path, StrategicPatches), i)...); node != nil {
+			if node := nodeIn(sources.Cluster, sources.Vars, p.Object,
+				pathOf(append(p.Path, StrategicPatches), i)...); node != nil {
 				e.Line = node.Line + lineOfPatchError(patch, err)
 			} else { // it is not in the file: the one for an OpenID Connect issuer
 				e.File, e.Line = sources.OidcPatch.Name, lineOfPatchError(patch, err)
@@ -118,7 +125,8 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		}
 	}
 	if err := p.whole(cfg, loaded); err != nil {
-		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(), StrategicPatches)}
+		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(),
+			StrategicPatches)}
 	}
 	return nil
 }
@@ -149,7 +157,8 @@ func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
 			Cluster:    &secrets.Cluster{ID: "none", Secret: "none"},
 			Secrets:    &secrets.Secrets{BootstrapToken: "none.none", SecretboxEncryptionSecret: "none"},
 			TrustdInfo: &secrets.TrustdInfo{Token: "none"},
-			Certs:      &secrets.Certs{Etcd: pair, K8s: pair, K8sAggregator: pair, OS: pair, K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
+			Certs: &secrets.Certs{Etcd: pair, K8s: pair, K8sAggregator: pair, OS: pair,
+				K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
 		}))
 	if err != nil {
 		return err

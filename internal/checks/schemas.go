@@ -30,7 +30,8 @@ func (k Kinds) Learn(manifest []byte) error {
 		return err
 	}
 	for _, doc := range docs {
-		if !strings.Contains(string(doc), "\nkind: CustomResourceDefinition") && !strings.HasPrefix(string(doc), "kind: CustomResourceDefinition") {
+		if !strings.Contains(string(doc), "\nkind: CustomResourceDefinition") &&
+			!strings.HasPrefix(string(doc), "kind: CustomResourceDefinition") {
 			continue
 		}
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -49,12 +50,14 @@ func (k Kinds) Check(o *unstructured.Unstructured) (wrong []schemaProblem, known
 	if !known {
 		return nil, false
 	}
-	i := slices.IndexFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == gvk.Kind })
+	i := slices.IndexFunc(crds,
+		func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == gvk.Kind })
 	if i < 0 {
 		return []schemaProblem{{"kind", "there is no kind " + gvk.Kind + " in " + gvk.Group}}, true
 	}
 	versions := crds[i].Spec.Versions
-	j := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gvk.Version && v.Served })
+	j := slices.IndexFunc(versions,
+		func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == gvk.Version && v.Served })
 	if j < 0 {
 		return []schemaProblem{{"apiVersion", gvk.Kind + " has no version " + gvk.Version}}, true
 	}
@@ -67,12 +70,14 @@ func (k Kinds) Check(o *unstructured.Unstructured) (wrong []schemaProblem, known
 
 // schemaProblems does what an API server does with an object before it asks webhooks: unknown fields, defaults, the
 // schema.
-func schemaProblems(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceValidation) ([]schemaProblem, error) {
+func schemaProblems(o *unstructured.Unstructured, of *apiextensionsv1.CustomResourceValidation) ([]schemaProblem,
+	error) {
 	if of == nil || of.OpenAPIV3Schema == nil {
 		return nil, nil
 	}
 	props := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(of.OpenAPIV3Schema, props, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(of.OpenAPIV3Schema, props,
+		nil); err != nil {
 		return nil, err
 	}
 	structural, err := schema.NewStructural(props)
@@ -81,7 +86,8 @@ func schemaProblems(o *unstructured.Unstructured, of *apiextensionsv1.CustomReso
 	}
 	object := o.DeepCopy().Object
 	var wrong []schemaProblem
-	for _, field := range pruning.PruneWithOptions(object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+	for _, field := range pruning.PruneWithOptions(object, structural, true,
+		schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
 		wrong = append(wrong, schemaProblem{field, "unknown field " + field})
 	}
 	defaulting.Default(object, structural)

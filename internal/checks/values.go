@@ -47,8 +47,10 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 		return unmet(in.Values.Name, values, []want{
 			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
 			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName, "the step hcloud-ccm creates that Secret"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey, "the step hcloud-ccm writes it there"},
+			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName,
+				"the step hcloud-ccm creates that Secret"},
+			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey,
+				"the step hcloud-ccm writes it there"},
 		})
 	default:
 		return unfitTalosCCM(in.Values.Name, values)
@@ -71,7 +73,8 @@ func unfitCilium(file string, values map[string]any) *ValueProblem {
 		listed, found, err := unstructured.NestedStringSlice(values, "securityContext", "capabilities", who)
 		if err != nil || !found {
 			f := problemf("list them without SYS_MODULE",
-				"%s: securityContext.capabilities.%s is missing: the chart's own list has SYS_MODULE, which Talos forbids", file, who)
+				"%s: securityContext.capabilities.%s is missing: the chart's own list has SYS_MODULE, which Talos forbids", file,
+				who)
 			return &f
 		}
 		for _, c := range listed {

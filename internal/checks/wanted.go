@@ -36,7 +36,8 @@ func controlPlaneWants() []want {
 		{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
 		{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
 		{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API"},
-		{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the kubelets' certificates"},
+		{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
+			"kubelets' certificates"},
 	}
 }
 

@@ -123,7 +123,8 @@ func (b *backupRun) once(ctx context.Context) error {
 	})
 }
 
-func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64, error) {
+func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64,
+	error) {
 	source, err := collector.Look(ctx, say, version())
 	if err != nil {
 		return backup.Stored{}, 0, err
@@ -246,7 +247,8 @@ func newBackupCommand(in *invocation) *cobra.Command {
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "keep running, with a backup every `6h`")
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
-	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with all keys of the cluster in it")
+	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
+		"all keys of the cluster in it")
 	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupCronJobCommand(in))
 	return cmd
 }

@@ -143,7 +143,8 @@ type filesOptions struct {
 func newConfigFilesCommand(in *invocation) *cobra.Command {
 	var own filesOptions
 	cmd := in.command("files", "",
-		"list the files that the cluster is created from, and which are your own; --out DIR writes the built-in ones to start from",
+		"list the files that the cluster is created from, and which are your own; --out DIR writes the built-in ones to "+
+			"start from",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runConfigFiles(ctx, c, a, own)
 		})

@@ -193,5 +193,6 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 }
 
 func newLabStatusCommand(in *invocation) *cobra.Command {
-	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated", runLabStatus)
+	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
+		runLabStatus)
 }

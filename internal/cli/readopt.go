@@ -155,9 +155,10 @@ func showReadoption(c *console, o options, found readopt.Readoption, accept []st
 		printReadoption(c.stdout, found)
 	}
 	if len(found.Open) > 0 {
-		return &readopt.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences), func(m readopt.Mismatch) bool {
-			return !slices.Contains(found.Open, m.ID)
-		})}
+		return &readopt.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences),
+			func(m readopt.Mismatch) bool {
+				return !slices.Contains(found.Open, m.ID)
+			})}
 	}
 	if found.Underway {
 		return nil

@@ -209,7 +209,8 @@ type reportOptions struct {
 func newReportCommand(in *invocation) *cobra.Command {
 	var own reportOptions
 	cmd := in.command("report [RUN]", groupLook,
-		"report a run, and those that it resumed, as one HTML page; default: the last run that changed something", func(ctx context.Context, c *console, a arguments) error {
+		"report a run, and those that it resumed, as one HTML page; default: the last run that changed something",
+		func(ctx context.Context, c *console, a arguments) error {
 			return runReport(ctx, c, a, own)
 		})
 	cmd.Flags().StringVar(&own.Out, "out", "", "write it to `FILE`, not into the folder of the run")

@@ -103,7 +103,8 @@ func TestWatchRedraws(t *testing.T) {
 // small is a status of which a usual terminal cannot show all.
 func small() status.Report {
 	r := status.Report{State: "/a/folder", Notes: []string{},
-		Now: &overview.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does not " +
+		Now: &overview.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does " +
+			"not " +
 			"answer"}}
 	for i := range 19 {
 		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}

@@ -96,7 +96,9 @@ func New(t *testing.T) *Environment {
 	t.Helper()
 	w := &Environment{
 		Management: kubetest.New("management", ClusterAPIKinds()...),
-		Workload:   kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}), Hetzner: hetznertest.New(), Charts: ServeCharts(t),
+		Workload: kubetest.New("workload",
+			kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}),
+		Hetzner: hetznertest.New(), Charts: ServeCharts(t),
 		Talosconfig: NewTalosconfig(t), State: t.TempDir(), Log: &Buffer{},
 	}
 	w.Provider = &Provider{Kubeconfig: w.Management.Kubeconfig(), There: true}
@@ -134,7 +136,8 @@ func (w *Environment) Tools() platform.Tools {
 
 // Run runs steps of a graph, with what they say in the test's log. Nothing in the environment takes longer than
 // milliseconds, but for a kind that is not offered, which is waited for.
-func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, observe func(flow.Event)) (*flow.Report, error) {
+func Run(t *testing.T, g *flow.Graph, targets []string, journal flow.Journal, observe func(flow.Event)) (*flow.Report,
+	error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -164,8 +167,10 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 	case "HetznerCluster":
 		if capi.Text(o, "spec", "controlPlaneEndpoint", "host") == "" {
 			w.Hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
-			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", LoadBalancerIP, owned, 6443, 50000))
-			w.Management.Change(CAPH, "HetznerCluster", config.Namespace, "k8s", Map{"spec": Map{"controlPlaneEndpoint": Map{"host": LoadBalancerIP}}})
+			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", LoadBalancerIP, owned, 6443,
+				50000))
+			w.Management.Change(CAPH, "HetznerCluster", config.Namespace, "k8s",
+				Map{"spec": Map{"controlPlaneEndpoint": Map{"host": LoadBalancerIP}}})
 		}
 	case "TalosControlPlane":
 		if w.Management.Get(CAPI, "Machine", config.Namespace, "k8s-control-plane-0") != nil {
@@ -175,34 +180,42 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 		for i := range 3 {
 			name := fmt.Sprintf("k8s-control-plane-%d", i)
 			private := fmt.Sprintf("10.10.64.%d", 2+i)
-			servers = append(servers, schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned, PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
+			servers = append(servers,
+				schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned,
+					PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
 			labels := Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 			w.Management.Put(kubetest.Object(CAPH, "HCloudMachine", config.Namespace, name, Map{
-				"metadata": Map{"labels": labels}, "spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i)}, "status": Map{"instanceState": "running"},
+				"metadata": Map{"labels": labels}, "spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i)},
+				"status": Map{"instanceState": "running"},
 			}))
 			w.Management.Put(kubetest.Object(CAPI, "Machine", config.Namespace, name, Map{
 				"metadata": Map{"labels": labels}, "spec": Map{"infrastructureRef": Map{"name": name}},
-				"status": Map{"addresses": []any{Map{"type": "InternalIP", "address": private}, Map{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
+				"status": Map{"addresses": []any{Map{"type": "InternalIP", "address": private},
+					Map{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
 			}))
 			w.Workload.Put(kubetest.Object("v1", "Node", "", name, Map{
 				"metadata": Map{"labels": Map{capi.ControlPlaneRole: ""}},
 				"spec":     Map{"taints": []any{Map{"key": situation.UninitializedTaint, "effect": "NoSchedule"}}},
-				"status":   Map{"nodeInfo": Map{"kubeletVersion": "v1.32.2"}, "addresses": []any{Map{"type": "InternalIP", "address": private}}},
+				"status": Map{"nodeInfo": Map{"kubeletVersion": "v1.32.2"},
+					"addresses": []any{Map{"type": "InternalIP", "address": private}}},
 			}))
 		}
 		w.Hetzner.SetServers(servers...)
 		secret := func(name, key string, value []byte) {
-			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name, Map{"metadata": Map{"labels": Map{capi.ClusterNameLabel: "k8s"}}, "data": Map{key: value}}))
+			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name,
+				Map{"metadata": Map{"labels": Map{capi.ClusterNameLabel: "k8s"}}, "data": Map{key: value}}))
 		}
 		secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
 		secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
-		w.Management.Change(CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", Map{"status": Map{"initialized": true}})
+		w.Management.Change(CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			Map{"status": Map{"initialized": true}})
 	}
 }
 
 // ReactWorkload plays the controllers of workloads, Cilium and the Hetzner CCM.
 func (w *Environment) ReactWorkload(o *unstructured.Unstructured) {
-	ready := Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "desiredNumberScheduled": 3, "updatedNumberScheduled": 3, "numberReady": 3}
+	ready := Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "desiredNumberScheduled": 3,
+		"updatedNumberScheduled": 3, "numberReady": 3}
 	if o.GetKind() != "DaemonSet" && o.GetKind() != "Deployment" {
 		return
 	}
@@ -211,9 +224,11 @@ func (w *Environment) ReactWorkload(o *unstructured.Unstructured) {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
 		switch o.GetName() {
 		case "cilium":
-			w.Workload.Change("v1", "Node", "", name, Map{"status": Map{"conditions": []any{Map{"type": "Ready", "status": "True"}}}})
+			w.Workload.Change("v1", "Node", "", name,
+				Map{"status": Map{"conditions": []any{Map{"type": "Ready", "status": "True"}}}})
 		case "hcloud-cloud-controller-manager":
-			w.Workload.Change("v1", "Node", "", name, Map{"spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i), "taints": nil}})
+			w.Workload.Change("v1", "Node", "", name,
+				Map{"spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i), "taints": nil}})
 			w.Management.Change(CAPI, "Machine", config.Namespace, name, Map{"status": Map{"nodeRef": Map{"name": name}}})
 		}
 	}
@@ -305,9 +320,11 @@ func CertManagerDeployment(name, version string) *unstructured.Unstructured {
 func (w *Environment) Install(c config.Config) {
 	for _, p := range providers.Of(c) {
 		labels := Map{capi.ProviderLabel: p.Label}
-		w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label, Map{"metadata": Map{"labels": labels}, "version": p.Version}))
+		w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
+			Map{"metadata": Map{"labels": labels}, "version": p.Version}))
 		w.Management.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", Map{
-			"metadata": Map{"labels": labels}, "spec": Map{"replicas": 1}, "status": Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
+			"metadata": Map{"labels": labels}, "spec": Map{"replicas": 1},
+			"status": Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 		}))
 	}
 }
@@ -320,7 +337,8 @@ func (HealthyTalos) Ask(context.Context, string) (talos.Node, error) {
 }
 
 func (HealthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, error) {
-	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}}, nil
+	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}},
+		nil
 }
 
 func (HealthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error) {
@@ -385,8 +403,11 @@ func ServeCharts(t *testing.T) string {
 	for _, c := range []struct {
 		chart         bootstrap.Chart
 		version, kind string
-	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"}, {bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
-		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\nspec: {selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n", c.kind)
+	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
+		{bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
+		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\nspec: {selector: "+
+			"{matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n",
+			c.kind)
 		if c.chart.Name == bootstrap.TalosCCM().Name {
 			manifest += "---\napiVersion: talos.dev/v1alpha1\nkind: ServiceAccount\nmetadata: {name: secrets}\n"
 		}
@@ -417,13 +438,15 @@ func NewTalosconfig(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), NotAfter: time.Now().Add(365 * 24 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
+		NotAfter: time.Now().Add(365 * 24 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	c := talosconfig.NewConfig("k8s", []string{"127.0.1.0"}, crt, &xcrypto.PEMEncodedCertificateAndKey{Crt: crt, Key: []byte("key")})
+	c := talosconfig.NewConfig("k8s", []string{"127.0.1.0"}, crt,
+		&xcrypto.PEMEncodedCertificateAndKey{Crt: crt, Key: []byte("key")})
 	data, err := c.Bytes()
 	if err != nil {
 		t.Fatal(err)

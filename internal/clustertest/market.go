@@ -14,7 +14,8 @@ func NewMarket(t *testing.T) *hetznertest.Store {
 	s := hetznertest.NewStore()
 	t.Cleanup(s.Close)
 	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
-	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
+	s.Put("server_types", 1,
+		schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}})
 	s.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5})
 	return s
 }

@@ -93,7 +93,8 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 			return nil, false, err
 		}
 		if ownUID != sourceUID {
-			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on its way; finish it (%s) or put it back (%s) first",
+			return nil, false, fmt.Errorf("both cluster %s and its management cluster hold the Cluster object: a pivot is on "+
+				"its way; finish it (%s) or put it back (%s) first",
 				name, collector.tools.Command("pivot"), collector.tools.Command("pivot", "--abort"))
 		}
 	}
@@ -106,7 +107,8 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 	if err := errors.Join(ownErr, sourceErr); err != nil {
 		return nil, false, fmt.Errorf("look who manages cluster %s: %w", name, err)
 	}
-	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to its Cluster object",
+	return nil, false, fmt.Errorf("there is no cluster %s to back up: neither %s nor %s of the state folder leads to "+
+		"its Cluster object",
 		name, collector.tools.Files.Path(platform.Kubeconfig), collector.tools.Files.Path(platform.ManagementKubeconfig))
 }
 
@@ -163,7 +165,8 @@ func (s *Source) readInventory(ctx context.Context) error {
 	s.Contents.Inventory.Resources = []backup.Resource{}
 	for _, r := range inventory.Of(s.o.cfg.ClusterName) {
 		s.Contents.Inventory.Resources = append(s.Contents.Inventory.Resources, backup.Resource{
-			Kind: string(r.Kind), ID: r.ID, Name: r.Name, Type: r.Type, Location: r.Location, Addresses: r.Addresses, Labels: r.Labels(),
+			Kind: string(r.Kind), ID: r.ID, Name: r.Name, Type: r.Type, Location: r.Location, Addresses: r.Addresses,
+			Labels: r.Labels(),
 		})
 	}
 	return nil

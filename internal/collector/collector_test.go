@@ -34,12 +34,16 @@ func aCluster(t *testing.T) (*clustertest.Environment, Collector) {
 	}
 	// What only real controllers make.
 	metadata := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos", clustertest.Map{"metadata": metadata, "data": clustertest.Map{"bundle": "c2VjcmV0"}}))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other", clustertest.Map{"metadata": clustertest.Map{"uid": "other"}}))
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos", clustertest.Map{"data": clustertest.Map{"bundle": "b3RoZXI="}}))
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos",
+		clustertest.Map{"metadata": metadata, "data": clustertest.Map{"bundle": "c2VjcmV0"}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other",
+		clustertest.Map{"metadata": clustertest.Map{"uid": "other"}}))
+	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos",
+		clustertest.Map{"data": clustertest.Map{"bundle": "b3RoZXI="}}))
 	owned := clustertest.Map{"metadata": clustertest.Map{
-		"ownerReferences": []any{clustertest.Map{"apiVersion": clustertest.CAPI, "kind": "Cluster", "name": "k8s", "uid": string(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
-		"managedFields":   []any{clustertest.Map{"manager": "somebody"}},
+		"ownerReferences": []any{clustertest.Map{"apiVersion": clustertest.CAPI, "kind": "Cluster", "name": "k8s",
+			"uid": string(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
+		"managedFields": []any{clustertest.Map{"manager": "somebody"}},
 	}}
 	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", owned)
 	w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", owned)
@@ -68,8 +72,10 @@ func TestLookForBackup(t *testing.T) {
 	}
 	c := s.Contents
 	h := c.Header
-	if h.Cluster != "k8s" || h.UID != "workload" || h.SelfManaged || h.Slipway != "v1.2.3" || time.Since(h.Taken) > time.Minute || h.Etcd.Revision != 1 ||
-		h.Etcd.From != "127.0.1.0" || len(h.Etcd.Members) != 3 || h.Versions["TALOS_VERSION"] != "v1.12.2" || h.Versions["CAPI_VERSION"] != "v1.10.10" ||
+	if h.Cluster != "k8s" || h.UID != "workload" || h.SelfManaged || h.Slipway != "v1.2.3" ||
+		time.Since(h.Taken) > time.Minute || h.Etcd.Revision != 1 ||
+		h.Etcd.From != "127.0.1.0" || len(h.Etcd.Members) != 3 || h.Versions["TALOS_VERSION"] != "v1.12.2" ||
+		h.Versions["CAPI_VERSION"] != "v1.10.10" ||
 		h.Versions["KUBERNETES_VERSION"] != "v1.32.2" || h.Versions["CILIUM_VERSION"] != "1.18.6" {
 		t.Errorf("header %+v", h)
 	}
@@ -80,7 +86,8 @@ func TestLookForBackup(t *testing.T) {
 			t.Errorf("%s has managed fields", o.GetName())
 		}
 	}
-	for _, want := range []string{"Cluster k8s", "Machine k8s-control-plane-0", "Secret k8s-talos", "Secret k8s-kubeconfig", "Secret k8s-talosconfig", "Secret hetzner"} {
+	for _, want := range []string{"Cluster k8s", "Machine k8s-control-plane-0", "Secret k8s-talos",
+		"Secret k8s-kubeconfig", "Secret k8s-talosconfig", "Secret hetzner"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("there is no %s among %q", want, names)
 		}
@@ -93,11 +100,14 @@ func TestLookForBackup(t *testing.T) {
 		t.Error("a Machine has lost its status")
 	}
 	checkFiles(t, w, c)
-	if len(c.Releases) != 3 || c.Releases[0].Name != "cilium" || c.Releases[0].Version != "1.18.6" || c.Releases[0].Values["kubeProxyReplacement"] != true {
+	if len(c.Releases) != 3 || c.Releases[0].Name != "cilium" || c.Releases[0].Version != "1.18.6" ||
+		c.Releases[0].Values["kubeProxyReplacement"] != true {
 		t.Errorf("releases %+v", c.Releases)
 	}
-	if i := slices.IndexFunc(c.Inventory.Resources, func(r backup.Resource) bool { return r.Name == "k8s-control-plane-1" }); i < 0 ||
-		c.Inventory.Resources[i].ID != 101 || !slices.Contains(c.Inventory.Resources[i].Addresses, "10.10.64.3") || c.Inventory.Resources[i].Labels["caph-cluster-k8s"] != "owned" {
+	if i := slices.IndexFunc(c.Inventory.Resources,
+		func(r backup.Resource) bool { return r.Name == "k8s-control-plane-1" }); i < 0 ||
+		c.Inventory.Resources[i].ID != 101 || !slices.Contains(c.Inventory.Resources[i].Addresses, "10.10.64.3") ||
+		c.Inventory.Resources[i].Labels["caph-cluster-k8s"] != "owned" {
 		t.Errorf("inventory %+v", c.Inventory)
 	}
 }
@@ -141,8 +151,9 @@ func checkFiles(t *testing.T, w *clustertest.Environment, c backup.Contents) {
 		files[f.Name] = string(f.Data)
 	}
 	for name, want := range map[string]string{
-		"manifests/cluster.yaml": "${CLUSTER_NAME", "manifests/machine-health-check.yaml": "MachineHealthCheck", "bootstrap/cilium-values.yaml": "kubeProxyReplacement",
-		renderedFile: clustertest.LoadBalancerIP,
+		"manifests/cluster.yaml": "${CLUSTER_NAME", "manifests/machine-health-check.yaml": "MachineHealthCheck",
+		"bootstrap/cilium-values.yaml": "kubeProxyReplacement",
+		renderedFile:                   clustertest.LoadBalancerIP,
 	} {
 		if !strings.Contains(files[name], want) {
 			t.Errorf("%s does not contain %q:\n%s", name, want, files[name])
@@ -191,7 +202,8 @@ func TestHolder(t *testing.T) {
 	if err := o.tools.Files.Write(platform.Kubeconfig, second.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	second.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}}))
+	second.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"spec": clustertest.Map{"paused": true}}))
 	if _, err := take(); err == nil || !strings.Contains(err.Error(), "pivot is on its way") {
 		t.Errorf("both hold it: %v", err)
 	}
@@ -242,8 +254,14 @@ func TestSnapshotDoors(t *testing.T) {
 			"127.0.1.1": func(context.Context) (io.ReadCloser, error) {
 				return io.NopCloser(failing{errors.New("not authorized")}), nil
 			},
-			"127.0.1.2":                func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("")), nil },
-			clustertest.LoadBalancerIP: func(context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("snapshot")), nil },
+			"127.0.1.2": func(context.Context) (io.ReadCloser,
+				error) {
+				return io.NopCloser(strings.NewReader("")), nil
+			},
+			clustertest.LoadBalancerIP: func(context.Context) (io.ReadCloser,
+				error) {
+				return io.NopCloser(strings.NewReader("snapshot")), nil
+			},
 		},
 	}
 	tools := w.Tools()
@@ -257,12 +275,14 @@ func TestSnapshotDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	stream.Close()
-	if want := []string{"10.10.64.2", "127.0.1.1", "10.10.64.3", "127.0.1.2", "10.10.64.4", clustertest.LoadBalancerIP}; !slices.Equal(fake.snapshot, want) {
+	if want := []string{"10.10.64.2", "127.0.1.1", "10.10.64.3", "127.0.1.2", "10.10.64.4",
+		clustertest.LoadBalancerIP}; !slices.Equal(fake.snapshot, want) {
 		t.Errorf("asked %q, want %q", fake.snapshot, want)
 	}
 	delete(fake.streams, clustertest.LoadBalancerIP)
 	_, err = s.Snapshot(t.Context(), clustertest.Silent)
-	for _, want := range []string{"k8s-control-plane-0 (127.0.1.0)", "does not call itself healthy", "not authorized", "empty snapshot", "load balancer"} {
+	for _, want := range []string{"k8s-control-plane-0 (127.0.1.0)", "does not call itself healthy", "not authorized",
+		"empty snapshot", "load balancer"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)
 		}

@@ -61,7 +61,8 @@ func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render
 		o := &s.Contents.Objects[i]
 		switch {
 		case o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName:
-			zone, address = capi.Text(o, "spec", "hcloudNetwork", "networkZone"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
+			zone, address = capi.Text(o, "spec", "hcloudNetwork", "networkZone"),
+				capi.Text(o, "spec", "controlPlaneEndpoint", "host")
 		case o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == cfg.ControlPlaneName():
 			template = capi.Text(o, "spec", "infrastructureTemplate", "name")
 		}
@@ -90,7 +91,8 @@ func (s *Source) readReleases(workload *kube.Cluster) error {
 }
 
 func (s *Source) readRelease(workload *kube.Cluster, c bootstrap.Chart) error {
-	helm, err := workload.Helm(c.Namespace, "backup", func(format string, args ...any) { fmt.Fprintf(s.o.tools.Log, format+"\n", args...) })
+	helm, err := workload.Helm(c.Namespace, "backup",
+		func(format string, args ...any) { fmt.Fprintf(s.o.tools.Log, format+"\n", args...) })
 	if err != nil {
 		return err
 	}
@@ -99,7 +101,8 @@ func (s *Source) readRelease(workload *kube.Cluster, c bootstrap.Chart) error {
 		return err
 	}
 	s.Contents.Releases = append(s.Contents.Releases, backup.Release{
-		Name: c.Release, Namespace: c.Namespace, Chart: c.Name, Version: live.Version, Repository: c.Repository, Values: live.Values,
+		Name: c.Release, Namespace: c.Namespace, Chart: c.Name, Version: live.Version, Repository: c.Repository,
+		Values: live.Values,
 	})
 	return nil
 }
@@ -119,7 +122,8 @@ func (s *Source) readVersions(ctx context.Context) error {
 		}
 	}
 	for _, r := range s.Contents.Releases {
-		for variable, c := range map[string]bootstrap.Chart{"CILIUM": bootstrap.Cilium(), "HCLOUD_CCM": bootstrap.HCloudCCM(), "TALOS_CCM": bootstrap.TalosCCM()} {
+		for variable, c := range map[string]bootstrap.Chart{"CILIUM": bootstrap.Cilium(), "HCLOUD_CCM": bootstrap.HCloudCCM(),
+			"TALOS_CCM": bootstrap.TalosCCM()} {
 			if r.Name == c.Release {
 				versions[variable+versionSuffix] = r.Version
 			}
@@ -129,7 +133,8 @@ func (s *Source) readVersions(ctx context.Context) error {
 	if err := s.manager.List(ctx, installed); err != nil {
 		return fmt.Errorf("list the providers of Cluster API: %w", err)
 	}
-	labels := map[string]string{"cluster-api": "CAPI", "infrastructure-hetzner": "CAPH", "bootstrap-talos": "CABPT", "control-plane-talos": "CACPPT"}
+	labels := map[string]string{"cluster-api": "CAPI", "infrastructure-hetzner": "CAPH", "bootstrap-talos": "CABPT",
+		"control-plane-talos": "CACPPT"}
 	for i := range installed.Items {
 		if o := &installed.Items[i]; labels[o.GetName()] != "" {
 			versions[labels[o.GetName()]+versionSuffix] = capi.Text(o, "version")

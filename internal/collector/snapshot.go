@@ -32,7 +32,8 @@ const (
 
 // takeSnapshot asks the control plane machines one after another, and the load balancer last: where a firewall blocks
 // access to the machines from outside, it still leads to one of them.
-func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster, h *backup.Header) (io.ReadCloser, error) {
+func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
+	h *backup.Header) (io.ReadCloser, error) {
 	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, err
@@ -61,7 +62,8 @@ func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		h.Versions["TALOS"+versionSuffix] = version
 		h.Etcd.From, h.Etcd.Members = d.address, nil
 		for _, m := range members {
-			h.Etcd.Members = append(h.Etcd.Members, backup.EtcdMember{ID: fmt.Sprintf("%x", m.ID), Name: m.Name, Learner: m.Learner})
+			h.Etcd.Members = append(h.Etcd.Members,
+				backup.EtcdMember{ID: fmt.Sprintf("%x", m.ID), Name: m.Name, Learner: m.Learner})
 		}
 		return stream, nil
 	}
@@ -79,7 +81,8 @@ func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) 
 	var found []etcdSource
 	for _, m := range capi.ControlPlaneMachines(machines) {
 		name := capi.Text(&m, "spec", "infrastructureRef", "name")
-		for _, address := range append(capi.Addresses(&m, capi.AddressExternal), capi.Addresses(&m, capi.AddressInternal)...) {
+		for _, address := range append(capi.Addresses(&m, capi.AddressExternal),
+			capi.Addresses(&m, capi.AddressInternal)...) {
 			found = append(found, etcdSource{name + " (" + address + ")", address})
 		}
 	}
@@ -109,7 +112,8 @@ func askSource(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdM
 }
 
 // openSnapshot waits for the stream's first byte: a refusal comes in its place.
-func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address string, stall time.Duration) (io.ReadCloser, error) {
+func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address string,
+	stall time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stream, err := t.EtcdSnapshot(ctx, address)
 	if err != nil {
@@ -118,7 +122,8 @@ func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address str
 	}
 	s := &snapshotReader{
 		stream: stream, cancel: cancel, say: say, next: snapshotSay, stall: stall,
-		watch: time.AfterFunc(stall, func() { cancel(fmt.Errorf("the snapshot of etcd stood still for %s", config.Duration(stall))) }),
+		watch: time.AfterFunc(stall,
+			func() { cancel(fmt.Errorf("the snapshot of etcd stood still for %s", config.Duration(stall))) }),
 	}
 	s.buffered = bufio.NewReader(readerOf(s.receive))
 	if _, err := s.buffered.Peek(1); err != nil {

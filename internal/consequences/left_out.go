@@ -22,7 +22,8 @@ import (
 // undeletable are the kinds of which nothing is deleted because it is no longer in the manifests: what the cluster
 // itself is, and what may hold its only keys.
 var undeletable = []schema.GroupKind{
-	capi.ClusterKind.GroupKind(), capi.HetznerClusterKind.GroupKind(), capi.TalosControlPlaneKind.GroupKind(), secretKind.GroupKind(),
+	capi.ClusterKind.GroupKind(), capi.HetznerClusterKind.GroupKind(), capi.TalosControlPlaneKind.GroupKind(),
+	secretKind.GroupKind(),
 }
 
 // leftOut finds the objects that were applied as part of the manifests and are no longer in them.
@@ -184,7 +185,8 @@ func MissingObjects(objects []*unstructured.Unstructured, cluster, controlPlane,
 			return o.GroupVersionKind().GroupKind() == want.kind.GroupKind() && o.GetName() == want.name
 		}) {
 			return fmt.Errorf("%s has no %s %s: the cluster consists of it, and Slipway never deletes it "+
-				"because it left the manifests; put it back, or delete the whole cluster with destroy", file, want.kind.Kind, want.name)
+				"because it left the manifests; put it back, or delete the whole cluster with destroy", file, want.kind.Kind,
+				want.name)
 		}
 	}
 	return nil

@@ -14,7 +14,8 @@ import (
 
 // InCluster says what applying rendered objects does to the cluster, in the cluster that manages it: the
 // management cluster, or after the pivot the cluster itself. It changes nothing.
-func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, r *render.Rendered) ([]Consequence, error) {
+func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	r *render.Rendered) ([]Consequence, error) {
 	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, r.Now)
 	if err != nil {
 		return nil, err
@@ -41,7 +42,8 @@ func price(ctx context.Context, tools platform.Tools, all []Consequence) {
 // Render renders the manifests with the values that a run would use: the image and the network zone that
 // belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
 // the run will call them.
-func Render(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, manager *kube.Cluster) (*render.Rendered, error) {
+func Render(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	manager *kube.Cluster) (*render.Rendered, error) {
 	v, err := orders.AppliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err

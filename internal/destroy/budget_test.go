@@ -53,7 +53,8 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 		"a server": func(s *hetznertest.Store) { s.Lock(1, 1e6) },
 		"a hundred servers that are being deleted": func(s *hetznertest.Store) {
 			for id := int64(1000); id < 1100; id++ {
-				s.Put("servers", id, schema.Server{Name: fmt.Sprint("k8s-", id), Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+				s.Put("servers", id, schema.Server{Name: fmt.Sprint("k8s-", id),
+					Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			}
 			s.DeletionTakes(1e6)
 		},
@@ -72,7 +73,8 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 			plant(s)
 			synctest.Test(t, func(t *testing.T) {
 				cloud := &inProcess{s.Config.Handler, map[string]int{}}
-				o := New(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+				o := New(hour, platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{},
+					Files: platform.FilesIn(t.TempDir())})
 				removal := hetzner.NewRemoval(o.tools.Hetzner)
 				if err := o.claim(t.Context(), t.Logf, removal, Deletion{}, true); err != nil {
 					t.Fatal(err)
@@ -103,7 +105,8 @@ func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
 	s.Lock(21, 1e6)
 	synctest.Test(t, func(t *testing.T) {
 		cloud := &inProcess{s.Config.Handler, map[string]int{}}
-		o := New(config.Defaults(), platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+		o := New(config.Defaults(),
+			platform.Tools{Hetzner: s.Client(cloud), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
 		look := o.cloudLook(hetzner.NewRemoval(o.tools.Hetzner))
 		var seen []string
 		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(wait.LookEvery) {

@@ -36,7 +36,8 @@ func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 		}
 	}
 	// A snapshot alone is left by every destroy.
-	s.Put("images", 70, schema.Image{Type: "snapshot", Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
+	s.Put("images", 70, schema.Image{Type: "snapshot",
+		Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
 	err := listAndDestroy(t.Context(), d, Options{Images: true}, quietly)
 	if err == nil || !strings.Contains(err.Error(), "not certain that cluster k8s is gone") {
 		t.Errorf("it ended with %v", err)
@@ -53,13 +54,14 @@ func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 	// With the token of its project it is destroyed; and killed before its end, it ends when it is run again.
 	foreign := plantCluster(s)
 	ctx, cancel := context.WithCancel(t.Context())
-	err = listAndDestroy(ctx, d, Options{Images: true, Volumes: true}, func(name, _ string, do func(flow.Say) error) error {
-		if name == "management" {
-			cancel()
-			return ctx.Err()
-		}
-		return do(t.Logf)
-	})
+	err = listAndDestroy(ctx, d, Options{Images: true, Volumes: true},
+		func(name, _ string, do func(flow.Say) error) error {
+			if name == "management" {
+				cancel()
+				return ctx.Err()
+			}
+			return do(t.Logf)
+		})
 	if err == nil || !slices.Equal(s.Left(), sorted(foreign)) {
 		t.Fatalf("killed: %v, left %v", err, s.Left())
 	}
@@ -78,12 +80,15 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	plantCluster(s)
-	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.ServerProtection{Delete: true}})
+	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"},
+		Protection: schema.ServerProtection{Delete: true}})
 	source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer source.Close()
 	clustertest.Define(source, clustertest.ClusterAPIKinds())
-	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
-	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b", clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
+	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"spec": clustertest.Map{}}))
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b",
+		clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
 	source.Put(machine)
 	d := demolisher(t, s, nil)
@@ -110,12 +115,15 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 		before     bool // refused before anything is deleted
 	}{
 		"another cluster answers": {
-			ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "its-own"}, another.Kubeconfig(), "is not the management cluster k8s-mgmt", true,
+			ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "its-own"}, another.Kubeconfig(),
+			"is not the management cluster k8s-mgmt", true,
 		},
 		"another provider": {
-			ownership.Management{Provider: "kubeconfig", Name: "k8s-mgmt", UID: "its-own"}, nil, "set MANAGEMENT_KUBECONFIG", true,
+			ownership.Management{Provider: "kubeconfig", Name: "k8s-mgmt", UID: "its-own"}, nil, "set MANAGEMENT_KUBECONFIG",
+			true,
 		},
-		"the recorded one": {ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "another"}, another.Kubeconfig(), "", false},
+		"the recorded one": {ownership.Management{Provider: "fake", Name: "k8s-mgmt", UID: "another"}, another.Kubeconfig(),
+			"", false},
 		"none is recorded": {ownership.Management{}, nil, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +174,8 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
 	mgmt.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete {
-			return http.StatusInternalServerError, `failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
+			return http.StatusInternalServerError,
+				`failed calling webhook "validation.cluster.cluster.x-k8s.io": connect: connection refused`
 		}
 		return 0, ""
 	}

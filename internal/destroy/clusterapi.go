@@ -23,7 +23,8 @@ import (
 
 // deleteThroughCAPI deletes the Cluster object and waits until it is gone. Where that leads nowhere it says so and
 // leaves the rest to the sweep.
-func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *kube.Cluster,
+	removal *hetzner.Removal) error {
 	if source == nil {
 		say("no management cluster answers: continuing through the Hetzner API")
 		return nil
@@ -41,7 +42,8 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		return nil
 	}
 	if state, err := pivotcopy.In(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == pivotcopy.Moving {
-		say("a pivot was under way, neither cluster has all objects: continuing through the Hetzner API, with the Cluster paused in both")
+		say("a pivot was under way, neither cluster has all objects: continuing through the Hetzner API, with the Cluster " +
+			"paused in both")
 		if management.Paused(object) {
 			return nil
 		}
@@ -64,10 +66,12 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 
 // startDeletion deletes the Cluster object, and has Cluster API look at it. Its webhooks have a say in both: where they do not answer
 // for a while, its error is one that kube.WebhookDown tells.
-func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, object *unstructured.Unstructured) error {
+func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster,
+	object *unstructured.Unstructured) error {
 	if object.GetDeletionTimestamp() == nil {
 		say("deleting %s", kube.Describe(object))
-		if err := d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return source.Delete(ctx, object) }); err != nil {
+		if err := d.pastWebhooks(ctx, say, object,
+			func(ctx context.Context) error { return source.Delete(ctx, object) }); err != nil {
 			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
 		}
 	}
@@ -75,11 +79,13 @@ func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube
 		return nil
 	}
 	// Only now: what is being deleted is not repaired.
-	return d.pastWebhooks(ctx, say, object, func(ctx context.Context) error { return capi.SetPaused(ctx, d.cfg, source, false) })
+	return d.pastWebhooks(ctx, say, object,
+		func(ctx context.Context) error { return capi.SetPaused(ctx, d.cfg, source, false) })
 }
 
 // pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
-func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured, change func(context.Context) error) error {
+func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured,
+	change func(context.Context) error) error {
 	var last, down error
 	w := wait.Wait{What: "the webhooks for " + kube.Describe(object), Within: d.webhooksWithin, Each: d.webhooksWithin}
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
@@ -104,11 +110,13 @@ func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstr
 	return last
 }
 
-func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster, removal *hetzner.Removal) error {
+func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube.Cluster,
+	removal *hetzner.Removal) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := source.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.ClusterKind),
+			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
@@ -201,14 +209,16 @@ func (l *cloudLook) refused(ctx context.Context) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return wait.Final(fmt.Errorf("Hetzner does not delete server %s: it is protected; take the protection away in Hetzner's console and run again",
+	return wait.Final(fmt.Errorf("Hetzner does not delete server %s: it is protected; take the protection away in "+
+		"Hetzner's console and run again",
 		strings.Join(names, ", ")))
 }
 
 // ask lists what CAPH deletes after the servers. The load balancers of Services are in the way of the network, and no controller is left
 // in the cluster to delete them, or to create them again: they are deleted here.
 func (l *cloudLook) ask(ctx context.Context) (string, error) {
-	inventory, err := hetzner.ListResources(ctx, l.d.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer, hetzner.KindNetwork,
+	inventory, err := hetzner.ListResources(ctx, l.d.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer,
+		hetzner.KindNetwork,
 		hetzner.KindPlacementGroup)
 	if err != nil {
 		return "", err

@@ -80,7 +80,8 @@ type Destroyer struct {
 
 // New makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
 func New(cfg config.Config, tools platform.Tools) Destroyer {
-	return Destroyer{cfg: cfg, tools: tools.WithDefaults(), sources: render.ReadOrEmpty(cfg, tools.Overrides), sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
+	return Destroyer{cfg: cfg, tools: tools.WithDefaults(), sources: render.ReadOrEmpty(cfg, tools.Overrides),
+		sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
 }
 
 // Plan returns what Destroy would delete. It changes nothing.
@@ -120,16 +121,17 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 		name, doc string
 		do        func(flow.Say) error
 	}{
-		{"look", "who manages the cluster; labels on what has to be found again when it is partially deleted", func(say flow.Say) (err error) {
-			var silent bool
-			if source, silent, err = d.standDown(ctx, say); err == nil {
-				err = d.claim(ctx, say, removal, listed, silent)
-			}
-			if err == nil && source == nil {
-				err = d.refuseUnseen(ctx)
-			}
-			return err
-		}},
+		{"look", "who manages the cluster; labels on what has to be found again when it is partially deleted",
+			func(say flow.Say) (err error) {
+				var silent bool
+				if source, silent, err = d.standDown(ctx, say); err == nil {
+					err = d.claim(ctx, say, removal, listed, silent)
+				}
+				if err == nil && source == nil {
+					err = d.refuseUnseen(ctx)
+				}
+				return err
+			}},
 		{"cluster-api", "what a management cluster can delete itself", func(say flow.Say) error {
 			return d.deleteThroughCAPI(ctx, say, source, removal)
 		}},
@@ -213,7 +215,8 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 
 // claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
 // not asked once more.
-func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion, silent bool) error {
+func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion,
+	silent bool) error {
 	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
 	if err != nil {
 		return err
@@ -238,7 +241,8 @@ func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Rem
 
 // attribute has the cluster itself say which volumes are its, where one of a CSI driver cannot be told otherwise.
 func (d Destroyer) attribute(ctx context.Context, inventory hetzner.Inventory) {
-	if slices.ContainsFunc(inventory.Resources, func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.Cluster == "" }) {
+	if slices.ContainsFunc(inventory.Resources,
+		func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.Cluster == "" }) {
 		inventory.Attribute(d.cfg.ClusterName, d.volumesInUse(ctx))
 	}
 }
@@ -271,12 +275,14 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	p, name := d.tools.Management, d.cfg.ManagementName()
 	if err := management.CheckManagementProvider(d.tools); err != nil {
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may create the servers again: %w", d.cfg.ClusterName, err)
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may create the servers "+
+			"again: %w", d.cfg.ClusterName, err)
 	}
 	exists, err := p.Exists(ctx, name)
 	switch {
 	case err != nil && remembersManagement(d.tools):
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s exists: %w; if it does, it creates the "+
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but %s cannot tell whether management cluster %s "+
+			"exists: %w; if it does, it creates the "+
 			"servers again as soon as it works: make it answer and run destroy again, or, where it is lost for good, remove %s",
 			d.cfg.ClusterName, p.Name(), name, err, d.tools.Files.Path(platform.ManagementKubeconfig))
 	case err != nil:
@@ -287,7 +293,8 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	}
 	source, _, err := management.Open(ctx, d.cfg, d.tools, say)
 	if err != nil {
-		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w", d.cfg.ClusterName, name, err)
+		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w",
+			d.cfg.ClusterName, name, err)
 	}
 	if source != nil { // else it is partially created
 		others, err := otherClusters(ctx, source, d.cfg.ClusterName)
@@ -296,7 +303,8 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 		}
 		if len(others) > 0 {
 			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
-				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name, strings.Join(others, ", "), err)
+				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name,
+					strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
 			return nil
@@ -342,13 +350,15 @@ func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, 
 
 // forget removes what opened the cluster: it is gone, and its name may come again. What reports that it is goes last.
 func (d Destroyer) forget() error {
-	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, destroyedFile} {
+	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig,
+		management.CleaningFile, management.ReplacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}
 	}
 	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
-	for _, folder := range []platform.Files{records.RestoreFiles(d.tools.Files), records.QuorumFiles(d.tools.Files), records.ReadoptFiles(d.tools.Files)} {
+	for _, folder := range []platform.Files{records.RestoreFiles(d.tools.Files), records.QuorumFiles(d.tools.Files),
+		records.ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {
 			return err
 		}

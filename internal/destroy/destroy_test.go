@@ -96,7 +96,8 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 			s := hetznertest.NewStore()
 			foreign := plantCluster(s)
 			ctx, cancel := context.WithCancel(t.Context())
-			if err := listAndDestroy(ctx, demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}), opts, quietly); err == nil {
+			if err := listAndDestroy(ctx, demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}), opts,
+				quietly); err == nil {
 				t.Errorf("killed at request %d: it came to its end", n)
 			}
 			cancel()
@@ -114,9 +115,11 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 
 // A volume that the cluster alone knows is listed before it is deleted; and one that came up after the list was made is not.
 func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
-	kinds := append(clustertest.ClusterAPIKinds(), kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
+	kinds := append(clustertest.ClusterAPIKinds(),
+		kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
 	volume := func(name, handle string) *unstructured.Unstructured {
-		return kubetest.Object("v1", "PersistentVolume", "", name, clustertest.Map{"spec": clustertest.Map{"csi": clustertest.Map{"driver": csiDriver, "volumeHandle": handle}}})
+		return kubetest.Object("v1", "PersistentVolume", "", name,
+			clustertest.Map{"spec": clustertest.Map{"csi": clustertest.Map{"driver": csiDriver, "volumeHandle": handle}}})
 	}
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -133,7 +136,8 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 		t.Fatalf("%v; it wrote %v, %v", err, s.Writes(), self.Writes())
 	}
 	for _, id := range []int64{50, 150} {
-		if !slices.ContainsFunc(listed.Take, func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.ID == id }) {
+		if !slices.ContainsFunc(listed.Take,
+			func(r hetzner.Resource) bool { return r.Kind == hetzner.KindVolume && r.ID == id }) {
 			t.Errorf("volume %d is not in the list: %+v", id, listed.Take)
 		}
 	}
@@ -157,7 +161,8 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 		t.Errorf("it said %q", text)
 	}
 	// They are still known to be the cluster's.
-	if err := listAndDestroy(t.Context(), o, Options{Volumes: true}, quietly); err != nil || !slices.Equal(s.Left(), foreign) {
+	if err := listAndDestroy(t.Context(), o, Options{Volumes: true}, quietly); err != nil ||
+		!slices.Equal(s.Left(), foreign) {
 		t.Errorf("asked again: %v, left %v, want %v", err, s.Left(), foreign)
 	}
 }
@@ -214,7 +219,8 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 	if err := o.Destroy(t.Context(), Deletion{}, quietly); err != nil {
 		t.Fatal(err)
 	}
-	if len(asked) == 0 || slices.ContainsFunc(asked, func(path string) bool { return strings.Contains(path, "persistentvolumes") }) {
+	if len(asked) == 0 ||
+		slices.ContainsFunc(asked, func(path string) bool { return strings.Contains(path, "persistentvolumes") }) {
 		t.Errorf("of a cluster that does not answer it asked for %q", asked)
 	}
 }
@@ -226,21 +232,27 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 		want  string
 	}{
 		{"a foreign server in the network", func(s *hetznertest.Store) {
-			s.Put("networks", 10, schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16", Servers: []int64{1, 2, 101}})
+			s.Put("networks", 10,
+				schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16",
+					Servers: []int64{1, 2, 101}})
 		}, "network k8s (10) is not deleted: server 101 is in it"},
 		{"a load balancer of a Service before a foreign server, too", func(s *hetznertest.Store) {
 			target := func(id int64) schema.LoadBalancerTarget {
 				return schema.LoadBalancerTarget{Type: "server", Server: &schema.LoadBalancerTargetServer{ID: id}}
 			}
-			s.Put("load_balancers", 21, schema.LoadBalancer{Name: "a1b2c3", Labels: map[string]string{"hcloud-ccm/service-uid": "u-1"},
-				PrivateNet: []schema.LoadBalancerPrivateNet{{Network: 10}}, Targets: []schema.LoadBalancerTarget{target(1), target(101)}})
+			s.Put("load_balancers", 21,
+				schema.LoadBalancer{Name: "a1b2c3", Labels: map[string]string{"hcloud-ccm/service-uid": "u-1"},
+					PrivateNet: []schema.LoadBalancerPrivateNet{{Network: 10}},
+					Targets:    []schema.LoadBalancerTarget{target(1), target(101)}})
 		}, "network k8s (10) is not deleted: load balancer a1b2c3 (21) is in it, and not of this cluster alone"},
 		{"the firewall over a foreign server", func(s *hetznertest.Store) {
 			s.Put("firewalls", 40, schema.Firewall{Name: "k8s", Labels: map[string]string{"slipway-cluster": "k8s"},
 				AppliedTo: []schema.FirewallResource{{Type: "server", Server: &schema.FirewallResourceServer{ID: 101}}}})
 		}, "firewall k8s (40) is not deleted: it is applied to server 101"},
 		{"a protected load balancer", func(s *hetznertest.Store) {
-			s.Put("load_balancers", 20, schema.LoadBalancer{Name: "k8s-kube-apiserver-x", Labels: map[string]string{"caph-cluster-k8s": "owned"}, Protection: schema.LoadBalancerProtection{Delete: true}})
+			s.Put("load_balancers", 20,
+				schema.LoadBalancer{Name: "k8s-kube-apiserver-x", Labels: map[string]string{"caph-cluster-k8s": "owned"},
+					Protection: schema.LoadBalancerProtection{Delete: true}})
 		}, "it is protected"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
@@ -268,7 +280,8 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	plantCluster(s)
 	o := demolisher(t, s, nil)
 	files := o.tools.Files
-	err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files), records.Restore{}.Write(files),
+	err := errors.Join(records.Quorum{Cluster: "k8s"}.Begin(files), records.Readopt{}.Write(files),
+		records.Restore{}.Write(files),
 		records.QuorumFiles(files).Write(records.SnapshotFile, []byte("every Secret")))
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +289,8 @@ func TestDestroyEndsARecovery(t *testing.T) {
 	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []platform.Files{records.QuorumFiles(files), records.ReadoptFiles(files), records.RestoreFiles(files)} {
+	for _, folder := range []platform.Files{records.QuorumFiles(files), records.ReadoptFiles(files),
+		records.RestoreFiles(files)} {
 		if _, err := os.Lstat(folder.Path("")); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s is left: %v", folder, err)
 		}
@@ -292,7 +306,8 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	self := kubetest.New("workload", kind)
 	defer self.Close()
 	clustertest.Define(self, []kubetest.Resource{kind})
-	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
+	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"spec": clustertest.Map{}}))
 	o := demolisher(t, s, nil)
 	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
 		t.Fatal(err)
@@ -317,24 +332,30 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 
 // A management cluster that the state folder knows, and that cannot be asked, may create the servers again at any time.
 func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
-	mgmt, self := kubetest.New("management", clustertest.ClusterAPIKinds()...), kubetest.New("workload", clustertest.ClusterAPIKinds()...)
+	mgmt, self := kubetest.New("management", clustertest.ClusterAPIKinds()...),
+		kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	mgmt.Close()
 	self.Close()
 	for name, tt := range map[string]struct {
 		files map[string][]byte
 		says  string
 	}{
-		"the folder opens it":               {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig()}, "cannot tell whether management cluster k8s-mgmt exists: no Docker"},
-		"the folder opens both":             {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig(), platform.Kubeconfig: self.Kubeconfig()}, "remove "},
-		"the folder knows of none":          {nil, ""},
-		"the cluster was its own manager":   {map[string][]byte{platform.ManagementKubeconfig: self.Kubeconfig(), platform.Kubeconfig: self.Kubeconfig()}, ""},
+		"the folder opens it": {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig()},
+			"cannot tell whether management cluster k8s-mgmt exists: no Docker"},
+		"the folder opens both": {map[string][]byte{platform.ManagementKubeconfig: mgmt.Kubeconfig(),
+			platform.Kubeconfig: self.Kubeconfig()}, "remove "},
+		"the folder knows of none": {nil, ""},
+		"the cluster was its own manager": {map[string][]byte{platform.ManagementKubeconfig: self.Kubeconfig(),
+			platform.Kubeconfig: self.Kubeconfig()}, ""},
 		"the folder opens only the cluster": {map[string][]byte{platform.Kubeconfig: self.Kubeconfig()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hetznertest.NewStore()
 			defer s.Close()
 			plantCluster(s)
-			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
+			s.Put("placement_groups", 31,
+				schema.PlacementGroup{Name: "slipway-k8s",
+					Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 			o := demolisher(t, s, nil)
 			o.tools.Management = &clustertest.Provider{ExistsError: errors.New("no Docker")}
 			for file, content := range tt.files {
@@ -362,7 +383,8 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 			if err := o.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil || slices.Contains(s.Left(), "placement_groups/31") {
+			if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil ||
+				slices.Contains(s.Left(), "placement_groups/31") {
 				t.Errorf("without its kubeconfig: %v, left %v", err, s.Left())
 			}
 		})
@@ -380,11 +402,13 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 		deleted         bool   // it goes in the end
 		says            string // error; empty: it is destroyed
 	}{
-		"for good":                   {method: http.MethodDelete, message: down, times: 1000},
-		"for a moment":               {method: http.MethodDelete, message: down, times: 1, deleted: true},
-		"to be unpaused, for good":   {method: http.MethodPatch, message: down, times: 1000, begun: true},
-		"another refusal":            {method: http.MethodDelete, message: "etcdserver: no space", times: 1000, says: "etcdserver: no space"},
-		"another, of being unpaused": {method: http.MethodPatch, message: "etcdserver: no space", times: 1000, begun: true, says: "etcdserver: no space"},
+		"for good":                 {method: http.MethodDelete, message: down, times: 1000},
+		"for a moment":             {method: http.MethodDelete, message: down, times: 1, deleted: true},
+		"to be unpaused, for good": {method: http.MethodPatch, message: down, times: 1000, begun: true},
+		"another refusal": {method: http.MethodDelete, message: "etcdserver: no space", times: 1000,
+			says: "etcdserver: no space"},
+		"another, of being unpaused": {method: http.MethodPatch, message: "etcdserver: no space", times: 1000, begun: true,
+			says: "etcdserver: no space"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := hetznertest.NewStore()
@@ -393,7 +417,8 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 			defer source.Close()
 			clustertest.Define(source, clustertest.ClusterAPIKinds())
-			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": tt.begun}})
+			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+				clustertest.Map{"spec": clustertest.Map{"paused": tt.begun}})
 			if tt.begun {
 				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
 			}
@@ -413,7 +438,8 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			}
 			stage := func(name, _ string, do func(flow.Say) error) error {
 				err := do(t.Logf)
-				if name == "cluster-api" && err == nil && (source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
+				if name == "cluster-api" && err == nil &&
+					(source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
 					t.Errorf("the Cluster object is gone: %v", !tt.deleted)
 				}
 				return err

@@ -58,14 +58,17 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 		return nil
 	}
 	if unseen != nil {
-		return fmt.Errorf("find out whether the token is of the project of cluster %s, of which nothing is there: %w", d.cfg.ClusterName, unseen)
+		return fmt.Errorf("find out whether the token is of the project of cluster %s, of which nothing is there: %w",
+			d.cfg.ClusterName, unseen)
 	}
 	var names []string
 	for _, m := range machines {
 		names = append(names, m.GetName())
 	}
-	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. Nothing was changed: run destroy with "+
-		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state folder by hand",
+	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. "+
+		"Nothing was changed: run destroy with "+
+		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state "+
+		"folder by hand",
 		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
 }
 
@@ -112,9 +115,12 @@ func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	if self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
 		return nil // it has confirmed the project
 	}
-	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither the cluster nor a management "+
-		"cluster confirms that this is the cluster's project. Its kubeconfig, its talosconfig and the journal were kept, and nothing was changed: run "+
-		"destroy with the token of the cluster's project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName, files.Path(""))
+	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither "+
+		"the cluster nor a management "+
+		"cluster confirms that this is the cluster's project. Its kubeconfig, its talosconfig and the journal were kept, "+
+		"and nothing was changed: run "+
+		"destroy with the token of the cluster's project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName,
+		files.Path(""))
 }
 
 // hasAnything reports whether the project has something of the cluster beside what destroy leaves there unless asked:
@@ -132,7 +138,8 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 // worksWithToken reports whether a manager was given the same token. No token is of two projects.
 func worksWithToken(ctx context.Context, tools platform.Tools, manager *kube.Cluster) bool {
 	secret := &corev1.Secret{}
-	if err := manager.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret); err != nil {
+	if err := manager.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName},
+		secret); err != nil {
 		return false
 	}
 	is := string(secret.Data[config.TokenSecretKey])

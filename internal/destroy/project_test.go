@@ -34,19 +34,25 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 	}{
 		"nothing is there": {says: "the token's project has nothing of it: the token is of another project"},
 		"a snapshot of an earlier cluster is there": {project: func(s *hetznertest.Store) {
-			s.Put("images", 70, schema.Image{Type: "snapshot", Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
+			s.Put("images", 70, schema.Image{Type: "snapshot",
+				Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
 		}, says: "nothing of it"},
-		"another cluster of the name is there":        {project: server(11, "k8s-x"), says: "others of that name, k8s-x"},
-		"its manager works with a token of the other": {project: server(11, "k8s-x"), token: "another", says: "others of that name, k8s-x"},
-		"its server is there":                         {project: server(1, "k8s-a")},
-		"its server was created again":                {project: server(11, "k8s-a")},
+		"another cluster of the name is there": {project: server(11, "k8s-x"), says: "others of that name, k8s-x"},
+		"its manager works with a token of the other": {project: server(11, "k8s-x"), token: "another",
+			says: "others of that name, k8s-x"},
+		"its server is there":          {project: server(1, "k8s-a")},
+		"its server was created again": {project: server(11, "k8s-a")},
 		"a destroy was killed before its end": {project: func(s *hetznertest.Store) {
-			s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
+			s.Put("placement_groups", 31,
+				schema.PlacementGroup{Name: "slipway-k8s",
+					Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
 		}},
 		"all was deleted by hand":                 {token: hetznertest.Token},
 		"all was created again under other names": {project: server(11, "k8s-x"), token: hetznertest.Token},
-		"a restore was begun with other servers":  {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z"}`},
-		"a restore came to its end":               {project: server(11, "k8s-x"), restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
+		"a restore was begun with other servers": {project: server(11, "k8s-x"),
+			restore: `{"began": "2026-01-02T03:04:05Z"}`},
+		"a restore came to its end": {project: server(11, "k8s-x"),
+			restore: `{"began": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:14:05Z"}`, says: "others of that name, k8s-x"},
 	} {
 		for _, file := range []string{platform.Kubeconfig, platform.ManagementKubeconfig} {
 			t.Run(name+", by "+file, func(t *testing.T) {
@@ -58,12 +64,15 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				manager := kubetest.New("manager", clustertest.ClusterAPIKinds()...)
 				defer manager.Close()
 				clustertest.Define(manager, clustertest.ClusterAPIKinds())
-				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{}}))
+				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+					clustertest.Map{"spec": clustertest.Map{}}))
 				manager.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-a", clustertest.Map{
-					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}, "spec": clustertest.Map{"providerID": "hcloud://1"}}))
+					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+					"spec":     clustertest.Map{"providerID": "hcloud://1"}}))
 				if tt.token != "" {
 					data := clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
-					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName, clustertest.Map{"data": data}))
+					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName,
+						clustertest.Map{"data": data}))
 				}
 				o := demolisher(t, s, nil)
 				o.tools.Token = platform.NewSecret(hetznertest.Token)
@@ -102,8 +111,12 @@ func TestDestroyReleasesTheNameLast(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
 	foreign := plantCluster(s)
-	s.Put("placement_groups", 31, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
-	s.Put("placement_groups", 131, schema.PlacementGroup{Name: "slipway-k8s2", Labels: map[string]string{"slipway-cluster": "k8s2", clustertest.ReservedBy: "0123456789abcdef"}})
+	s.Put("placement_groups", 31,
+		schema.PlacementGroup{Name: "slipway-k8s",
+			Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
+	s.Put("placement_groups", 131,
+		schema.PlacementGroup{Name: "slipway-k8s2",
+			Labels: map[string]string{"slipway-cluster": "k8s2", clustertest.ReservedBy: "0123456789abcdef"}})
 	o := demolisher(t, s, nil)
 	if err := listAndDestroy(t.Context(), o, Options{Images: true, Volumes: true}, quietly); err != nil {
 		t.Fatal(err)

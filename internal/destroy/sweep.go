@@ -24,7 +24,8 @@ func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.R
 	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
 }
 
-func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion, those func(hetzner.Resource) bool) error {
+func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion,
+	those func(hetzner.Resource) bool) error {
 	deleted, known := map[string]bool{}, ""
 	var kinds []hetzner.Kind // that are listed; none: all
 	pace := &wait.Pace{First: d.sweepEvery, Longest: d.sweepSlowest}
@@ -91,7 +92,8 @@ func waitedFor(take []hetzner.Resource) []hetzner.Kind {
 // allows reports whether a resource may be deleted that was not in the list that the operator saw: a volume may not, it
 // holds data. It carries the label by then, so that the next list has it.
 func (d Deletion) allows(r hetzner.Resource) bool {
-	return r.Kind != hetzner.KindVolume || slices.ContainsFunc(d.Take, func(l hetzner.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID })
+	return r.Kind != hetzner.KindVolume ||
+		slices.ContainsFunc(d.Take, func(l hetzner.Resource) bool { return l.Kind == r.Kind && l.ID == r.ID })
 }
 
 // sweepOnce asks for the deletion of everything that does not wait for something else, and says what is on its way or

@@ -37,7 +37,8 @@ func (d Deviation) Summary() string {
 	if d.Variable == "" {
 		return fmt.Sprintf("the manifests (%s) differ from the cluster: applying them %s", d.Place, d.What)
 	}
-	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, consequences.OrNone(d.Wanted), d.Place, consequences.OrNone(d.Live))
+	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, consequences.OrNone(d.Wanted), d.Place,
+		consequences.OrNone(d.Live))
 }
 
 // Requested are the deviations that ask for a change of the cluster.
@@ -58,15 +59,19 @@ func change(cfg config.Config, tools platform.Tools, variable, wanted string) st
 			shell.Quote(tools.Files.Path(platform.Kubeconfig)), config.Namespace, kind, name, shell.Quote(patch), does)
 	}
 	upgrade := func(flag, provider string) string {
-		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s", shell.Quote(tools.Files.Path(platform.Kubeconfig)), flag, provider, wanted)
+		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s",
+			shell.Quote(tools.Files.Path(platform.Kubeconfig)), flag, provider, wanted)
 	}
 	switch variable {
 	case "KUBERNETES_VERSION":
-		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted), "replaces every server, one after another")
+		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted),
+			"replaces every server, one after another")
 	case "CONTROL_PLANE_REPLICAS":
-		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted), "adds or removes servers")
+		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted),
+			"adds or removes servers")
 	case "LOAD_BALANCER_TYPE":
-		return patch("hetznercluster", cfg.ClusterName, fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
+		return patch("hetznercluster", cfg.ClusterName,
+			fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
 	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
 		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
 	case "CAPI_VERSION":

@@ -24,7 +24,8 @@ import (
 // Find lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads
 // what the journal has of the configuration that was last applied.
 func Find(
-	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot, origin Origin,
+	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot,
+	origin Origin,
 ) ([]Deviation, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
@@ -86,7 +87,8 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	if err != nil {
 		return observed{}, err
 	}
-	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"), ip: capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
+	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"),
+		ip: capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
 	v := render.ManifestVariables(sources, "image", o.zone, o.ip)
 	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
@@ -182,7 +184,8 @@ func (d *deviations) fileOf(o platform.Object) render.Source {
 // patchEdited reports whether an object's part in another file was edited: the patch for OpenID Connect, where it is
 // used.
 func (d *deviations) patchEdited(o platform.Object) bool {
-	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" && d.applied.edited(d.sources.OidcPatch)
+	return o.Kind == capi.TalosControlPlaneKind.Kind && d.applied.values["OIDC_ISSUER_URL"] != "" &&
+		d.applied.edited(d.sources.OidcPatch)
 }
 
 // onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name,

@@ -21,8 +21,9 @@ import (
 // use is a place in the manifests that is a variable and nothing else.
 type use struct {
 	variable string
-	object   *unstructured.Unstructured // that the place is in; nil: it is in a Talos patch that is added to the control plane
-	path     []any                      // string: a field, int: an item, inText: the YAML in a text
+	// that the place is in; nil: it is in a Talos patch that is added to the control plane
+	object *unstructured.Unstructured
+	path   []any // string: a field, int: an item, inText: the YAML in a text
 }
 
 type inText struct{}
@@ -151,7 +152,8 @@ func follow(value any, path []any) (string, bool) {
 }
 
 // liveValues are the values that the variables have in the live objects, as far as the manifests say where each is.
-func liveValues(cfg config.Config, sources render.Sources, live consequences.LiveObjects, v render.Variables) (map[string]string, error) {
+func liveValues(cfg config.Config, sources render.Sources, live consequences.LiveObjects,
+	v render.Variables) (map[string]string, error) {
 	uses, err := uses(cfg, sources, v)
 	if err != nil {
 		return nil, err
@@ -162,7 +164,8 @@ func liveValues(cfg config.Config, sources render.Sources, live consequences.Liv
 	}
 	// The patch for OpenID Connect is in the control plane, or is not.
 	values := map[string]string{"OIDC_ISSUER_URL": "", "OIDC_CLIENT_ID": ""}
-	patches, _, _ := unstructured.NestedSlice(controlPlane.Object, "spec", "controlPlaneConfig", "controlplane", "strategicPatches")
+	patches, _, _ := unstructured.NestedSlice(controlPlane.Object, "spec", "controlPlaneConfig", "controlplane",
+		"strategicPatches")
 	for _, u := range uses {
 		if values[u.variable] != "" {
 			continue
@@ -172,7 +175,8 @@ func liveValues(cfg config.Config, sources render.Sources, live consequences.Liv
 		switch {
 		case u.object == nil:
 			in, path = patches, append([]any{0}, path...)
-		case u.object.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && u.object.GetName() == cfg.ControlPlaneName():
+		case u.object.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
+			u.object.GetName() == cfg.ControlPlaneName():
 			if o := live.Find(capi.MachineTemplateKind.GroupKind(), orders.Template(controlPlane)); o != nil {
 				in = o.Object
 			}

@@ -110,7 +110,8 @@ func TestSVGIsWellFormed(t *testing.T) {
 func TestTexts(t *testing.T) {
 	mermaid, dot := sample().Mermaid(), sample().DOT()
 	for _, want := range []string{
-		"flowchart TD\n", `step_end["end"]`, `step_seal{{"seal"}}`, "step_first --> step_left\n", "step_first -.-> step_right\n",
+		"flowchart TD\n", `step_end["end"]`, `step_seal{{"seal"}}`, "step_first --> step_left\n",
+		"step_first -.-> step_right\n",
 		"step_end -. yields .-> step_seal\n", "class step_left failed\n", "classDef done fill:#",
 	} {
 		if !strings.Contains(mermaid, want) {
@@ -121,7 +122,8 @@ func TestTexts(t *testing.T) {
 		t.Error("what never ran has no colour of its own in Mermaid")
 	}
 	for _, want := range []string{
-		`digraph "sample" {`, `"first" [tooltip="a & \"b\" <c> (done)", fillcolor=` + fmt.Sprintf("%q", Done.colours().fill), `"seal" [`, "shape=hexagon",
+		`digraph "sample" {`, `"first" [tooltip="a & \"b\" <c> (done)", fillcolor=` + fmt.Sprintf("%q", Done.colours().fill),
+		`"seal" [`, "shape=hexagon",
 		`"first" -> "left" [style=solid]`, `"first" -> "right" [style=dashed]`, `"end" -> "seal" [style=dotted]`,
 	} {
 		if !strings.Contains(dot, want) {

@@ -61,7 +61,8 @@ func path(route []*spot) string {
 
 func line(path string, kind Kind) string {
 	dashes := map[Kind]string{After: ` stroke-dasharray="7 4"`, Yields: ` stroke-dasharray="2 4"`}[kind]
-	return fmt.Sprintf(`<path d="%s" fill="none" stroke="#6b7280" stroke-width="1.4"%s marker-end="url(#arrow)"/>`+"\n", path, dashes)
+	return fmt.Sprintf(`<path d="%s" fill="none" stroke="#6b7280" stroke-width="1.4"%s marker-end="url(#arrow)"/>`+"\n",
+		path, dashes)
 }
 
 // box draws a node with its middle at x; a point of no return has pointed ends.
@@ -115,7 +116,8 @@ func (l legend) write(b *strings.Builder, x, y float64) {
 			b.WriteString(line(fmt.Sprintf("M%.1f,%.1f H%.1f", x, y+12, x+24), e.kind))
 		} else {
 			c := e.state.colours()
-			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="20" height="12" rx="3" fill="%s" stroke="%s"/>`+"\n", x, y+6, c.fill, c.border)
+			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="20" height="12" rx="3" fill="%s" stroke="%s"/>`+"\n", x, y+6, c.fill,
+				c.border)
 		}
 		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" font-size="11" fill="#374151">%s</text>`+"\n", x+30, y+16, e.text)
 		x += e.width()

@@ -162,7 +162,8 @@ func looksSecret(value string) bool {
 	if strings.Contains(value, "-----BEGIN") || strings.Contains(value, "://") && strings.Contains(value, "@") {
 		return true
 	}
-	return secretShape.MatchString(value) && strings.ContainsAny(value, "0123456789") && strings.ToLower(value) != value || len(value) >= 32 && secretShape.MatchString(value)
+	return secretShape.MatchString(value) && strings.ContainsAny(value, "0123456789") && strings.ToLower(value) != value ||
+		len(value) >= 32 && secretShape.MatchString(value)
 }
 
 // Differ compares two trees of values.
@@ -206,7 +207,8 @@ func (d *Differ) Compare(path string, was, is any, secret bool) {
 	}
 	textA, okA := was.(string)
 	textB, okB := is.(string)
-	if okA && okB && strings.Contains(textA, "\n") && strings.Contains(textB, "\n") && d.inText(path, textA, textB, secret) {
+	if okA && okB && strings.Contains(textA, "\n") && strings.Contains(textB, "\n") &&
+		d.inText(path, textA, textB, secret) {
 		return
 	}
 	d.Found = append(d.Found, Difference{File: d.file, Field: path, Was: written(was, secret), Is: written(is, secret)})

@@ -72,7 +72,8 @@ type Doctor struct {
 // New makes no request.
 func New(cfg config.Config, tools platform.Tools, sources render.Sources) *Doctor {
 	return &Doctor{
-		cfg: cfg, tools: tools, sources: sources, routes: ownRoutes, http: http.DefaultClient, github: "https://api.github.com", within: examineWithin,
+		cfg: cfg, tools: tools, sources: sources, routes: ownRoutes, http: http.DefaultClient,
+		github: "https://api.github.com", within: examineWithin,
 	}
 }
 
@@ -85,7 +86,8 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	var asking sync.WaitGroup
 	for i, c := range checks {
 		asking.Go(func() {
-			if found[i] = unknown("export HCLOUD_TOKEN", "without a token nothing can be asked of Hetzner"); d.tools.Hetzner != nil || !atHetzner(c.name) {
+			if found[i] = unknown("export HCLOUD_TOKEN",
+				"without a token nothing can be asked of Hetzner"); d.tools.Hetzner != nil || !atHetzner(c.name) {
 				found[i] = inTime(ctx, c)
 			}
 			found[i].Check = c.name
@@ -146,11 +148,13 @@ func (d *Doctor) checks() []check {
 		{"hetzner-budget", nil, d.hetznerBudget},
 	}
 	return slices.DeleteFunc(all, func(c check) bool {
-		return d.wanted != nil && c.of != nil && !slices.ContainsFunc(c.of, func(step string) bool { return slices.Contains(d.wanted, step) })
+		return d.wanted != nil && c.of != nil &&
+			!slices.ContainsFunc(c.of, func(step string) bool { return slices.Contains(d.wanted, step) })
 	})
 }
 
 // atHetzner tells the checks that ask Hetzner alone.
 func atHetzner(name string) bool {
-	return slices.Contains([]string{"token", "project", "reservation", "server-type", "capacity", "image", "names", "networks", "hetzner-budget"}, name)
+	return slices.Contains([]string{"token", "project", "reservation", "server-type", "capacity", "image", "names",
+		"networks", "hetzner-budget"}, name)
 }

@@ -42,17 +42,21 @@ type clinic struct {
 
 func newClinic(t *testing.T) *clinic {
 	t.Helper()
-	c := &clinic{store: clustertest.NewMarket(t), cfg: config.Defaults(), overrides: t.TempDir(), provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
-		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib, DataRoot: "/data", FreeBytes: 40 * gib}}
+	c := &clinic{store: clustertest.NewMarket(t), cfg: config.Defaults(), overrides: t.TempDir(),
+		provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
+		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib,
+			DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
 		Prices:    []schema.PricingServerTypePrice{{Location: "nbg1"}},
 		Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: true}}})
-	c.store.Put("images", 99, schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
+	c.store.Put("images", 99,
+		schema.Image{Name: hcloud.Ptr("ubuntu-24.04"), Type: "system", Architecture: "x86", Status: "available"})
 	c.github = `{"rate":{"limit":60,"remaining":55}}`
 	c.index = "apiVersion: v1\nentries:\n"
 	for name, version := range map[string]string{
-		"cilium": c.cfg.CiliumVersion, "hcloud-cloud-controller-manager": c.cfg.HCloudCCMVersion, "talos-cloud-controller-manager": c.cfg.TalosCCMVersion,
+		"cilium": c.cfg.CiliumVersion, "hcloud-cloud-controller-manager": c.cfg.HCloudCCMVersion,
+		"talos-cloud-controller-manager": c.cfg.TalosCCMVersion,
 	} {
 		c.index += fmt.Sprintf("  %s:\n  - name: %s\n    version: %s\n", name, name, version)
 	}
@@ -87,12 +91,15 @@ func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engin
 func components(t *testing.T, p providers.Provider) string {
 	t.Helper()
 	lax := func(group, version, kind string) string {
-		return fmt.Sprintf("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: x}\nspec:\n  group: %s\n  names: {kind: %s}\n  versions:\n"+
-			"  - {name: %s, served: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}\n", group, kind, version)
+		return fmt.Sprintf("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: "+
+			"x}\nspec:\n  group: %s\n  names: {kind: %s}\n  versions:\n"+
+			"  - {name: %s, served: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: "+
+			"true}}}\n", group, kind, version)
 	}
 	switch p.Label {
 	case "cluster-api":
-		return lax("cluster.x-k8s.io", "v1beta1", "Cluster") + "---\n" + lax("cluster.x-k8s.io", "v1beta1", "MachineHealthCheck")
+		return lax("cluster.x-k8s.io", "v1beta1", "Cluster") + "---\n" +
+			lax("cluster.x-k8s.io", "v1beta1", "MachineHealthCheck")
 	case "control-plane-talos":
 		return lax("controlplane.cluster.x-k8s.io", "v1alpha3", "TalosControlPlane")
 	case "infrastructure-hetzner":
@@ -117,7 +124,8 @@ func (c *clinic) release(t *testing.T, p providers.Provider, keeps string) {
 		t.Fatal(err)
 	}
 	series := strings.Split(strings.TrimPrefix(p.Version, "v"), ".")
-	metadata := fmt.Sprintf("apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- major: %s\n  minor: %s\n  contract: %s\n", series[0], series[1], keeps)
+	metadata := fmt.Sprintf("apiVersion: clusterctl.cluster.x-k8s.io/v1alpha3\nkind: Metadata\nreleaseSeries:\n- major: "+
+		"%s\n  minor: %s\n  contract: %s\n", series[0], series[1], keeps)
 	for name, text := range map[string]string{"metadata.yaml": metadata, p.File: components(t, p)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -187,50 +195,75 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		verdict Verdict
 		says    string
 	}{
-		"a Talos too old":            {cfg("TALOS_VERSION=v1.5.0"), "versions", Failed, "does not fit talosVersion"},
-		"another Cluster API":        {cfg("CAPI_VERSION=v1.11.0"), "versions", Failed, "v1.10.x"},
-		"kind's own default image":   {cfg("KIND_NODE_IMAGE=kindest/node:v1.35.0"), "versions", Failed, "managed from"},
-		"ranges in each other":       {cfg("POD_CIDR=10.10.64.0/17"), "address-ranges", Failed, "podCidr"},
-		"a route into the network":   {func(_ *testing.T, c *clinic) { c.routes = []netip.Prefix{netip.MustParsePrefix("10.10.5.0/24")} }, "address-ranges", Failed, "10.10.5.0/24"},
-		"routes that cannot be read": {func(_ *testing.T, c *clinic) { c.routesErr = errors.New("no") }, "address-ranges", Unknown, "cannot be read"},
-		"no endpoint":                {manifest("  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n", ""), "manifests", Failed, "controlPlaneEndpoint"},
-		"an even control plane":      {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 2"), "manifests", Failed, "2 replicas"},
-		"a JSON patch among the others": {manifest("        - |\n          machine:\n            certSANs:\n              - ${LOAD_BALANCER_IP}\n",
+		"a Talos too old":          {cfg("TALOS_VERSION=v1.5.0"), "versions", Failed, "does not fit talosVersion"},
+		"another Cluster API":      {cfg("CAPI_VERSION=v1.11.0"), "versions", Failed, "v1.10.x"},
+		"kind's own default image": {cfg("KIND_NODE_IMAGE=kindest/node:v1.35.0"), "versions", Failed, "managed from"},
+		"ranges in each other":     {cfg("POD_CIDR=10.10.64.0/17"), "address-ranges", Failed, "podCidr"},
+		"a route into the network": {func(_ *testing.T,
+			c *clinic) {
+			c.routes = []netip.Prefix{netip.MustParsePrefix("10.10.5.0/24")}
+		}, "address-ranges", Failed, "10.10.5.0/24"},
+		"routes that cannot be read": {func(_ *testing.T, c *clinic) { c.routesErr = errors.New("no") }, "address-ranges",
+			Unknown, "cannot be read"},
+		"no endpoint": {manifest("  controlPlaneEndpoint:\n    host: \"${LOAD_BALANCER_IP:=}\"\n    port: 6443\n",
+			""), "manifests", Failed, "controlPlaneEndpoint"},
+		"an even control plane": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 2"), "manifests", Failed,
+			"2 replicas"},
+		"a JSON patch among the others": {manifest("        - |\n          machine:\n            certSANs:\n              "+
+			"- ${LOAD_BALANCER_IP}\n",
 			"        - |\n          [{\"op\": \"add\", \"path\": \"/machine/certSANs\", \"value\": [\"${LOAD_BALANCER_IP}\"]}]\n"), "patches", Failed, "JSON patch"},
-		"configPatches":             {manifest("      strategicPatches:\n", "      configPatches:\n        - op: remove\n          path: /machine\n      strategicPatches:\n"), "patches", Failed, "configPatches"},
+		"configPatches": {manifest("      strategicPatches:\n", "      configPatches:\n        - op: remove\n  "+
+			"        path: /machine\n      strategicPatches:\n"), "patches", Failed, "configPatches"},
 		"an unknown key in a patch": {manifest("hostDNS:\n", "hostDSN:\n"), "patches", Failed, "hostDSN"},
-		"kube-proxy on":             {manifest("            proxy:\n              disabled: true\n", ""), "patches", Failed, "cluster.proxy.disabled is missing"},
-		"a hostname":                {manifest("      generateType: controlplane\n", "      generateType: controlplane\n      hostname:\n        source: MachineName\n"), "patches", Failed, "hostname.source"},
-		"a forbidden capability":    {values("cilium-values.yaml", "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n"), "helm-values", Failed, "SYS_MODULE"},
-		"no KubePrism":              {values("cilium-values.yaml", "k8sServicePort: 7445", "k8sServicePort: 6443"), "helm-values", Failed, "k8sServicePort is 6443"},
-		"a CCM without the network": {values("hcloud-ccm-values.yaml", "  enabled: true", "  enabled: false"), "helm-values", Failed, "networking.enabled is false"},
-		"two controllers for one":   {values("talos-ccm-values.yaml", "  - node-csr-approval", "  - node-csr-approval\n  - cloud-node"), "helm-values", Failed, "enabledControllers"},
+		"kube-proxy on": {manifest("            proxy:\n              disabled: true\n", ""), "patches", Failed,
+			"cluster.proxy.disabled is missing"},
+		"a hostname": {manifest("      generateType: controlplane\n", "      generateType: controlplane\n   "+
+			"   hostname:\n        source: MachineName\n"), "patches", Failed, "hostname.source"},
+		"a forbidden capability": {values("cilium-values.yaml", "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n"),
+			"helm-values", Failed, "SYS_MODULE"},
+		"no KubePrism": {values("cilium-values.yaml", "k8sServicePort: 7445", "k8sServicePort: 6443"),
+			"helm-values", Failed, "k8sServicePort is 6443"},
+		"a CCM without the network": {values("hcloud-ccm-values.yaml", "  enabled: true", "  enabled: false"), "helm-values",
+			Failed, "networking.enabled is false"},
+		"two controllers for one": {values("talos-ccm-values.yaml", "  - node-csr-approval", "  - node-csr-approval\n  - "+
+			"cloud-node"), "helm-values", Failed, "enabledControllers"},
 		"a provider that keeps another contract": {func(t *testing.T, c *clinic) {
 			c.release(t, providers.Of(c.cfg)[3], "v1beta2")
 		}, "providers", Failed, "keeps the contract v1beta2"},
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
-		"a chart's version that is not there":    {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed, "no chart cilium 1.18.99"},
-		"a repository that is not there":         {cfg("CILIUM_REPOSITORY=http://127.0.0.1:1"), "charts", Unknown, "cilium"},
-		"a registry":                             {cfg("TALOS_CCM_REPOSITORY=oci://127.0.0.1:1/charts"), "charts", Unknown, "talos-cloud-controller-manager"},
+		"a chart's version that is not there": {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed,
+			"no chart cilium 1.18.99"},
+		"a repository that is not there": {cfg("CILIUM_REPOSITORY=http://127.0.0.1:1"), "charts", Unknown, "cilium"},
+		"a registry": {cfg("TALOS_CCM_REPOSITORY=oci://127.0.0.1:1/charts"), "charts", Unknown,
+			"talos-cloud-controller-manager"},
 		"GitHub has had enough": {func(_ *testing.T, c *clinic) {
 			c.cfg.ProviderRepository, c.github = "", `{"rate":{"limit":60,"remaining":3}}`
 		}, "github-budget", Failed, "3 of 60"},
-		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` }, "github-budget", Unknown, "does not say"},
-		"no container engine":  {func(_ *testing.T, c *clinic) { c.provider.ExistsError = errors.New("no Docker") }, "engine", Failed, "no Docker"},
-		"a token for reading":  {func(_ *testing.T, c *clinic) { c.store.ReadOnly() }, "token", Failed, "reading only"},
+		"GitHub does not tell": {func(_ *testing.T, c *clinic) { c.cfg.ProviderRepository, c.github = "", `{}` },
+			"github-budget", Unknown, "does not say"},
+		"no container engine": {func(_ *testing.T, c *clinic) { c.provider.ExistsError = errors.New("no Docker") }, "engine",
+			Failed, "no Docker"},
+		"a token for reading": {func(_ *testing.T, c *clinic) { c.store.ReadOnly() }, "token", Failed, "reading only"},
 		"a type that is not sold there": {func(_ *testing.T, c *clinic) {
-			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Prices: []schema.PricingServerTypePrice{{Location: "fsn1"}}})
+			c.store.Put("server_types", 1,
+				schema.ServerType{Name: "cx33", Prices: []schema.PricingServerTypePrice{{Location: "fsn1"}}})
 		}, "server-type", Failed, "fsn1"},
 		"a type that is withdrawn": {func(_ *testing.T, c *clinic) {
 			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", DeprecatableResource: schema.DeprecatableResource{
 				Deprecation: &schema.DeprecationInfo{Announced: time.Now(), UnavailableAfter: time.Now().AddDate(0, 3, 0)}}})
 		}, "server-type", Failed, "withdrawn"},
 		"out of stock": {func(_ *testing.T, c *clinic) {
-			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
+			c.store.Put("server_types", 1,
+				schema.ServerType{Name: "cx33", Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
 		}, "server-type", Failed, "out of stock"},
-		"stock that is not told":        {func(_ *testing.T, c *clinic) { c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"}) }, "server-type", Unknown, "does not report whether"},
-		"a surge too wide":              {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 11 #"), "capacity", Failed, "11 servers"},
-		"the surge is the one too many": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 10 #"), "capacity", Failed, "10 servers and 1 more"},
+		"stock that is not told": {func(_ *testing.T,
+			c *clinic) {
+			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33"})
+		}, "server-type", Unknown, "does not report whether"},
+		"a surge too wide": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 11 #"), "capacity",
+			Failed, "11 servers"},
+		"the surge is the one too many": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3} #", "replicas: 10 #"), "capacity",
+			Failed, "10 servers and 1 more"},
 		"a load balancer too small": {func(_ *testing.T, c *clinic) {
 			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 3, MaxServices: 5})
 		}, "capacity", Failed, "3 targets"},
@@ -238,39 +271,62 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 1})
 		}, "capacity", Failed, "2 services"},
 		"a load balancer type withdrawn": {func(_ *testing.T, c *clinic) {
-			c.store.Put("load_balancer_types", 1, schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5, DeprecatableResource: schema.DeprecatableResource{
-				Deprecation: &schema.DeprecationInfo{Announced: time.Now(), UnavailableAfter: time.Now().AddDate(0, 3, 0)}}})
+			c.store.Put("load_balancer_types", 1,
+				schema.LoadBalancerType{Name: "lb11", MaxTargets: 25, MaxServices: 5,
+					DeprecatableResource: schema.DeprecatableResource{
+						Deprecation: &schema.DeprecationInfo{Announced: time.Now(), UnavailableAfter: time.Now().AddDate(0, 3, 0)}}})
 		}, "server-type", Failed, "lb11 is withdrawn"},
 		"Cilium on a Kubernetes that it is not tested with": {func(t *testing.T, c *clinic) {
 			cfg("TALOS_VERSION=v1.11.0")(t, c)
 			cfg("KUBERNETES_VERSION=v1.29.0")(t, c)
 		}, "versions", Unknown, "not with v1.29.0"},
-		"a Talos that the machinery inside is not of": {cfg("TALOS_VERSION=v1.11.0"), "patches", Unknown, "whether they fit v1.11.0"},
-		"a Cilium version that is not known":          {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
-		"an unknown field":                            {manifest("    algorithm: round_robin\n", "    algorithm: round_robin\n    algorythm: x\n"), "schemas", Failed, "unknown field spec.controlPlaneLoadBalancer.algorythm"},
-		"a value that the schema refuses":             {manifest("algorithm: round_robin", "algorithm: random"), "schemas", Failed, "algorithm"},
-		"a kind that does not exist":                  {manifest("kind: HCloudMachineTemplate\nmetadata", "kind: HCloudMachineTemplates\nmetadata"), "schemas", Failed, "no kind HCloudMachineTemplates"},
-		"a kind that no provider has":                 {manifest("---\napiVersion: cluster", "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\napiVersion: cluster"), "schemas", Unknown, "no provider brings"},
-		"patches that make no configuration":          {manifest("                name: none\n", "                name: nothing\n"), "patches", Failed, "cni"},
-		"a join in place of a control plane":          {manifest("generateType: controlplane", "generateType: init"), "patches", Failed, "generateType"},
-		"an engine without the right to limit":        {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CanLimit = true, false }, "engine", Failed, "may not limit"},
-		"an engine without cgroup v2":                 {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CgroupV2 = true, false }, "engine", Failed, "cgroup v1"},
-		"an engine with a full disk":                  {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = gib }, "engine", Failed, "1.0 GiB free in /data"},
-		"an engine with little memory":                {func(_ *testing.T, c *clinic) { c.engine.MemoryBytes = gib }, "engine", Failed, "1.0 GiB of memory"},
-		"an engine that does not tell":                {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown, "does not report how much of its disk"},
+		"a Talos that the machinery inside is not of": {cfg("TALOS_VERSION=v1.11.0"), "patches", Unknown,
+			"whether they fit v1.11.0"},
+		"a Cilium version that is not known": {cfg("CILIUM_VERSION=1.16.0"), "versions", Unknown, "Cilium 1.16"},
+		"an unknown field": {manifest("    algorithm: round_robin\n", "    algorithm: round_robin\n    "+
+			"algorythm: x\n"), "schemas", Failed, "unknown field spec.controlPlaneLoadBalancer.algorythm"},
+		"a value that the schema refuses": {manifest("algorithm: round_robin", "algorithm: random"), "schemas", Failed,
+			"algorithm"},
+		"a kind that does not exist": {manifest("kind: HCloudMachineTemplate\nmetadata",
+			"kind: HCloudMachineTemplates\nmetadata"), "schemas", Failed, "no kind HCloudMachineTemplates"},
+		"a kind that no provider has": {manifest("---\napiVersion: cluster", "---\napiVersion: v1\nkind: "+
+			"ConfigMap\nmetadata: {name: x}\n---\napiVersion: cluster"), "schemas", Unknown, "no provider brings"},
+		"patches that make no configuration": {manifest("                name: none\n", "                name: nothing\n"),
+			"patches", Failed, "cni"},
+		"a join in place of a control plane": {manifest("generateType: controlplane", "generateType: init"), "patches",
+			Failed, "generateType"},
+		"an engine without the right to limit": {func(_ *testing.T, c *clinic) {
+			c.engine.Rootless, c.engine.CanLimit = true,
+				false
+		}, "engine", Failed, "may not limit"},
+		"an engine without cgroup v2": {func(_ *testing.T, c *clinic) { c.engine.Rootless, c.engine.CgroupV2 = true, false },
+			"engine", Failed, "cgroup v1"},
+		"an engine with a full disk": {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = gib }, "engine", Failed,
+			"1.0 GiB free in /data"},
+		"an engine with little memory": {func(_ *testing.T, c *clinic) { c.engine.MemoryBytes = gib }, "engine", Failed,
+			"1.0 GiB of memory"},
+		"an engine that does not tell": {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown,
+			"does not report how much of its disk"},
 		"another state folder's name": {func(_ *testing.T, c *clinic) {
-			c.store.Put("placement_groups", 51, schema.PlacementGroup{Name: "slipway-k8s", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"}})
+			c.store.Put("placement_groups", 51,
+				schema.PlacementGroup{Name: "slipway-k8s",
+					Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "0123456789abcdef"}})
 		}, "reservation", Failed, "0123456789abcdef"},
 		"a cluster with the name that another state folder created": {func(_ *testing.T, c *clinic) {
-			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			c.store.Put("networks", 52,
+				schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		}, "reservation", Failed, "1 resources of a cluster k8s"},
 		"a cluster that the management cluster may know": {func(t *testing.T, c *clinic) {
-			c.store.Put("networks", 52, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
+			c.store.Put("networks", 52,
+				schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			c.provider.There = true
 		}, "reservation", Unknown, "did not create"},
-		"a token of another project": {func(_ *testing.T, c *clinic) { c.recorded = 4711 }, "project", Failed, "another project"},
+		"a token of another project": {func(_ *testing.T, c *clinic) { c.recorded = 4711 }, "project", Failed,
+			"another project"},
 		"nothing to make an image with": {func(_ *testing.T, c *clinic) {
-			c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}, Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
+			c.store.Put("server_types", 1,
+				schema.ServerType{Name: "cx33", Architecture: "x86", Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}},
+					Locations: []schema.ServerTypeLocation{{Name: "nbg1"}}})
 		}, "image", Failed, "is in stock in nbg1"},
 		"nothing to start an image's server from": {func(_ *testing.T, c *clinic) {
 			c.store.Put("images", 99, schema.Image{Name: hcloud.Ptr("debian"), Architecture: "x86"})
@@ -291,8 +347,10 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"another cluster's network over ours": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 32, schema.Network{Name: "other", IPRange: "10.10.128.0/20", Labels: others})
 		}, "networks", Failed, "other (10.10.128.0/20)"},
-		"few requests left": {func(_ *testing.T, c *clinic) { c.store.Budget(3600, 12) }, "hetzner-budget", Failed, "12 of 3600"},
-		"requests untold":   {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown, "does not say"},
+		"few requests left": {func(_ *testing.T, c *clinic) { c.store.Budget(3600, 12) }, "hetzner-budget", Failed,
+			"12 of 3600"},
+		"requests untold": {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown,
+			"does not say"},
 		"Hetzner is silent": {func(_ *testing.T, c *clinic) { c.store.Close() }, "project", Unknown, "could not ask"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -317,7 +375,8 @@ func TestDoctorKeepsThePasswordOfARepository(t *testing.T) {
 		c := newClinic(t)
 		make(c)
 		c.cfg.CiliumRepository = strings.Replace(c.cfg.CiliumRepository, "http://", "http://me:planted@", 1)
-		if f := c.examine(t)["charts"]; f.Verdict == OK || strings.Contains(f.Reason, "planted") || strings.Contains(f.Reason, "me:") || !strings.Contains(f.Reason, "xxxxx@") {
+		if f := c.examine(t)["charts"]; f.Verdict == OK || strings.Contains(f.Reason, "planted") ||
+			strings.Contains(f.Reason, "me:") || !strings.Contains(f.Reason, "xxxxx@") {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
@@ -325,7 +384,8 @@ func TestDoctorKeepsThePasswordOfARepository(t *testing.T) {
 
 func TestDoctorTellsWhoseProjectItIs(t *testing.T) {
 	c := newClinic(t)
-	c.store.Put("networks", 41, schema.Network{Name: "shop", IPRange: "172.16.0.0/16", Labels: map[string]string{"caph-cluster-shop": "owned"}})
+	c.store.Put("networks", 41,
+		schema.Network{Name: "shop", IPRange: "172.16.0.0/16", Labels: map[string]string{"caph-cluster-shop": "owned"}})
 	if f := c.examine(t)["project"]; f.Verdict != OK || !strings.Contains(f.Reason, "1 of cluster shop") {
 		t.Errorf("%+v", f)
 	}
@@ -333,7 +393,8 @@ func TestDoctorTellsWhoseProjectItIs(t *testing.T) {
 
 func TestDoctorWithoutToken(t *testing.T) {
 	tools := platform.Tools{Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())}
-	d := New(config.Defaults(), tools.WithDefaults(), clustertest.Sources(t, config.Defaults(), "")).For([]string{"firewall"})
+	d := New(config.Defaults(), tools.WithDefaults(),
+		clustertest.Sources(t, config.Defaults(), "")).For([]string{"firewall"})
 	found := d.Examine(t.Context())
 	for _, f := range found {
 		if atHetzner(f.Check) && f.Verdict != Unknown {
@@ -369,7 +430,8 @@ func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
 	c := newClinic(t)
 	c.provider.ExistsError = errors.New("list kind clusters: exit status 1")
 	found := c.examine(t)
-	if f := found["management"]; f.Verdict != Unknown || !strings.Contains(f.WayOut, "check engine") || strings.Contains(f.Reason, "exit status") {
+	if f := found["management"]; f.Verdict != Unknown || !strings.Contains(f.WayOut, "check engine") ||
+		strings.Contains(f.Reason, "exit status") {
 		t.Errorf("management: %+v", f)
 	}
 	c.engine = nil // as of MANAGEMENT_KUBECONFIG

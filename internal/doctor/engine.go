@@ -45,18 +45,23 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		return unheard(err)
 	}
 	if err != nil {
-		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s needs a container engine, which does not answer: %v", d.manager(), err)
+		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s needs a container engine, "+
+			"which does not answer: %v", d.manager(), err)
 	}
 	const rootless = "https://kind.sigs.k8s.io/docs/user/rootless/"
 	switch {
 	case e.Rootless && !e.CgroupV2:
-		return failed("boot with cgroup v2, or run the engine as root: "+rootless, "%s runs rootless with cgroup v1, where kind creates no cluster", e.Name)
+		return failed("boot with cgroup v2, or run the engine as root: "+rootless, "%s runs rootless with cgroup v1, where "+
+			"kind creates no cluster", e.Name)
 	case e.Rootless && !e.CanLimit:
-		return failed("set Delegate=yes for the engine's systemd unit: "+rootless, "%s runs rootless and may not limit memory, processes and CPU, without which kind creates no cluster", e.Name)
+		return failed("set Delegate=yes for the engine's systemd unit: "+rootless, "%s runs rootless and may not limit "+
+			"memory, processes and CPU, without which kind creates no cluster", e.Name)
 	case e.FreeBytes > 0 && e.FreeBytes < engineDisk:
-		return failed("free some (docker system prune, or the like)", "%s has %s free in %s, a management cluster needs %s", e.Name, gibs(e.FreeBytes), e.DataRoot, gibs(engineDisk))
+		return failed("free some (docker system prune, or the like)", "%s has %s free in %s, a management cluster needs %s",
+			e.Name, gibs(e.FreeBytes), e.DataRoot, gibs(engineDisk))
 	case e.MemoryBytes > 0 && e.MemoryBytes < engineMemory:
-		return failed("give its machine more", "%s has %s of memory, a management cluster needs %s", e.Name, gibs(e.MemoryBytes), gibs(engineMemory))
+		return failed("give its machine more", "%s has %s of memory, a management cluster needs %s", e.Name,
+			gibs(e.MemoryBytes), gibs(engineMemory))
 	}
 	var untold []string
 	if e.FreeBytes == 0 {
@@ -66,13 +71,15 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		untold = append(untold, fmt.Sprintf("how much memory it has (%s are needed)", gibs(engineMemory)))
 	}
 	if len(untold) > 0 {
-		return unknown("look at the machine or VM that it runs on", "%s %s does not report %s", e.Name, e.Version, strings.Join(untold, ", nor "))
+		return unknown("look at the machine or VM that it runs on", "%s %s does not report %s", e.Name, e.Version,
+			strings.Join(untold, ", nor "))
 	}
 	cgroup := "cgroup v1"
 	if e.CgroupV2 {
 		cgroup = "cgroup v2"
 	}
-	return ok("%s %s with %s, %s of memory and %s free in %s", e.Name, e.Version, cgroup, gibs(e.MemoryBytes), gibs(e.FreeBytes), e.DataRoot)
+	return ok("%s %s with %s, %s of memory and %s free in %s", e.Name, e.Version, cgroup, gibs(e.MemoryBytes),
+		gibs(e.FreeBytes), e.DataRoot)
 }
 
 // gibs writes a size as people compare it.

@@ -65,14 +65,17 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 	case err != nil:
 		return unheard(err)
 	case !balancing.Withdrawn.IsZero():
-		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType, balancing.Withdrawn.Format(time.DateOnly))
+		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType,
+			balancing.Withdrawn.Format(time.DateOnly))
 	case !sale.Withdrawn.IsZero():
 		return failed("choose another SERVER_TYPE: a server that is lost could not be created again",
 			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
 	case sale.Told && !sale.InStock:
-		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType, c.Location)
+		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType,
+			c.Location)
 	case !sale.Told:
-		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; Hetzner does not report whether %s is in stock in %s", c.ServerType, c.Location)
+		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; "+
+			"Hetzner does not report whether %s is in stock in %s", c.ServerType, c.Location)
 	}
 	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
 }
@@ -101,7 +104,8 @@ func (d *Doctor) planned() (planned, error) {
 		switch o.GroupVersionKind() {
 		case capi.TalosControlPlaneKind:
 			surge := 1 // the provider's default
-			if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge"); found {
+			if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "rolloutStrategy", "rollingUpdate",
+				"maxSurge"); found {
 				surge = int(is)
 			}
 			p.surge += surge
@@ -121,7 +125,8 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 		return failed("see the check manifests", "%v", err)
 	}
 	if p.group > groupHolds {
-		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
+		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a "+
+			"placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
 	}
 	name := d.cfg.LoadBalancerType
 	b, found, err := hetzner.AskBalancing(ctx, d.tools.Hetzner, name)
@@ -131,11 +136,14 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 	case !found:
 		return unknown("see the check server-type", "load balancer type %s does not exist", name)
 	case p.group > b.Targets:
-		return failed("choose a larger LOAD_BALANCER_TYPE", "%d servers, a rolling update's counted, do not fit behind a load balancer %s, which has %d targets", p.group, name, b.Targets)
+		return failed("choose a larger LOAD_BALANCER_TYPE", "%d servers, a rolling update's counted, do not fit behind a "+
+			"load balancer %s, which has %d targets", p.group, name, b.Targets)
 	case p.services > b.Services:
-		return failed("choose a larger LOAD_BALANCER_TYPE, or fewer extraServices", "%d services do not fit onto a load balancer %s, which has %d", p.services, name, b.Services)
+		return failed("choose a larger LOAD_BALANCER_TYPE, or fewer extraServices", "%d services do not fit onto a load "+
+			"balancer %s, which has %d", p.services, name, b.Services)
 	}
-	return ok("%d servers with the one more of a rolling update, of %d that a placement group holds and %d that %s has targets for; %d of its %d services",
+	return ok("%d servers with the one more of a rolling update, of %d that a placement group holds and %d that %s has "+
+		"targets for; %d of its %d services",
 		p.group, groupHolds, b.Targets, name, p.services, b.Services)
 }
 
@@ -150,7 +158,8 @@ func (d *Doctor) limits(context.Context) Finding {
 		plural = ""
 	}
 	return unknown("compare with the project's Limits in Hetzner's console",
-		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be created; the API does not return the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
+		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be created; the API does "+
+			"not return the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
 }
 
 func (d *Doctor) image(ctx context.Context) Finding {
@@ -167,14 +176,17 @@ func (d *Doctor) image(ctx context.Context) Finding {
 		case err != nil:
 			return unheard(err)
 		case len(found) > 1:
-			return failed("run "+d.tools.Command("image", "--prune"), "%v", &hetzner.ImageError{Name: name, Architecture: architecture, Found: found, Prune: d.tools.Command("image", "--prune")})
+			return failed("run "+d.tools.Command("image", "--prune"), "%v",
+				&hetzner.ImageError{Name: name, Architecture: architecture, Found: found,
+					Prune: d.tools.Command("image", "--prune")})
 		case len(found) == 0:
 			why, err := hetzner.AskUpload(ctx, d.tools.Hetzner, c.Location, architecture, c.ServerType)
 			if err != nil {
 				return unheard(err)
 			}
 			if why != "" {
-				return failed("choose another LOCATION, wait, or create it elsewhere ("+d.tools.Command("image", "--packer")+")", "image %s for %s cannot be created: %s", name, architecture, why)
+				return failed("choose another LOCATION, wait, or create it elsewhere ("+d.tools.Command("image", "--packer")+")",
+					"image %s for %s cannot be created: %s", name, architecture, why)
 			}
 			told = append(told, fmt.Sprintf("image %s for %s is to be created", name, architecture))
 		case !found[0].Available() && !found[0].Creating():
@@ -207,7 +219,8 @@ func (d *Doctor) names(ctx context.Context) Finding {
 	names := hetzner.Names{
 		Networks: []string{cluster}, PlacementGroups: groups, Firewalls: []string{cluster},
 		// As CACPPT and CAPH make them up: <template>-<hash>-<random>, <cluster>-kube-apiserver-<random>.
-		Servers:       regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`, regexp.QuoteMeta(d.cfg.ControlPlaneName()), render.TemplateHashLength)),
+		Servers: regexp.MustCompile(fmt.Sprintf(`^%s-[0-9a-z]{%d}-[0-9a-z]{5}$`,
+			regexp.QuoteMeta(d.cfg.ControlPlaneName()), render.TemplateHashLength)),
 		LoadBalancers: regexp.MustCompile(fmt.Sprintf(`^%s-kube-apiserver-[0-9a-z]{5}$`, regexp.QuoteMeta(cluster))),
 	}
 	taken, err := hetzner.Taken(ctx, d.tools.Hetzner, cluster, names)
@@ -215,7 +228,8 @@ func (d *Doctor) names(ctx context.Context) Finding {
 	case err != nil:
 		return unheard(err)
 	case len(taken) > 0:
-		return failed("choose another CLUSTER_NAME, or rename what has it", "these are not the cluster's and have names that it needs: %s", strings.Join(taken, ", "))
+		return failed("choose another CLUSTER_NAME, or rename what has it", "these are not the cluster's and have names "+
+			"that it needs: %s", strings.Join(taken, ", "))
 	}
 	return ok("the names of network, placement groups, firewall, servers and load balancer are free, or the cluster's own")
 }
@@ -236,7 +250,8 @@ func (d *Doctor) networks(ctx context.Context) Finding {
 		}
 	}
 	if len(overlaps) > 0 {
-		return failed("choose another NETWORK_CIDR; or --skip-doctor, if nothing will ever be in both", "%s overlaps networks of the project: %s", own, strings.Join(overlaps, ", "))
+		return failed("choose another NETWORK_CIDR; or --skip-doctor, if nothing will ever be in both",
+			"%s overlaps networks of the project: %s", own, strings.Join(overlaps, ", "))
 	}
 	return ok("%s overlaps none of the project's other networks", own)
 }
@@ -249,7 +264,8 @@ func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
 	case budget.Limit == 0:
 		return unknown(askAgain, "Hetzner's answer does not say how many requests are left")
 	case budget.Remaining < min(budgetNeeded, budget.Limit):
-		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d", budget.Remaining, budget.Limit, budgetNeeded)
+		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d",
+			budget.Remaining, budget.Limit, budgetNeeded)
 	}
 	return ok("%d of %d requests an hour are left", budget.Remaining, budget.Limit)
 }

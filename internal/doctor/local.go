@@ -44,7 +44,8 @@ func (d *Doctor) addressRanges(ctx context.Context) Finding {
 	}
 	routes, err := d.routes()
 	if err != nil {
-		return unknown("compare NETWORK_CIDR with this machine's routes", "the ranges do not overlap each other; this machine's routes cannot be read: %v", err)
+		return unknown("compare NETWORK_CIDR with this machine's routes", "the ranges do not overlap each other; this "+
+			"machine's routes cannot be read: %v", err)
 	}
 	var overlaps []string
 	for _, r := range routes {
@@ -53,7 +54,8 @@ func (d *Doctor) addressRanges(ctx context.Context) Finding {
 		}
 	}
 	if len(overlaps) > 0 {
-		return failed("choose another NETWORK_CIDR, with the ranges in it", "%s overlaps this machine's own routes: %s", own, strings.Join(overlaps, ", "))
+		return failed("choose another NETWORK_CIDR, with the ranges in it", "%s overlaps this machine's own routes: %s", own,
+			strings.Join(overlaps, ", "))
 	}
 	return ok("the ranges overlap neither each other nor this machine's %d routes", len(routes))
 }
@@ -128,7 +130,8 @@ func (d *Doctor) helmValues(context.Context) Finding {
 			return failed(f.Hint, "%s", f.Reason)
 		}
 	}
-	return ok("Cilium fits Talos (capabilities, cgroups, KubePrism), the Hetzner CCM knows the network, the Talos CCM approves certificates only")
+	return ok("Cilium fits Talos (capabilities, cgroups, KubePrism), the Hetzner CCM knows the network, the Talos CCM " +
+		"approves certificates only")
 }
 
 // mistake makes a mistake in a file a finding.

@@ -21,12 +21,14 @@ func (d *Doctor) patches(context.Context) Finding {
 	}
 	total := 0
 	for _, p := range checks.Patched(objects) {
-		all, _, _ := unstructured.NestedStringSlice(p.Object.Object, append(append([]string{}, p.Path...), checks.StrategicPatches)...)
+		all, _, _ := unstructured.NestedStringSlice(p.Object.Object,
+			append(append([]string{}, p.Path...), checks.StrategicPatches)...)
 		total += len(all)
 	}
 	if minor(d.cfg.TalosVersion) != minor(gendata.VersionTag) {
 		return unknown("read Talos's notes of changes between the two",
-			"%d patches fit the machinery of Talos %s, which is inside this command; whether they fit %s is not known", total, gendata.VersionTag, d.cfg.TalosVersion)
+			"%d patches fit the machinery of Talos %s, which is inside this command; whether they fit %s is not known", total,
+			gendata.VersionTag, d.cfg.TalosVersion)
 	}
 	return ok("Talos's own machinery accepts %d patches, and the whole configuration that they result in", total)
 }

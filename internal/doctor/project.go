@@ -41,15 +41,18 @@ func (d *Doctor) project(ctx context.Context) Finding {
 	}
 	slices.Sort(others)
 	if d.recorded != 0 && ours == 0 {
-		return failed("use the token of the project that the cluster is in; if all of it was deleted by hand, use --skip-doctor, or another --state-dir",
-			"this state folder created cluster %s in a project that has placement group %d, and the token's project has neither that nor anything else of the cluster: it is another project",
+		return failed("use the token of the project that the cluster is in; if all of it was deleted by hand, use "+
+			"--skip-doctor, or another --state-dir",
+			"this state folder created cluster %s in a project that has placement group %d, and the token's project has "+
+				"neither that nor anything else of the cluster: it is another project",
 			d.cfg.ClusterName, d.recorded)
 	}
 	text := "it holds nothing of other clusters"
 	if len(others) > 0 {
 		text = "it also holds resources: " + strings.Join(others, ", ")
 	}
-	return ok("%d resources of cluster %s are in the token's project (the API does not return its name); %s", ours, d.cfg.ClusterName, text)
+	return ok("%d resources of cluster %s are in the token's project (the API does not return its name); %s", ours,
+		d.cfg.ClusterName, text)
 }
 
 // reservation asks whether the cluster of this name is this state folder's to make, as the step reserve will.
@@ -77,7 +80,8 @@ func (d *Doctor) reservation(ctx context.Context) Finding {
 	if found == nil && len(traces) == 0 {
 		return ok("the name %s is free in the project", cluster)
 	}
-	whose := fmt.Sprintf("%d resources of a cluster %s are in the project, which this state folder did not create", len(traces), cluster)
+	whose := fmt.Sprintf("%d resources of a cluster %s are in the project, which this state folder did not create",
+		len(traces), cluster)
 	if found != nil {
 		whose = fmt.Sprintf("the name %s is another state folder's in the project: %s", cluster, found.By)
 		if found.Host != "" {
@@ -86,9 +90,11 @@ func (d *Doctor) reservation(ctx context.Context) Finding {
 		whose += ", since " + found.Since.UTC().Format(time.DateOnly)
 	}
 	if d.leadsToManagement(ctx) {
-		return unknown("the step reserve asks the management cluster whether it is its own, before anything is created", "%s", whose)
+		return unknown("the step reserve asks the management cluster whether it is its own, before anything is created", "%s",
+			whose)
 	}
-	return failed("work with the state folder that created it (--state-dir), or its management cluster (MANAGEMENT_KUBECONFIG), or choose another CLUSTER_NAME", "%s", whose)
+	return failed("work with the state folder that created it (--state-dir), or its management cluster "+
+		"(MANAGEMENT_KUBECONFIG), or choose another CLUSTER_NAME", "%s", whose)
 }
 
 // leadsToManagement reports whether a cluster that may hold this one's objects can be asked.

@@ -18,9 +18,10 @@ func (d *Doctor) schemas(ctx context.Context) Finding {
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
-	wrong, held, err := checks.Schemas(d.cfg, d.sources, objects, func(p providers.Provider, name string) ([]byte, string, error) {
-		return d.file(ctx, p, name, largestComponents)
-	})
+	wrong, held, err := checks.Schemas(d.cfg, d.sources, objects,
+		func(p providers.Provider, name string) ([]byte, string, error) {
+			return d.file(ctx, p, name, largestComponents)
+		})
 	var missing *checks.MissingError
 	switch {
 	case errors.As(err, &missing):
@@ -31,7 +32,8 @@ func (d *Doctor) schemas(ctx context.Context) Finding {
 		return mistake(wrong[0])
 	}
 	if others := len(objects) - held; others > 0 {
-		return unknown("the API server judges them when they are applied", "%d objects fit the providers' schemas; %d are of kinds that no provider brings", held, others)
+		return unknown("the API server judges them when they are applied", "%d objects fit the providers' schemas; %d are "+
+			"of kinds that no provider brings", held, others)
 	}
 	return ok("%d objects fit the schemas of the providers' versions", held)
 }

@@ -39,7 +39,8 @@ func (d *Doctor) management(ctx context.Context) Finding {
 	case err != nil && d.engineSilent(ctx):
 		return unknown("see the check engine", "%s cannot be asked, as its container engine does not answer", d.manager())
 	case err != nil:
-		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(), err)
+		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(),
+			err)
 	case exists:
 		return ok("%s answers; the management cluster %s is there", d.manager(), name)
 	}
@@ -77,14 +78,16 @@ func (d *Doctor) providersReachable(ctx context.Context) Finding {
 		case errors.As(err, &missing):
 			return failed("correct the version, or the repository", "%s %s: %v", p.Label, p.Version, err)
 		case err != nil:
-			return unknown("capi-init tries for a while before it gives up", "%s %s could not be asked for: %v", p.Label, p.Version, err)
+			return unknown("capi-init tries for a while before it gives up", "%s %s could not be asked for: %v", p.Label,
+				p.Version, err)
 		}
 		keeps, err := contractOf(metadata, p.Version)
 		if err != nil {
 			return failed("choose a version of the provider that says which contract it keeps", "%s: %v", where, err)
 		}
 		if keeps != contract {
-			return failed("choose a version of the provider for Cluster API "+d.cfg.CAPIVersion, "%s %s keeps the contract %s, and Cluster API %s wants %s", p.Label, p.Version, keeps, d.cfg.CAPIVersion, contract)
+			return failed("choose a version of the provider for Cluster API "+d.cfg.CAPIVersion, "%s %s keeps the contract "+
+				"%s, and Cluster API %s wants %s", p.Label, p.Version, keeps, d.cfg.CAPIVersion, contract)
 		}
 	}
 	return ok("the releases of all four providers are there and keep the contract %s", contract)
@@ -102,7 +105,8 @@ func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byt
 }
 
 // file is a file of a provider's release, from the local repository or the releases.
-func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, most int64) (data []byte, where string, err error) {
+func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, most int64) (data []byte, where string,
+	err error) {
 	if data, where, err = checks.LocalProviderFile(d.cfg, p, name); !errors.Is(err, checks.ErrNoRepository) {
 		return data, where, err
 	}
@@ -179,7 +183,8 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 		if len(found) > 0 {
 			there = "; there are " + strings.Join(found, ", ")
 		}
-		return unknown("the steps try for a while before they give up", "not known of %s%s", strings.Join(unasked, ", "), there)
+		return unknown("the steps try for a while before they give up", "not known of %s%s", strings.Join(unasked, ", "),
+			there)
 	}
 	return ok("%s are in their repositories", strings.Join(found, ", "))
 }
@@ -204,7 +209,8 @@ func (d *Doctor) githubBudget(ctx context.Context) Finding {
 		with = "with GITHUB_TOKEN"
 	}
 	if answer.Rate.Remaining < githubNeeded {
-		return failed("set GITHUB_TOKEN, or wait an hour", "%d of %d requests an hour are left at GitHub %s, the providers may need %d", answer.Rate.Remaining, answer.Rate.Limit, with, githubNeeded)
+		return failed("set GITHUB_TOKEN, or wait an hour", "%d of %d requests an hour are left at GitHub %s, the providers "+
+			"may need %d", answer.Rate.Remaining, answer.Rate.Limit, with, githubNeeded)
 	}
 	return ok("%d of %d requests an hour are left at GitHub, %s", answer.Rate.Remaining, answer.Rate.Limit, with)
 }

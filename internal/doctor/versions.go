@@ -32,7 +32,8 @@ func (d *Doctor) versions(ctx context.Context) Finding {
 	if f := ciliumTested(c); f != nil {
 		return *f
 	}
-	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s%s", c.TalosVersion, c.KubernetesVersion, c.CAPIVersion, from, flaws(c))
+	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s%s", c.TalosVersion,
+		c.KubernetesVersion, c.CAPIVersion, from, flaws(c))
 }
 
 // managementVersion says what manages; a finding where that is known not to do.
@@ -44,13 +45,15 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 	}
 	is, err := d.askManagement(ctx, path)
 	if err != nil {
-		f := unknown("see the check management", "the Kubernetes version of the cluster of MANAGEMENT_KUBECONFIG cannot be read: %v", err)
+		f := unknown("see the check management", "the Kubernetes version of the cluster of MANAGEMENT_KUBECONFIG cannot be "+
+			"read: %v", err)
 		return "", &f
 	}
 	v, err := semver.ParseTolerant(is)
 	if err != nil || v.Major != 1 || v.Minor < config.MinManagementMinor || v.Minor > config.MaxManagementMinor {
 		f := failed("name another cluster in MANAGEMENT_KUBECONFIG, or leave it to kind",
-			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from v1.%d to v1.%d", is, config.ClusterctlMinor, config.MinManagementMinor, config.MaxManagementMinor)
+			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from v1.%d to v1.%d", is,
+			config.ClusterctlMinor, config.MinManagementMinor, config.MaxManagementMinor)
 		return "", &f
 	}
 	return "your cluster of Kubernetes " + is, nil
@@ -86,10 +89,12 @@ func ciliumTested(c config.Config) *Finding {
 	tested, listed := ciliumTests()[series]
 	switch {
 	case !listed:
-		f := unknown("look into Cilium's documentation, Kubernetes Compatibility", "which Kubernetes Cilium %s is tested with is not known to this command", series)
+		f := unknown("look into Cilium's documentation, Kubernetes Compatibility", "which Kubernetes Cilium %s is tested "+
+			"with is not known to this command", series)
 		return &f
 	case kubernetes.Minor < tested[0] || kubernetes.Minor > tested[1]:
-		f := unknown("choose a Kubernetes or a Cilium that are tested together", "Cilium %s is tested with Kubernetes 1.%d to 1.%d, not with %s", series, tested[0], tested[1], c.KubernetesVersion)
+		f := unknown("choose a Kubernetes or a Cilium that are tested together", "Cilium %s is tested with Kubernetes 1.%d "+
+			"to 1.%d, not with %s", series, tested[0], tested[1], c.KubernetesVersion)
 		return &f
 	}
 	return nil
@@ -99,7 +104,8 @@ func ciliumTested(c config.Config) *Finding {
 func flaws(c config.Config) string {
 	if v, err := semver.Parse(c.HCloudCCMVersion); err == nil && v.LT(semver.MustParse("1.35.0")) {
 		// It reads server.datacenter, which Hetzner's API dropped on 2026-07-01.
-		return fmt.Sprintf("; known: the Hetzner CCM %s labels nodes with no zone and region any more (1.35.0 does)", c.HCloudCCMVersion)
+		return fmt.Sprintf("; known: the Hetzner CCM %s labels nodes with no zone and region any more (1.35.0 does)",
+			c.HCloudCCMVersion)
 	}
 	return ""
 }

@@ -54,10 +54,13 @@ func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness,
 	return d.compareWith(ctx, say, func(c comparer) []question {
 		return append([]question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(m.UID)},
-			{"the same authority signs, at the same address", func(context.Context) (string, string, error) { return c.sameAuthority(m.CA, m.Endpoint) }},
-			{"the data of before the backup are there", func(ctx context.Context) (string, string, error) { return c.records(ctx, m) }},
+			{"the same authority signs, at the same address",
+				func(context.Context) (string, string, error) { return c.sameAuthority(m.CA, m.Endpoint) }},
+			{"the data of before the backup are there",
+				func(ctx context.Context) (string, string, error) { return c.records(ctx, m) }},
 			{"Secrets can be read", func(ctx context.Context) (string, string, error) { return c.secret(ctx, m) }},
-			{"a service account's token of before the loss is taken", func(ctx context.Context) (string, string, error) { return c.token(ctx, m) }},
+			{"a service account's token of before the loss is taken",
+				func(ctx context.Context) (string, string, error) { return c.token(ctx, m) }},
 		}, c.whole(m.Servers)...)
 	})
 }
@@ -175,7 +178,8 @@ func (c comparer) records(ctx context.Context, m *Marks) (seen, differs string, 
 		}
 	}
 	if len(wrong) > 0 {
-		return "", fmt.Sprintf("%d of %d ConfigMaps are missing or hold something else: %s", len(wrong), drillRecords, strings.Join(wrong, ", ")), nil
+		return "", fmt.Sprintf("%d of %d ConfigMaps are missing or hold something else: %s", len(wrong), drillRecords,
+			strings.Join(wrong, ", ")), nil
 	}
 	return fmt.Sprintf("%d of %d ConfigMaps, each with what was written", drillRecords, drillRecords), "", nil
 }
@@ -195,7 +199,8 @@ func (c comparer) secret(ctx context.Context, m *Marks) (seen, differs string, e
 // token asks the cluster who the bearer of the old token is.
 func (c comparer) token(ctx context.Context, m *Marks) (seen, differs string, err error) {
 	kubeconfig, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"drill": {Server: m.Endpoint, CertificateAuthorityData: []byte(m.CA)}},
+		Clusters: map[string]*clientcmdapi.Cluster{"drill": {Server: m.Endpoint,
+			CertificateAuthorityData: []byte(m.CA)}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"drill": {Token: m.token.Reveal()}},
 		Contexts:       map[string]*clientcmdapi.Context{"drill": {Cluster: "drill", AuthInfo: "drill"}},
 		CurrentContext: "drill",
@@ -208,7 +213,8 @@ func (c comparer) token(ctx context.Context, m *Marks) (seen, differs string, er
 		return "", "", err
 	}
 	review := &unstructured.Unstructured{Object: map[string]any{}}
-	review.SetGroupVersionKind(schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"})
+	review.SetGroupVersionKind(schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1",
+		Kind: "SelfSubjectReview"})
 	if err := visitor.Create(ctx, review); err != nil {
 		return "", "", err
 	}
@@ -222,7 +228,8 @@ func (c comparer) token(ctx context.Context, m *Marks) (seen, differs string, er
 // whole asks whether the cluster is complete and nothing of the lost servers is left.
 func (c comparer) whole(lost []string) []question {
 	return []question{
-		{"servers, Nodes and Machines are the same, every Node Ready, none stale", func(ctx context.Context) (string, string, error) { return c.nodes(ctx, lost) }},
+		{"servers, Nodes and Machines are the same, every Node Ready, none stale",
+			func(ctx context.Context) (string, string, error) { return c.nodes(ctx, lost) }},
 		{"etcd's members are the servers, all voting", c.members},
 		{"the cluster manages itself", c.managesItself},
 	}

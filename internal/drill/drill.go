@@ -91,11 +91,14 @@ func (d Drill) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
 	for _, s := range servers {
 		m.Servers = append(m.Servers, s.Name)
 	}
-	objects := []*unstructured.Unstructured{drillObject("v1", "Namespace", drillNamespace, nil), drillObject("v1", "ServiceAccount", drillAccount, nil)}
+	objects := []*unstructured.Unstructured{drillObject("v1", "Namespace", drillNamespace, nil),
+		drillObject("v1", "ServiceAccount", drillAccount, nil)}
 	for i := range drillRecords {
-		objects = append(objects, drillObject("v1", "ConfigMap", recordName(i), map[string]any{"data": map[string]any{"word": m.word.Reveal()}}))
+		objects = append(objects,
+			drillObject("v1", "ConfigMap", recordName(i), map[string]any{"data": map[string]any{"word": m.word.Reveal()}}))
 	}
-	objects = append(objects, drillObject("v1", "Secret", drillSecret, map[string]any{"stringData": map[string]any{"word": m.word.Reveal()}}))
+	objects = append(objects,
+		drillObject("v1", "Secret", drillSecret, map[string]any{"stringData": map[string]any{"word": m.word.Reveal()}}))
 	say("writing %d ConfigMaps, a Secret and a service account into namespace %s", drillRecords, drillNamespace)
 	for _, object := range objects {
 		if err := c.Create(ctx, object); err != nil {
@@ -124,13 +127,17 @@ func recordName(i int) string { return fmt.Sprintf("record-%02d", i) }
 // issue has a token made for the drill's service account.
 func issue(ctx context.Context, c *kube.Cluster) (platform.Secret, error) {
 	request := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"expirationSeconds": drillTokenSeconds}}}
-	request.SetGroupVersionKind(schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"})
-	if err := c.SubResource("token").Create(ctx, drillObject("v1", "ServiceAccount", drillAccount, nil), request); err != nil {
-		return platform.Secret{}, fmt.Errorf("have a token issued for service account %s/%s: %w", drillNamespace, drillAccount, err)
+	request.SetGroupVersionKind(schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1",
+		Kind: "TokenRequest"})
+	if err := c.SubResource("token").Create(ctx, drillObject("v1", "ServiceAccount", drillAccount, nil),
+		request); err != nil {
+		return platform.Secret{},
+			fmt.Errorf("have a token issued for service account %s/%s: %w", drillNamespace, drillAccount, err)
 	}
 	token := capi.Text(request, "status", "token")
 	if token == "" {
-		return platform.Secret{}, fmt.Errorf("the token issued for service account %s/%s is empty", drillNamespace, drillAccount)
+		return platform.Secret{},
+			fmt.Errorf("the token issued for service account %s/%s is empty", drillNamespace, drillAccount)
 	}
 	return platform.NewSecret(token), nil
 }

@@ -182,7 +182,8 @@ func TestApplyIsServerSide(t *testing.T) {
 
 func TestWebhookDown(t *testing.T) {
 	s, c := connect(t, widget)
-	code, message := http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`
+	code, message := http.StatusInternalServerError,
+		`Internal error occurred: failed calling webhook "x": connection refused`
 	s.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodPatch {
 			return code, message
@@ -304,7 +305,8 @@ func TestWebhooks(t *testing.T) {
 	}{
 		{http.StatusInternalServerError, `failed calling webhook "widget.example.com": connection refused`, true},
 		{http.StatusForbidden, `admission webhook "widget.example.com" denied the request`, false},
-		{http.StatusInternalServerError, `admission webhook "widget.example.com" denied the request: panic: it expects more`, false},
+		{http.StatusInternalServerError, `admission webhook "widget.example.com" denied the request: panic: it expects more`,
+			false},
 		{http.StatusUnprocessableEntity, `Widget "slipway-probe" is invalid: spec.size: Required value`, false},
 	} {
 		s.Fail = func(r *http.Request) (int, string) {
@@ -338,20 +340,21 @@ func TestProbesHaveWhatTheSchemaRequires(t *testing.T) {
 			map[string]any{"name": "v1alpha1",
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
 					"type": "object", "required": []any{"old"}, "properties": map[string]any{"old": text}}}}}},
-			map[string]any{"name": "v1", "schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
-				"type":     "object",
-				"required": []any{"name", "kind", "size", "on", "colors", "parts", "template", "port"},
-				"properties": map[string]any{
-					"name": text, "kind": map[string]any{"type": "string", "enum": []any{"round", "square"}},
-					"size": map[string]any{"type": "integer", "minimum": int64(3)},
-					"on":   map[string]any{"type": "boolean"}, "colors": map[string]any{"type": "array", "items": text},
-					"parts": map[string]any{"type": "array", "minItems": int64(1), "items": map[string]any{"type": "object",
-						"required": []any{"id"}, "properties": map[string]any{
-							"id": map[string]any{"type": "integer", "default": int64(7)}, "note": text}}},
-					"template": map[string]any{"type": "object", "required": []any{"spec"},
-						"properties": map[string]any{"spec": map[string]any{"type": "object"}}},
-					"port": map[string]any{"x-kubernetes-int-or-string": true}, "note": text,
-				}}}}}},
+			map[string]any{"name": "v1",
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": map[string]any{"spec": map[string]any{
+					"type":     "object",
+					"required": []any{"name", "kind", "size", "on", "colors", "parts", "template", "port"},
+					"properties": map[string]any{
+						"name": text, "kind": map[string]any{"type": "string", "enum": []any{"round", "square"}},
+						"size": map[string]any{"type": "integer", "minimum": int64(3)},
+						"on":   map[string]any{"type": "boolean"}, "colors": map[string]any{"type": "array", "items": text},
+						"parts": map[string]any{"type": "array", "minItems": int64(1), "items": map[string]any{"type": "object",
+							"required": []any{"id"}, "properties": map[string]any{
+								"id": map[string]any{"type": "integer", "default": int64(7)}, "note": text}}},
+						"template": map[string]any{"type": "object", "required": []any{"spec"},
+							"properties": map[string]any{"spec": map[string]any{"type": "object"}}},
+						"port": map[string]any{"x-kubernetes-int-or-string": true}, "note": text,
+					}}}}}},
 		}}}))
 	var asked map[string]any
 	s.Fail = func(r *http.Request) (int, string) {

@@ -241,7 +241,8 @@ func TestOpenLogs(t *testing.T) {
 		if strings.Contains(r.URL.Path, "/pods/dumb/") {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusBadRequest)
-			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","message":"it is simulated","code":400}`)
+			_, _ = io.WriteString(w,
+				`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"BadRequest","message":"it is simulated","code":400}`)
 			return
 		}
 		kubelet.serve(w, r)

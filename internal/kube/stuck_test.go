@@ -149,7 +149,8 @@ func TestHelmLeavesALivingOwnerAlone(t *testing.T) {
 				pass(time.Minute)
 				s = nil
 				r := ensure(t, c, &s, "1.0.0", "green")
-				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by helm or a run with another state folder, without a "+
+				if color(api) != "green" || r.Revision != tt.revision || !strings.Contains(s.all(), "by helm or a run with "+
+					"another state folder, without a "+
 					"change for 6m0s") {
 					t.Errorf("%v at revision %d:\n%s", color(api), r.Revision, s.all())
 				}

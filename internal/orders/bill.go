@@ -37,12 +37,14 @@ func withoutServers(have []hetzner.Resource, n int) []hetzner.Resource {
 }
 
 // Missing leaves out of the wanted what the cluster has, and asks for the prices.
-func Missing(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more Extra) (Bill, error) {
+func Missing(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more Extra) (Bill,
+	error) {
 	return wait.Promptly(ctx, func(ctx context.Context) (Bill, error) { return Compute(ctx, cfg, tools, wanted, more) })
 }
 
 // Compute leaves out of the wanted orders what the cluster has, and asks for the prices.
-func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more Extra) (Bill, error) {
+func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wanted []hetzner.Order, more Extra) (Bill,
+	error) {
 	out := Bill{New: []hetzner.Order{}, Notes: []string{}}
 	inventory, err := hetzner.TakeInventory(ctx, tools.Hetzner)
 	if err != nil {
@@ -62,7 +64,8 @@ func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wante
 	out.New = hetzner.Missing(wanted, withoutServers(slices.Clone(mine), more.Leave))
 	claim := hetzner.ClusterClaim(cfg.ClusterName).Name()
 	// A claim to restore the cluster does not reserve its name.
-	if more.Reservation && !slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
+	if more.Reservation &&
+		!slices.ContainsFunc(mine, func(r hetzner.Resource) bool { return r.IsReservation() && r.Name == claim }) {
 		out.New = append(out.New, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: 1, Name: claim})
 	}
 	if out.Monthly, err = hetzner.Quote(ctx, tools.Hetzner, out.New); err != nil {
@@ -72,7 +75,8 @@ func Compute(ctx context.Context, cfg config.Config, tools platform.Tools, wante
 }
 
 // Wanted are the resources that the manifests ask for, without the images, under the names that a run gives them.
-func Wanted(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) ([]hetzner.Order, error) {
+func Wanted(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) ([]hetzner.Order,
+	error) {
 	v, err := AppliedVariables(ctx, cfg, tools, sources)
 	if err != nil {
 		return nil, err
@@ -85,7 +89,8 @@ func Wanted(ctx context.Context, cfg config.Config, tools platform.Tools, source
 }
 
 // missingImages are the snapshots that the step image would make.
-func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools) (orders []hetzner.Order, notes []string, err error) {
+func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools) (orders []hetzner.Order,
+	notes []string, err error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +111,8 @@ func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools)
 
 // AppliedVariables are the manifests' with the image and the zone of a run. The load balancer's address is a made-up
 // one.
-func AppliedVariables(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (render.Variables, error) {
+func AppliedVariables(ctx context.Context, cfg config.Config, tools platform.Tools,
+	sources render.Sources) (render.Variables, error) {
 	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
 	if err != nil {
 		return nil, err

@@ -35,7 +35,8 @@ func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
 		orders = append(orders, hetzner.Order{
 			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
-			Type: capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"), Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
+			Type:     capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"),
+			Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
 		})
 	}
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
@@ -58,10 +59,12 @@ func Servers(objects []*unstructured.Unstructured, template string, replicas int
 			Kind: hetzner.KindServer, Count: replicas, Name: template + "-…",
 			Type: capi.Text(o, "spec", "template", "spec", "type"), Location: location,
 		}
-		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork", "enableIPv4"); found && !on {
+		if on, found, _ := unstructured.NestedBool(o.Object, "spec", "template", "spec", "publicNetwork",
+			"enableIPv4"); found && !on {
 			return []hetzner.Order{servers}
 		}
-		return []hetzner.Order{servers, {Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
+		return []hetzner.Order{servers,
+			{Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ type seenSide struct {
 	cluster *kube.Cluster              // nil: it cannot be asked
 	uid     string                     // empty: it does not answer
 	object  *unstructured.Unstructured // its Cluster object; nil: it holds none
-	err     error                      // why it could not be asked, or not whether it holds the object; fs.ErrNotExist: there is no kubeconfig of it
+	// why it could not be asked, or not whether it holds the object; fs.ErrNotExist: there is no kubeconfig of it
+	err error
 }
 
 // none reports that there is no kubeconfig of it in the state folder.
@@ -48,7 +49,8 @@ func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (
 		return s
 	}
 	q.answer()
-	s.object, s.err = situation.Within(q.ctx, func() (*unstructured.Unstructured, error) { return management.FindCluster(q.ctx, cfg, c) })
+	s.object, s.err = situation.Within(q.ctx,
+		func() (*unstructured.Unstructured, error) { return management.FindCluster(q.ctx, cfg, c) })
 	return s
 }
 

@@ -45,10 +45,12 @@ type Recorded struct {
 }
 
 // Begin begins a look, which must be closed.
-func Begin(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded Recorded) *Look {
+func Begin(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	recorded Recorded) *Look {
 	tools = tools.WithDefaults()
 	l := &Look{
-		cfg: cfg, tools: tools, observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}, recorded: recorded, began: time.Now(),
+		cfg: cfg, tools: tools, observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}, recorded: recorded,
+		began: time.Now(),
 	}
 	l.ctx, l.cancel = context.WithCancelCause(ctx)
 	l.hetzner, l.mgmt, l.api = ask(l.ctx, "Hetzner"), ask(l.ctx, "the management cluster"), ask(l.ctx, "the cluster's API")

@@ -83,8 +83,10 @@ func TestLookAtASilentCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	role := map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}
-	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "a", Status: "off", Labels: role}, schema.Server{ID: 2, Name: "b", Status: "off", Labels: role},
-		schema.Server{ID: 3, Name: "c", Status: "running", Labels: role, PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.0.3"}}})
+	w.Hetzner.SetServers(schema.Server{ID: 1, Name: "a", Status: "off", Labels: role},
+		schema.Server{ID: 2, Name: "b", Status: "off", Labels: role},
+		schema.Server{ID: 3, Name: "c", Status: "running", Labels: role,
+			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.0.3"}}})
 	o, took := lookAt(t, w, "")
 	if took > silentAfter+time.Second {
 		t.Errorf("it took %s", took)
@@ -92,7 +94,9 @@ func TestLookAtASilentCluster(t *testing.T) {
 	if o.Lost == nil || o.Lost.Command != "bootstrap restore --diagnose" {
 		t.Fatalf("it does not say that the API is lost: %+v", o.Lost)
 	}
-	for _, want := range []string{"the API of cluster k8s does not answer", "the cluster's API gave no answer within 2s", "2 of 3 control plane servers do not run: a is off, b is off", "etcd has lost its quorum: it runs on 1 of 3 servers, and a majority is 2"} {
+	for _, want := range []string{"the API of cluster k8s does not answer", "the cluster's API gave no answer within 2s",
+		"2 of 3 control plane servers do not run: a is off, b is off",
+		"etcd has lost its quorum: it runs on 1 of 3 servers, and a majority is 2"} {
 		if !strings.Contains(o.Lost.Sentence, want) {
 			t.Errorf("%q is not in %q", want, o.Lost.Sentence)
 		}
@@ -119,7 +123,8 @@ func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, took := lookAt(t, w, flow.StateDone)
-	if took > silentAfter+time.Second || o.Lost == nil || !strings.HasPrefix(o.Sentence, "waiting for the cluster: ") || strings.Contains(o.Sentence, "applied") {
+	if took > silentAfter+time.Second || o.Lost == nil || !strings.HasPrefix(o.Sentence, "waiting for the cluster: ") ||
+		strings.Contains(o.Sentence, "applied") {
 		t.Errorf("after %s it says %q, lost %+v", took, o.Sentence, o.Lost)
 	}
 }
@@ -132,7 +137,8 @@ func TestLookWithoutOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, took := lookAt(t, w, "")
-	if took > silentAfter+time.Second || o.Lost != nil || len(o.Releases) != 3 || !strings.Contains(unknowns(o), "the objects of Cluster API") {
+	if took > silentAfter+time.Second || o.Lost != nil || len(o.Releases) != 3 ||
+		!strings.Contains(unknowns(o), "the objects of Cluster API") {
 		t.Errorf("after %s: lost %+v, %d releases, unknown %+v", took, o.Lost, len(o.Releases), o.Unknown)
 	}
 	for _, s := range o.Servers {
@@ -149,7 +155,8 @@ func TestLookWithoutOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), "none of the cluster's servers") || !strings.Contains(unknowns(o), "the servers at Hetzner") {
+	if strings.Contains(string(text), "none of the cluster's servers") ||
+		!strings.Contains(unknowns(o), "the servers at Hetzner") {
 		t.Errorf("without Hetzner it says %s", text)
 	}
 }
@@ -159,15 +166,19 @@ func TestLookAmidAPivot(t *testing.T) {
 	t.Parallel()
 	w := built(t)
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{"spec": clustertest.Map{"paused": true}})
-	if o, _ := lookAt(t, w, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" || !strings.Contains(o.Pivot.Sentence, "has moved no object") {
+	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+		clustertest.Map{"spec": clustertest.Map{"paused": true}})
+	if o, _ := lookAt(t, w, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" ||
+		!strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
-	if err := pivotcopy.In(w.Tools()).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s", UID: "x"}); err != nil {
+	if err := pivotcopy.In(w.Tools()).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s",
+		UID: "x"}); err != nil {
 		t.Fatal(err)
 	}
 	o, _ := lookAt(t, w, flow.StateStarted)
-	if o.Pivot == nil || o.Pivot.Phase != "moving" || o.Pivot.Management != "holds the Cluster object, paused" || o.Pivot.Cluster != "does not hold the Cluster object" ||
+	if o.Pivot == nil || o.Pivot.Phase != "moving" || o.Pivot.Management != "holds the Cluster object, paused" ||
+		o.Pivot.Cluster != "does not hold the Cluster object" ||
 		o.Pivot.Command != "bootstrap pivot" || !strings.Contains(o.Pivot.Sentence, "a copy of every object is in ") {
 		t.Errorf("amid the move: %+v", o.Pivot)
 	}

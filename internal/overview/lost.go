@@ -43,7 +43,8 @@ func lostServers(s why.Situation, cloud seenCloud) []string {
 	}
 	for i := range s.Servers {
 		name := s.Servers[i].GetName()
-		if capi.Text(&s.Servers[i], "spec", "providerID") != "" && !slices.ContainsFunc(cloud.servers, func(c hetzner.Server) bool { return c.Name == name }) {
+		if capi.Text(&s.Servers[i], "spec", "providerID") != "" &&
+			!slices.ContainsFunc(cloud.servers, func(c hetzner.Server) bool { return c.Name == name }) {
 			down = append(down, name+" is gone from the Hetzner project")
 		}
 	}
@@ -53,7 +54,8 @@ func lostServers(s why.Situation, cloud seenCloud) []string {
 	case len(down) == 0:
 		return []string{fmt.Sprintf("all %d control plane servers run", len(all))}
 	}
-	return []string{fmt.Sprintf("%d of %d control plane servers do not run: %s", len(down), max(len(all), len(down)), strings.Join(down, ", "))}
+	return []string{fmt.Sprintf("%d of %d control plane servers do not run: %s", len(down), max(len(all), len(down)),
+		strings.Join(down, ", "))}
 }
 
 func controlPlaneOf(servers []hetzner.Server) []hetzner.Server {

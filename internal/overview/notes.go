@@ -36,7 +36,9 @@ func operatorNotes(ctx context.Context, cfg config.Config, tools platform.Tools)
 	for _, s := range surplus {
 		if len(s.Delete) > 0 {
 			all := append(slices.Clone(s.Delete), s.Keep)
-			notes = append(notes, (&hetzner.ImageError{Name: s.Name, Architecture: s.Architecture, Found: all, Prune: tools.Command("image", "--prune")}).Error())
+			notes = append(notes,
+				(&hetzner.ImageError{Name: s.Name, Architecture: s.Architecture, Found: all,
+					Prune: tools.Command("image", "--prune")}).Error())
 		}
 	}
 	return notes, nil

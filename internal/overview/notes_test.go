@@ -34,10 +34,12 @@ func TestNotesTellWhatTheFirewallDoesNotCover(t *testing.T) {
 	if _, err := bootstrapped.Run(t, w, cfg, journal, "firewall-apply"); err != nil {
 		t.Fatal(err)
 	}
-	if n := notes(); len(n) != 1 || !strings.Contains(n[0], clustertest.LoadBalancerIP+" answers every address on 6443 and 50000") {
+	if n := notes(); len(n) != 1 || !strings.Contains(n[0], clustertest.LoadBalancerIP+" answers every address on 6443 "+
+		"and 50000") {
 		t.Errorf("notes %q", n)
 	}
-	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", clustertest.LoadBalancerIP, clustertest.OwnedByCAPH, 6443, 50000)
+	private := hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", clustertest.LoadBalancerIP, clustertest.OwnedByCAPH,
+		6443, 50000)
 	private.PublicNet.Enabled = false
 	w.Hetzner.SetLoadBalancers(private)
 	if n := notes(); len(n) > 0 {

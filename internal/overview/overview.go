@@ -83,7 +83,8 @@ func (o *gathering) unknown(what string, err error) {
 // Overview asks every source about the cluster. It never fails: what could not be asked is in Unknown, with the reason.
 func (l *Look) Overview() Overview {
 	o := &gathering{out: Overview{
-		Servers: []Server{}, Etcd: []EtcdMember{}, Releases: []kube.ReleaseState{}, Targets: []hetzner.Target{}, Certificates: []Certificate{}, Unknown: []Unasked{},
+		Servers: []Server{}, Etcd: []EtcdMember{}, Releases: []kube.ReleaseState{}, Targets: []hetzner.Target{},
+		Certificates: []Certificate{}, Unknown: []Unasked{},
 	}}
 	var asking sync.WaitGroup
 	asking.Go(func() { o.cluster(l) })
@@ -109,8 +110,10 @@ func (o *gathering) cluster(l *Look) {
 	self, beside := sides.self.get(), sides.beside.get()
 	begun := !self.none() || !beside.none()
 	if told := objects.get(); told.err == nil {
-		s.Cluster, s.Infrastructure, s.ControlPlane, s.Configs = told.told.Cluster, told.told.Infrastructure, told.told.ControlPlane, told.told.Configs
-		s.Machines, s.Servers, s.Events, s.Outdated = told.told.Machines, told.told.Servers, told.told.Events, told.told.Outdated
+		s.Cluster, s.Infrastructure, s.ControlPlane, s.Configs = told.told.Cluster, told.told.Infrastructure,
+			told.told.ControlPlane, told.told.Configs
+		s.Machines, s.Servers, s.Events, s.Outdated = told.told.Machines, told.told.Servers, told.told.Events,
+			told.told.Outdated
 	} else if begun {
 		s.Silent[why.Management] = told.err.Error()
 		o.unknown("the objects of Cluster API", told.err)
@@ -211,12 +214,14 @@ func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
 	}
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		workload, err := situation.Within(l.ctx, func() (situation.SeenWorkload, error) { return situation.ReadWorkload(l.ctx, seen.cluster), nil })
+		workload, err := situation.Within(l.ctx,
+			func() (situation.SeenWorkload, error) { return situation.ReadWorkload(l.ctx, seen.cluster), nil })
 		workload.Err = cmp.Or(workload.Err, err)
 		seen.workload = workload
 	})
 	asking.Go(func() {
-		seen.releases, seen.relErr = situation.Within(l.ctx, func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
+		seen.releases, seen.relErr = situation.Within(l.ctx,
+			func() ([]kube.ReleaseState, error) { return seen.cluster.Releases(l.ctx) })
 	})
 	asking.Wait()
 	return seen

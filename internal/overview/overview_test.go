@@ -36,7 +36,8 @@ func TestOverviewOfAWholeCluster(t *testing.T) {
 		t.Errorf("a whole cluster waits: %s", o.Sentence)
 	}
 	if len(o.Servers) != 3 || len(o.Etcd) != 3 || len(o.Releases) != 3 || len(o.Certificates) == 0 {
-		t.Errorf("%d servers, %d members, %d releases, %d certificates", len(o.Servers), len(o.Etcd), len(o.Releases), len(o.Certificates))
+		t.Errorf("%d servers, %d members, %d releases, %d certificates", len(o.Servers), len(o.Etcd), len(o.Releases),
+			len(o.Certificates))
 	}
 	for _, s := range o.Servers {
 		if s.State != "running" || s.Talos != "answers" || s.Node != "Ready" || s.Machine == "" {
@@ -48,14 +49,18 @@ func TestOverviewOfAWholeCluster(t *testing.T) {
 	}
 
 	// A node that is not Ready is said, and what cannot be asked any more is unknown, not left out.
-	w.Workload.Change("v1", "Node", "", o.Servers[0].Name, clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "False", "reason": "KubeletDown"}}}})
-	if o = overviewOf(t, w); !strings.HasPrefix(o.Sentence, "waiting for the nodes: 2 of 3 Ready; "+o.Servers[0].Name+": not Ready (KubeletDown)") {
+	w.Workload.Change("v1", "Node", "", o.Servers[0].Name,
+		clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "Ready", "status": "False",
+			"reason": "KubeletDown"}}}})
+	if o = overviewOf(t, w); !strings.HasPrefix(o.Sentence, "waiting for the nodes: 2 of 3 Ready; "+o.Servers[0].Name+
+		": not Ready (KubeletDown)") {
 		t.Errorf("the sentence is %q", o.Sentence)
 	}
 	w.Hetzner.CloseClientConnections()
 	w.Hetzner.Server.Close()
 	began := time.Now()
-	if o = overviewOf(t, w); !strings.Contains(unknowns(o), "what it costs") || !strings.Contains(unknowns(o), "the load balancer's targets") || len(o.Etcd) != 3 {
+	if o = overviewOf(t, w); !strings.Contains(unknowns(o), "what it costs") ||
+		!strings.Contains(unknowns(o), "the load balancer's targets") || len(o.Etcd) != 3 {
 		t.Errorf("unknown is only %q, and etcd has %d members", unknowns(o), len(o.Etcd))
 	}
 	if took := time.Since(began); took > silentAfter+time.Second {
@@ -85,9 +90,10 @@ func TestOverviewOfASilentCluster(t *testing.T) {
 
 // A token that Hetzner refuses ends every wait that asks Hetzner itself.
 func TestWaitEndsWithTheToken(t *testing.T) {
-	err := wait.Wait{What: "the nodes", Within: time.Minute}.Until(t.Context(), t.Logf, func(context.Context) (string, error) {
-		return "", fmt.Errorf("list the servers: %w", hetzner.ErrToken)
-	})
+	err := wait.Wait{What: "the nodes", Within: time.Minute}.Until(t.Context(), t.Logf,
+		func(context.Context) (string, error) {
+			return "", fmt.Errorf("list the servers: %w", hetzner.ErrToken)
+		})
 	if !errors.Is(err, hetzner.ErrToken) || !strings.Contains(err.Error(), "waiting for the nodes") {
 		t.Errorf("it ends with %v", err)
 	}

@@ -26,7 +26,8 @@ const pivotBegun pivotcopy.Phase = "begun" // the step has begun, and has not co
 // pivot is a pivot that was begun and has not ended; nil: there is none.
 func (l *Look) pivot(self, beside seenSide) *Pivot {
 	state, err := pivotcopy.In(l.tools).State(l.cfg.ClusterName)
-	if err != nil || state.Phase == pivotcopy.Settled || l.recorded.Pivot == flow.StateDone || state.Phase == "" && l.recorded.Pivot == "" {
+	if err != nil || state.Phase == pivotcopy.Settled || l.recorded.Pivot == flow.StateDone || state.Phase == "" &&
+		l.recorded.Pivot == "" {
 		return nil
 	}
 	if state.Phase == "" {
@@ -40,12 +41,15 @@ func (l *Look) pivot(self, beside seenSide) *Pivot {
 	where := fmt.Sprintf("management cluster %s %s, cluster %s %s", l.cfg.ManagementName(), p.Management, name, p.Cluster)
 	switch state.Phase {
 	case pivotcopy.Moving:
-		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has begun to move the objects of Cluster API, and its controllers are paused until it ends; %s; a copy of every object is in %s",
+		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has begun to move the objects of Cluster API, "+
+			"and its controllers are paused until it ends; %s; a copy of every object is in %s",
 			name, where, pivotcopy.In(l.tools).Files)
 	case pivotcopy.Copied:
-		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has copied the objects of Cluster API and moved none; %s", name, where)
+		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has copied the objects of Cluster API and "+
+			"moved none; %s", name, where)
 	default:
-		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has moved no object of Cluster API; %s", name, where)
+		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has moved no object of Cluster API; %s", name,
+			where)
 	}
 	return p
 }

@@ -147,7 +147,8 @@ func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
 
 // routes are the ways to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
 // as Cluster API does.
-func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects], balancers []string) map[string][]talos.Route {
+func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects],
+	balancers []string) map[string][]talos.Route {
 	patience := time.NewTimer(cloudFirst)
 	defer patience.Stop()
 	select {

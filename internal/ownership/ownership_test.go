@@ -56,8 +56,9 @@ func TestRecord(t *testing.T) {
 func TestFromJournal(t *testing.T) {
 	raw := func(s string) json.RawMessage { return json.RawMessage(s) }
 	steps := map[string]flow.Record{
-		"reserve":     {State: flow.StateDone, Spec: raw(`{"clusterName":"k8s"}`), Output: raw(`{"id":7,"by":"x"}`)},
-		"kind-create": {State: flow.StateDone, Output: raw(`{"provider":"kind","name":"k8s-mgmt","kubeconfig":"management.kubeconfig","uid":"u"}`)},
+		"reserve": {State: flow.StateDone, Spec: raw(`{"clusterName":"k8s"}`), Output: raw(`{"id":7,"by":"x"}`)},
+		"kind-create": {State: flow.StateDone,
+			Output: raw(`{"provider":"kind","name":"k8s-mgmt","kubeconfig":"management.kubeconfig","uid":"u"}`)},
 	}
 	r, err := FromJournal(flow.Snapshot{Steps: steps})
 	if err != nil || r.Cluster != "k8s" || r.Reservation != 7 || r.Management == nil ||

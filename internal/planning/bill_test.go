@@ -23,7 +23,8 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 	for _, kv := range kvs {
 		clustertest.Configure(t, &cfg, kv)
 	}
-	b, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &clustertest.Provider{}, Files: platform.FilesIn(t.TempDir())})
+	b, err := New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: &clustertest.Provider{},
+		Files: platform.FilesIn(t.TempDir())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,8 @@ func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...str
 func TestBillOfEverything(t *testing.T) {
 	bill, lines := billOf(t, clustertest.NewMarket(t), flow.Memory())
 	want := []string{
-		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "1 placement group  -", "3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
+		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "1 placement group  -",
+		"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
 		"1 firewall  -", "1 snapshot amd64 ?",
 	}
 	slices.Sort(want)
@@ -56,7 +58,8 @@ func TestBillOfEverything(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("got  %q\nwant %q", lines, want)
 	}
-	if bill.Monthly.Monthly != 24 || !bill.Monthly.Unknown || len(bill.Notes) != 1 || !strings.Contains(bill.Notes[0], "temporary server") {
+	if bill.Monthly.Monthly != 24 || !bill.Monthly.Unknown || len(bill.Notes) != 1 ||
+		!strings.Contains(bill.Notes[0], "temporary server") {
 		t.Errorf("%+v", bill)
 	}
 }
@@ -65,13 +68,16 @@ func TestBillOfEverything(t *testing.T) {
 func TestBillLeavesOutWhatIsThere(t *testing.T) {
 	s := clustertest.NewMarket(t)
 	ours := map[string]string{"caph-cluster-k8s": "owned"}
-	s.Put("servers", 11, schema.Server{Name: "k8s-control-plane-a", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
-	s.Put("servers", 12, schema.Server{Name: "k8s-control-plane-b", Labels: ours, ServerType: schema.ServerType{Name: "cx33"}})
+	s.Put("servers", 11, schema.Server{Name: "k8s-control-plane-a", Labels: ours,
+		ServerType: schema.ServerType{Name: "cx33"}})
+	s.Put("servers", 12, schema.Server{Name: "k8s-control-plane-b", Labels: ours,
+		ServerType: schema.ServerType{Name: "cx33"}})
 	s.Put("servers", 13, schema.Server{Name: "other", Labels: map[string]string{"caph-cluster-other": "owned"}})
 	s.Put("networks", 14, schema.Network{Name: "k8s", IPRange: "10.10.0.0/16", Labels: ours})
 	s.Put("images", 15, hetznertest.Image(15, "talos-amd64-v1.12.2", "x86", "available"))
 	bill, lines := billOf(t, s, flow.Memory(), "CONTROL_PLANE_REPLICAS=5")
-	for _, want := range []string{"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR", "1 load balancer lb11 6.00 EUR"} {
+	for _, want := range []string{"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
+		"1 load balancer lb11 6.00 EUR"} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("%q lacks %q", lines, want)
 		}
@@ -90,7 +96,9 @@ func TestBillLeavesOutWhatIsThere(t *testing.T) {
 func TestBillTellsReservationFromRestoreClaim(t *testing.T) {
 	for name, listed := range map[string]bool{"slipway-k8s": false, "slipway-k8s.restore": true} {
 		s := clustertest.NewMarket(t)
-		s.Put("placement_groups", 21, schema.PlacementGroup{Name: name, Type: "spread", Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "somebody"}})
+		s.Put("placement_groups", 21,
+			schema.PlacementGroup{Name: name, Type: "spread",
+				Labels: map[string]string{"slipway-cluster": "k8s", "slipway-reserved-by": "somebody"}})
 		bill, _ := billOf(t, s, flow.Memory())
 		if is := slices.ContainsFunc(bill.New, func(o hetzner.Order) bool { return o.Name == "slipway-k8s" }); is != listed {
 			t.Errorf("with %s there, the reservation is listed: %v; %+v", name, is, bill.New)

@@ -72,10 +72,12 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 // Bill says what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It
 // counts what the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that
 // take the place of others are not in it: see Consequence.
-func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction, expected []consequences.Consequence) (orders.Bill, error) {
+func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction,
+	expected []consequences.Consequence) (orders.Bill, error) {
 	would, p := wouldRun(foreseen), b.Plan
 	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()]
-	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()], Reservation: would[p.Reservation.Name()], Leave: leaving(expected)}
+	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()],
+		Reservation: would[p.Reservation.Name()], Leave: leaving(expected)}
 	if !servers && !more.Image && !more.Firewall {
 		return orders.Bill{New: []hetzner.Order{}, Notes: []string{}}, nil
 	}

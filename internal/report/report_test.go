@@ -70,7 +70,8 @@ func TestPageNeedsNothingElse(t *testing.T) {
 	if err := Write(&b, full()); err != nil {
 		t.Fatal(err)
 	}
-	for _, loads := range []string{`<script`, `<link`, `<img`, `<iframe`, `\burl\(`, `@import`, `\bsrc=`, `\bon[a-z]+=`, `https?://`, `ZgotmplZ`} {
+	for _, loads := range []string{`<script`, `<link`, `<img`, `<iframe`, `\burl\(`, `@import`, `\bsrc=`, `\bon[a-z]+=`,
+		`https?://`, `ZgotmplZ`} {
 		if found := regexp.MustCompile(loads).Find(b.Bytes()); found != nil {
 			t.Errorf("the page has %q", found)
 		}

@@ -32,8 +32,10 @@ func (r State) Placeless() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("note: %s without %s or %s: known of hcloud-ccm 1.29.2, which reads a property of servers that the Hetzner API "+
-		"no longer has; a later one (see the changelog of v1.35.0) does not", strings.Join(names, ", "), corev1.LabelTopologyRegion, corev1.LabelTopologyZone)
+	return fmt.Sprintf("note: %s without %s or %s: known of hcloud-ccm 1.29.2, which reads a property of servers that "+
+		"the Hetzner API "+
+		"no longer has; a later one (see the changelog of v1.35.0) does not", strings.Join(names, ", "),
+		corev1.LabelTopologyRegion, corev1.LabelTopologyZone)
 }
 
 // Merge joins two signals into one.
@@ -68,12 +70,14 @@ type State struct {
 }
 
 // Read asks Cluster API, the cluster itself and Hetzner.
-func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r State, err error) {
+func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r State,
+	err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return State{}, err
 	}
-	r.Replicas, r.Version, r.rolling = int(capi.Number(tcp, "spec", "replicas")), capi.Text(tcp, "spec", "version"), capi.Rolling(tcp)
+	r.Replicas, r.Version, r.rolling = int(capi.Number(tcp, "spec", "replicas")), capi.Text(tcp, "spec", "version"),
+		capi.Rolling(tcp)
 	nodes := &corev1.NodeList{}
 	if err := workload.List(ctx, nodes); err != nil {
 		return State{}, fmt.Errorf("list the nodes: %w", err)

@@ -8,7 +8,8 @@ import (
 )
 
 func TestAShellReadsTheSameWords(t *testing.T) {
-	words := []string{"bootstrap", "", "a b", "it's", `"`, "$HOME", "`id`", `\`, "~/x", "*", "#", "!", "a=b c", "K=v", "/tmp/x-1.2", "{a,b}", "x;y", "é…", "tab\tnew\nline", "%s", "[a]"}
+	words := []string{"bootstrap", "", "a b", "it's", `"`, "$HOME", "`id`", `\`, "~/x", "*", "#", "!", "a=b c", "K=v",
+		"/tmp/x-1.2", "{a,b}", "x;y", "é…", "tab\tnew\nline", "%s", "[a]"}
 	out, err := exec.Command("/bin/sh", "-c", `for w in "$@"; do printf '%s\0' "$w"; done`, "sh").Output()
 	if err != nil || len(out) > 0 {
 		t.Fatalf("the shell of this test is unusable: %q, %v", out, err)

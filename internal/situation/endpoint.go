@@ -34,7 +34,8 @@ func (e *LostEndpointError) Error() string {
 	if e.Nothing {
 		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s "+
 			"nor a server: the token is of another project, or all of it was deleted. Use the token of the cluster's project; "+
-			"where all was deleted, restore creates the cluster again from a backup, and destroy deletes its state", e.Cluster, e.Address)
+			"where all was deleted, restore creates the cluster again from a backup, and destroy deletes its state", e.Cluster,
+			e.Address)
 	}
 	now := "and none in its place"
 	if len(e.Now) > 0 {
@@ -47,7 +48,8 @@ func (e *LostEndpointError) Error() string {
 	}
 	return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more, %s: it was deleted, and "+
 		"its address cannot be had again. The servers keep running; kubectl --server https://ADDRESS:6443 reaches "+
-		"their API at an address of each. Save what is in the cluster, then destroy it and bootstrap it again (docs/launch.md, "+
+		"their API at an address of each. Save what is in the cluster, then destroy it and bootstrap it again "+
+		"(docs/launch.md, "+
 		"\"The load balancer was deleted\")", e.Address, e.Cluster, now)
 }
 

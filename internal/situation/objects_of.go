@@ -32,15 +32,18 @@ func LoadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools
 		return "", err
 	}
 	if len(servers) > 0 {
-		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing of it: "+
-			"a second cluster would be created in its network and load balancer; work with the management cluster that knows it, delete the servers, or choose another CLUSTER_NAME",
+		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing "+
+			"of it: "+
+			"a second cluster would be created in its network and load balancer; work with the management cluster that knows "+
+			"it, delete the servers, or choose another CLUSTER_NAME",
 			len(servers), cfg.ClusterName, hetzner.ServerNames(servers))
 	}
 	return "", nil
 }
 
 // VerifyObjects asks for every object of a cluster, whose Cluster object has the UID.
-func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, objects []platform.Object, cluster, uid string) flow.Verdict {
+func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, objects []platform.Object, cluster,
+	uid string) flow.Verdict {
 	for _, name := range objects {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))

@@ -195,7 +195,8 @@ func (s Situation) later(members []member) (what, missing string) {
 	case len(s.Pods) > 0:
 		return "the system's Pods", fmt.Sprintf("%d not ready", len(s.Pods))
 	case seen < len(members):
-		return "the machines", fmt.Sprintf("Cluster API has seen the nodes of %d of %d (it looks twice a minute)", seen, len(members))
+		return "the machines",
+			fmt.Sprintf("Cluster API has seen the nodes of %d of %d (it looks twice a minute)", seen, len(members))
 	case slices.ContainsFunc(members, func(m member) bool { return m.state != running }):
 		return "the servers", "not all run"
 	}

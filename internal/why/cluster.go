@@ -33,8 +33,10 @@ func (s Situation) blameCluster(found *findings) {
 	s.blameSurplus(found)
 	if why := failure(s.ControlPlane); why != "" {
 		found.add(Finding{
-			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why + ") and does not try again",
-			Do: "remove the cause and, as long as there is no cluster yet, start again: destroy, then bootstrap", Hopeless: true, Seen: s.At, weight: weightHopeless,
+			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why +
+				") and does not try again",
+			Do: "remove the cause and, as long as there is no cluster yet, start again: destroy, then bootstrap", Hopeless: true,
+			Seen: s.At, weight: weightHopeless,
 		}.by("destroy"))
 	}
 	for _, c := range complaints(s.ControlPlane) {
@@ -48,12 +50,15 @@ func (s Situation) blameCluster(found *findings) {
 // blameSurplus tells of what keeps the provider from starting etcd: Machines that are too many, or are to be replaced.
 // It takes none away before etcd runs.
 func (s Situation) blameSurplus(found *findings) {
-	if s.ControlPlane == nil || truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized") {
+	if s.ControlPlane == nil || truth(s.ControlPlane, "status", "bootstrapped") ||
+		truth(s.ControlPlane, "status", "initialized") {
 		return
 	}
 	n, want := len(s.members()), s.wanted()
-	surge, told, _ := unstructured.NestedFieldNoCopy(s.ControlPlane.Object, "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
-	replacing := slices.ContainsFunc(complaints(s.ControlPlane), func(c condition) bool { return c.kind == "MachinesSpecUpToDate" })
+	surge, told, _ := unstructured.NestedFieldNoCopy(s.ControlPlane.Object, "spec", "rolloutStrategy", "rollingUpdate",
+		"maxSurge")
+	replacing := slices.ContainsFunc(complaints(s.ControlPlane),
+		func(c condition) bool { return c.kind == "MachinesSpecUpToDate" })
 	one := Finding{Who: []string{"TalosControlPlane"}, weight: weightTrouble}
 	switch {
 	case n > want:
@@ -83,7 +88,8 @@ func (s Situation) blamePause(found *findings) {
 	if len(paused) > 0 {
 		found.add(Finding{
 			Who: slices.Compact(paused), What: "paused, so its controllers do nothing",
-			Do: "if no run or operator is at work on it, remove spec.paused and the annotation " + pausedAnnotation, weight: weightTrouble,
+			Do:     "if no run or operator is at work on it, remove spec.paused and the annotation " + pausedAnnotation,
+			weight: weightTrouble,
 		})
 	}
 }

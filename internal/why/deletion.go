@@ -19,7 +19,8 @@ func (s Situation) deleting(m member) Finding {
 		return s.protectedServer()
 	}
 	about := func(c condition) bool {
-		return c.kind == "HCloudTokenAvailable" || c.kind == "HetznerAPIReachable" || c.reason == "HetznerSecretUnreachable" ||
+		return c.kind == "HCloudTokenAvailable" || c.kind == "HetznerAPIReachable" ||
+			c.reason == "HetznerSecretUnreachable" ||
 			strings.Contains(strings.ToLower(c.message), "delet") && (c.severity == "Error" || c.severity == "Warning")
 	}
 	// What CAPH said when it made the server does not keep it from deleting it.
@@ -40,7 +41,8 @@ func (s Situation) deleting(m member) Finding {
 
 func (s Situation) protected(m member) bool {
 	id := text(m.server, "spec", "providerID")
-	return id != "" && slices.ContainsFunc(s.Cloud, func(c Server) bool { return c.Protected && fmt.Sprintf("hcloud://%d", c.ID) == id })
+	return id != "" && slices.ContainsFunc(s.Cloud,
+		func(c Server) bool { return c.Protected && fmt.Sprintf("hcloud://%d", c.ID) == id })
 }
 
 func (s Situation) protectedServer() Finding {

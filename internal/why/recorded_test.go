@@ -92,7 +92,8 @@ func TestRecordedSituations(t *testing.T) {
 		if sentence == "" {
 			t.Errorf("%s: nothing is said", r.file)
 		}
-		fmt.Fprintf(&doc, "## %s\n\n> %s\n\n%s\n\n", strings.TrimSuffix(r.happened, "."), strings.ReplaceAll(sentence, "<", "\\<"), do)
+		fmt.Fprintf(&doc, "## %s\n\n> %s\n\n%s\n\n", strings.TrimSuffix(r.happened, "."),
+			strings.ReplaceAll(sentence, "<", "\\<"), do)
 	}
 	path := filepath.Join("..", "..", "docs", "waiting.md")
 	text := strings.TrimRight(doc.String(), "\n") + "\n"
@@ -102,7 +103,8 @@ func TestRecordedSituations(t *testing.T) {
 		}
 	}
 	if is, err := os.ReadFile(path); err != nil || string(is) != text {
-		t.Errorf("docs/waiting.md is not what the situations say (%v): go test ./internal/why -update writes it\n%s", err, text)
+		t.Errorf("docs/waiting.md is not what the situations say (%v): go test ./internal/why -update writes it\n%s", err,
+			text)
 	}
 }
 

@@ -44,7 +44,8 @@ func (s Situation) server(m member) (Finding, bool) {
 	if why := failure(m.server); why != "" {
 		return Finding{
 			What: "is given up (" + why + "), and Cluster API does not create it again by itself",
-			Do:   fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created; then run again", m.machine.GetNamespace(), m.machine.GetName()),
+			Do: fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created; "+
+				"then run again", m.machine.GetNamespace(), m.machine.GetName()),
 			// A server that is given up stays so, whenever that was.
 			Hopeless: true, Seen: s.At, weight: weightHopeless,
 		}, true
@@ -55,7 +56,8 @@ func (s Situation) server(m member) (Finding, bool) {
 	if f, ok := s.failedAction(m); ok {
 		return f, true
 	}
-	if c, ok := worst(complaints(m.server)); ok && (m.state != running || c.severity == "Error" || c.severity == "Warning") {
+	if c, ok := worst(complaints(m.server)); ok &&
+		(m.state != running || c.severity == "Error" || c.severity == "Warning") {
 		return s.translate(m.server, c), true
 	}
 	return s.booting(m)
@@ -66,8 +68,10 @@ func (s Situation) server(m member) (Finding, bool) {
 // while one of them is no node.
 func (s Situation) unmakeable(m member, c condition) Finding {
 	f := Finding{
-		What: "its machine configuration cannot be generated: " + briefly(c.message), Hopeless: true, Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
-		Do: "correct the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the Machine that was created from the old ones",
+		What: "its machine configuration cannot be generated: " + briefly(c.message), Hopeless: true,
+		Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
+		Do: "correct the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the " +
+			"Machine that was created from the old ones",
 	}
 	if !s.unmade(m) {
 		return f
@@ -92,7 +96,8 @@ func (s Situation) booting(m member) (Finding, bool) {
 	case "":
 		return normal("is being created")
 	case vanished:
-		return Finding{What: "its server is gone from the Hetzner project; CAPH creates it again at its next reconciliation", weight: weightTrouble}, true
+		return Finding{What: "its server is gone from the Hetzner project; CAPH creates it again at its next reconciliation",
+			weight: weightTrouble}, true
 	case running:
 	default:
 		return normal("its server is %s", m.state)
@@ -123,8 +128,9 @@ func (s Situation) failedAction(m member) (Finding, bool) {
 		return Finding{}, false
 	}
 	return Finding{
-		What: fmt.Sprintf("Hetzner's action %s failed: %s (%s); its server is %s", newest.Command, newest.Message, newest.Code, cmp.Or(m.state, "not created")),
-		Do:   "if it does not come up, the target replace-machine replaces it", weight: weightTrouble,
+		What: fmt.Sprintf("Hetzner's action %s failed: %s (%s); its server is %s", newest.Command, newest.Message,
+			newest.Code, cmp.Or(m.state, "not created")),
+		Do: "if it does not come up, the target replace-machine replaces it", weight: weightTrouble,
 	}, true
 }
 
@@ -165,7 +171,8 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	case "HetznerSecretUnreachable":
 		return hopeless("the target secret creates it", "its Secret with the Hetzner token is not there").by("secret")
 	case "HCloudCredentialsInvalid":
-		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API", "Hetzner does not accept the token that Cluster API has").by("secret")
+		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API",
+			"Hetzner does not accept the token that Cluster API has").by("secret")
 	case "RateLimitExceeded":
 		return trouble("Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes")
 	case "ImageNotFound", "ImageAmbiguous":
@@ -192,7 +199,8 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
 	name := text(o, "spec", "imageName")
 	if s.Images != nil && s.Images.Found == 1 {
-		return Finding{What: fmt.Sprintf("image %s is found now; CAPH looks again within %s", name, spoken(impossibleAgain)), weight: weightTrouble}
+		return Finding{What: fmt.Sprintf("image %s is found now; CAPH looks again within %s", name, spoken(impossibleAgain)),
+			weight: weightTrouble}
 	}
 	if s.Images != nil {
 		seen = s.At
@@ -202,16 +210,19 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 		f.What, f.Do = "there is no image "+name, "the target image creates it"
 		return f.by("image")
 	}
-	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one", "the target image with --prune keeps the newest"
+	f.What, f.Do = "several images are called "+name+", and CAPH needs exactly one",
+		"the target image with --prune keeps the newest"
 	return f.by("image", "--prune")
 }
 
 // refused is a call that Hetzner's API did not take, as CAPH tells of it; the code says what that means.
 func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
-	again := "CAPH tries again within " + spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
+	again := "CAPH tries again within " +
+		spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
 	f := Finding{weight: weightTrouble}
 	what, region := "a "+whatFor(c.kind), text(o, "status", "region")
-	elsewhere := "wait, or choose another " + map[bool]string{true: "LOAD_BALANCER_TYPE", false: "SERVER_TYPE"}[whatFor(c.kind) == "load balancer"] + " or LOCATION"
+	elsewhere := "wait, or choose another " +
+		map[bool]string{true: "LOAD_BALANCER_TYPE", false: "SERVER_TYPE"}[whatFor(c.kind) == "load balancer"] + " or LOCATION"
 	switch codeOf(c.message) {
 	case "resource_unavailable":
 		if t := text(o, "spec", "type"); t != "" {
@@ -223,15 +234,18 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 		f.What = fmt.Sprintf("Hetzner has no host%s for another server of the placement group (%s)", at(region), again)
 		f.Do = elsewhere
 	case "resource_limit_exceeded":
-		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen, weight: weightHopeless,
-			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
+		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen,
+			weight: weightHopeless,
+			Do:     "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
 	case "unauthorized", "forbidden":
-		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen, weight: weightHopeless,
-			Do: "give a token with read and write permission; the target secret takes it to Cluster API"}.by("secret")
+		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen,
+			weight: weightHopeless,
+			Do:     "give a token with read and write permission; the target secret takes it to Cluster API"}.by("secret")
 	case "rate_limit_exceeded":
 		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
 	case "invalid_input":
-		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Hopeless: true, Seen: seen, weight: weightHopeless,
+		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Hopeless: true,
+			Seen: seen, weight: weightHopeless,
 			Do: "correct manifests/cluster.yaml or the configuration, then run again"}
 	default:
 		f.What = cannot(c) + " (" + again + ")"
@@ -246,9 +260,12 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 func cannot(c condition) string {
 	what, ok := map[string]string{
 		"ServerCreateFailedReason": "its server cannot be created", "NetworkReconcileFailed": "the network cannot be created",
-		"LoadBalancerCreateFailed": "the load balancer cannot be created", "LoadBalancerUpdateFailed": "the load balancer cannot be changed",
-		"LoadBalancerServiceSyncFailed": "the load balancer's services cannot be set", "PlacementGroupsSyncFailed": "the placement group cannot be created",
-		"LoadBalancerAttachFailed": "it cannot be put behind the load balancer", "NetworkAttachFailed": "it cannot be put into the network",
+		"LoadBalancerCreateFailed":      "the load balancer cannot be created",
+		"LoadBalancerUpdateFailed":      "the load balancer cannot be changed",
+		"LoadBalancerServiceSyncFailed": "the load balancer's services cannot be set",
+		"PlacementGroupsSyncFailed":     "the placement group cannot be created",
+		"LoadBalancerAttachFailed":      "it cannot be put behind the load balancer",
+		"NetworkAttachFailed":           "it cannot be put into the network",
 	}[c.reason]
 	if !ok {
 		return verbatim(c)

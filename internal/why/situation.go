@@ -247,7 +247,8 @@ func complaints(o *unstructured.Unstructured) []condition {
 		}
 		word := func(key string) string { w, _ := m[key].(string); return w }
 		since, _ := time.Parse(time.RFC3339, word("lastTransitionTime"))
-		found = append(found, condition{word("type"), word("reason"), strings.TrimSpace(word("message")), word("severity"), since})
+		found = append(found,
+			condition{word("type"), word("reason"), strings.TrimSpace(word("message")), word("severity"), since})
 	}
 	return found
 }

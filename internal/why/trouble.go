@@ -6,11 +6,15 @@ import "strings"
 // here, then of what Kubernetes and Hetzner say themselves. The test of the recorded situations holds them to what is
 // made here.
 var troubles = []string{
-	"out of stock", "has no host", "has no server type", "limit is reached", "limit of servers is reached", "limit an hour is used up",
-	"does not accept", "token is not there", "cannot be", "refuses the order", "there is no image", "several images", "looks again within",
-	"server is off; caph", "given up", "given it up", "its controllers do nothing", "hetzner's action", "gone from the hetzner project",
+	"out of stock", "has no host", "has no server type", "limit is reached", "limit of servers is reached",
+	"limit an hour is used up",
+	"does not accept", "token is not there", "cannot be", "refuses the order", "there is no image", "several images",
+	"looks again within",
+	"server is off; caph", "given up", "given it up", "its controllers do nothing", "hetzner's action",
+	"gone from the hetzner project",
 	"could not ask", "does not answer", "attachfailed", "is lost",
-	"resource_unavailable", "limit_exceeded", "ratelimit", "rate limit", "quota", "denied", "forbidden", "unauthorized", "timed out",
+	"resource_unavailable", "limit_exceeded", "ratelimit", "rate limit", "quota", "denied", "forbidden", "unauthorized",
+	"timed out",
 	"crashloopbackoff", "imagepullbackoff",
 }
 

@@ -19,7 +19,9 @@ func Unseen(err string) string {
 		return "it does not accept our certificate, which may have expired: the target kubeconfig (access after a pivot) fetches a new one"
 	case strings.Contains(line, "connect: connection refused"):
 		return "connection refused" + after(line, "dial tcp ", ":")
-	case strings.Contains(line, "context deadline exceeded"), strings.Contains(line, "i/o timeout"), strings.Contains(line, "Client.Timeout"), strings.Contains(line, "handshake timeout"), strings.HasSuffix(line, "did not answer in time"):
+	case strings.Contains(line, "context deadline exceeded"), strings.Contains(line, "i/o timeout"),
+		strings.Contains(line, "Client.Timeout"), strings.Contains(line, "handshake timeout"),
+		strings.HasSuffix(line, "did not answer in time"):
 		return "no answer in time"
 	}
 	return line

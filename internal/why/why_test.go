@@ -14,7 +14,8 @@ type object = map[string]any
 var now = time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 
 func condition3(kind, reason, severity, message string) object {
-	return object{"type": kind, "status": "False", "reason": reason, "severity": severity, "message": message, "lastTransitionTime": now.Add(-time.Minute).Format(time.RFC3339)}
+	return object{"type": kind, "status": "False", "reason": reason, "severity": severity, "message": message,
+		"lastTransitionTime": now.Add(-time.Minute).Format(time.RFC3339)}
 }
 
 // ordered is a control plane with one server of three that complains.
@@ -28,7 +29,8 @@ func ordered(complaints ...object) Situation {
 		Infrastructure: &unstructured.Unstructured{Object: object{"spec": object{"controlPlaneEndpoint": object{"host": "127.0.0.9"}}}},
 		ControlPlane:   &unstructured.Unstructured{Object: object{"spec": object{"replicas": int64(3)}}},
 		Machines: []unstructured.Unstructured{{Object: object{
-			"metadata": object{"name": "machine", "labels": object{controlPlaneLabel: ""}}, "spec": object{"infrastructureRef": object{"name": "x7k2p"}}}}},
+			"metadata": object{"name": "machine", "labels": object{controlPlaneLabel: ""}},
+			"spec":     object{"infrastructureRef": object{"name": "x7k2p"}}}}},
 		Servers: []unstructured.Unstructured{{Object: object{
 			"metadata": object{"name": "x7k2p", "creationTimestamp": now.Add(-4 * time.Minute).Format(time.RFC3339)},
 			"spec":     object{"type": "cx33", "imageName": "talos"}, "status": object{"region": "nbg1", "conditions": all}}}},
@@ -40,7 +42,8 @@ func ordered(complaints ...object) Situation {
 // another each time.
 func TestOutOfStock(t *testing.T) {
 	refusal := "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"
-	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): `+refusal)))
+	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning",
+		`creating server "x7k2p" (cx33 in nbg1): `+refusal)))
 	want := "waiting for etcd: 0 of 3 servers run; x7k2p: server type cx33 is out of stock in nbg1 (CAPH tries again within 4 min)"
 	if got := a.Sentence(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
@@ -53,8 +56,10 @@ func TestOutOfStock(t *testing.T) {
 // An unknown error is reported in Hetzner's words without the number, so that the sentence stays the same while the
 // situation does.
 func TestOtherRefusals(t *testing.T) {
-	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "x7k2p" (cx33 in nbg1): out of cheese (cheese_error, 3a4b5c6d7e8f9a0b)`)))
-	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be created: out of cheese (cheese_error) (CAPH tries again within 4 min)"; got != want {
+	a := Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning",
+		`creating server "x7k2p" (cx33 in nbg1): out of cheese (cheese_error, 3a4b5c6d7e8f9a0b)`)))
+	if got, want := a.Findings[0].String(), "x7k2p: its server cannot be created: out of cheese (cheese_error) (CAPH "+
+		"tries again within 4 min)"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
@@ -62,7 +67,8 @@ func TestOtherRefusals(t *testing.T) {
 // While Hetzner does not answer CAPH, what it complained about before is old.
 func TestReachabilityFirst(t *testing.T) {
 	a := Explain(ordered(
-		condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"), condition3("HetznerAPIReachable", "RateLimitExceeded", "Warning", "")))
+		condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"),
+		condition3("HetznerAPIReachable", "RateLimitExceeded", "Warning", "")))
 	if a.Hopeless(time.Time{}) != nil || !strings.Contains(a.Sentence(), "refuses more requests") {
 		t.Errorf("it says %s", a.Sentence())
 	}
@@ -109,7 +115,8 @@ func TestVanished(t *testing.T) {
 	s := ordered()
 	server := s.Servers[0].Object
 	server["spec"].(object)["providerID"] = "hcloud://1"
-	server["status"].(object)["conditions"] = []any{object{"type": "ServerCreateSucceeded", "status": "True", "lastTransitionTime": now.Format(time.RFC3339)}}
+	server["status"].(object)["conditions"] = []any{object{"type": "ServerCreateSucceeded", "status": "True",
+		"lastTransitionTime": now.Format(time.RFC3339)}}
 	s.Cloud, s.CloudAt = []Server{}, now.Add(-time.Second)
 	if got := Explain(s).Sentence(); strings.Contains(got, "gone") {
 		t.Errorf("asked before it was made: %s", got)
@@ -125,8 +132,10 @@ func TestFailedAction(t *testing.T) {
 	s := ordered()
 	s.Servers[0].Object["spec"].(object)["providerID"] = "hcloud://7"
 	s.Cloud, s.CloudAt = []Server{{ID: 7, Name: "x7k2p", Status: "off"}}, now
-	s.Failures = []Failure{{Command: "start_server", Server: 7, Code: "server_error", Message: "could not be started", Finished: now}}
-	if got := Explain(s).Sentence(); !strings.Contains(got, "x7k2p: Hetzner's action start_server failed: could not be started (server_error); its server is off") {
+	s.Failures = []Failure{{Command: "start_server", Server: 7, Code: "server_error", Message: "could not be started",
+		Finished: now}}
+	if got := Explain(s).Sentence(); !strings.Contains(got, "x7k2p: Hetzner's action start_server failed: could not be "+
+		"started (server_error); its server is off") {
 		t.Errorf("it says %s", got)
 	}
 	s.Cloud[0].Status = running
@@ -160,14 +169,17 @@ func TestSurplusKeepsEtcd(t *testing.T) {
 		s.ControlPlane.Object["status"] = change
 		return s
 	}
-	rolling := object{"conditions": []any{condition3("MachinesSpecUpToDate", "RollingUpdateInProgress", "Warning", "Rolling 3 replicas")}}
+	rolling := object{"conditions": []any{condition3("MachinesSpecUpToDate", "RollingUpdateInProgress", "Warning",
+		"Rolling 3 replicas")}}
 	inPlace := many(3, rolling)
-	_ = unstructured.SetNestedField(inPlace.ControlPlane.Object, int64(0), "spec", "rolloutStrategy", "rollingUpdate", "maxSurge")
+	_ = unstructured.SetNestedField(inPlace.ControlPlane.Object, int64(0), "spec", "rolloutStrategy", "rollingUpdate",
+		"maxSurge")
 	for name, tt := range map[string]struct {
 		s    Situation
 		want string
 	}{
-		"too many":          {many(4, object{}), "TalosControlPlane: it has 4 Machines for 3 replicas, and starts etcd with exactly 3"},
+		"too many": {many(4, object{}), "TalosControlPlane: it has 4 Machines for 3 replicas, and starts etcd " +
+			"with exactly 3"},
 		"as many":           {many(3, object{}), ""},
 		"started":           {many(4, object{"bootstrapped": true}), ""},
 		"replaced in place": {inPlace, "set maxSurge to 1"},
@@ -194,7 +206,8 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	}
 	s.At, s.Outdated = later, []string{machine}
 	f := Explain(s).Hopeless(later)
-	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", machine}) || !strings.Contains(f.Error(), "so does the target replace-machine") {
+	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", machine}) ||
+		!strings.Contains(f.Error(), "so does the target replace-machine") {
 		t.Errorf("after it was corrected: %+v", Explain(s).Findings)
 	}
 	for _, field := range []string{"bootstrapped", "initialized"} {

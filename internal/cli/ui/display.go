@@ -100,7 +100,8 @@ func (h *Hub) Note(format string, args ...any) {
 func (h *Hub) Task(name, why string, work func(say flow.Say) error) error {
 	began := time.Now()
 	emit := func(kind flow.EventKind, message string, err error) {
-		e := flow.Event{Time: time.Now(), Kind: kind, Run: h.Run, Step: name, Message: message, Attempt: 1, Elapsed: time.Since(began)}
+		e := flow.Event{Time: time.Now(), Kind: kind, Run: h.Run, Step: name, Message: message, Attempt: 1,
+			Elapsed: time.Since(began)}
 		if err != nil {
 			e.Err = err.Error()
 		}

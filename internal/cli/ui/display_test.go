@@ -99,10 +99,12 @@ func TestTasksLookLikeSteps(t *testing.T) {
 	if err := h.Task("lab", "why", func(flow.Say) error { return bad }); !errors.Is(err, bad) {
 		t.Errorf("error is %v", err)
 	}
-	if err := h.Task("lab", "why", func(flow.Say) error { return flow.ErrInterrupted }); !errors.Is(err, flow.ErrInterrupted) {
+	if err := h.Task("lab", "why", func(flow.Say) error { return flow.ErrInterrupted }); !errors.Is(err,
+		flow.ErrInterrupted) {
 		t.Errorf("error is %v", err)
 	}
-	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed, flow.StepStarted, flow.StepInterrupted}
+	want := []flow.EventKind{flow.StepStarted, flow.StepProgress, flow.StepDone, flow.StepStarted, flow.StepFailed,
+		flow.StepStarted, flow.StepInterrupted}
 	if len(all) != len(want) {
 		t.Fatalf("events are %v", all)
 	}

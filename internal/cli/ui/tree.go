@@ -104,7 +104,8 @@ func (t *tree) apply(e flow.Event) row {
 		return row{}
 	}
 	state, ends := map[flow.EventKind]stepState{
-		flow.StepDone: stepDone, flow.StepReused: stepReused, flow.StepSkipped: stepSkipped, flow.StepFailed: stepFailed, flow.StepInterrupted: stepInterrupted,
+		flow.StepDone: stepDone, flow.StepReused: stepReused, flow.StepSkipped: stepSkipped, flow.StepFailed: stepFailed,
+		flow.StepInterrupted: stepInterrupted,
 	}[e.Kind]
 	if !ends {
 		return row{}
@@ -186,7 +187,8 @@ const under = "    "
 // sentences lose their further lines. No line fills the width.
 func (t *tree) frame(width, height, tick int, now time.Time) []string {
 	room := max(1, height-1) // the last line is the cursor's
-	for _, d := range []density{{sentence: linesOfAStep}, {sentence: linesOfAStep, done: true}, {linesOfAStep, true, true}, {1, true, true}, {0, true, true}} {
+	for _, d := range []density{{sentence: linesOfAStep}, {sentence: linesOfAStep, done: true}, {linesOfAStep, true, true},
+		{1, true, true}, {0, true, true}} {
 		if lines := t.draw(width, tick, now, d); len(lines) <= room || d.sentence == 0 {
 			return lines[:min(room, len(lines))]
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // Run runs the bootstrap, or some of its targets.
-func Run(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal, targets ...string) (*flow.Report, error) {
+func Run(t *testing.T, w *clustertest.Environment, cfg config.Config, journal flow.Journal,
+	targets ...string) (*flow.Report, error) {
 	t.Helper()
 	plan, err := steps.New(cfg, w.Tools())
 	if err != nil {

@@ -48,7 +48,8 @@ func NewFakeLab(t *testing.T) *FakeLab {
 	}
 	f := &FakeLab{Dir: dir, Managements: map[string]bool{}, Faults: map[int][]byte{}, Info: lab.Info{
 		PID: 1 << 30, Token: "the-labs-own-token", HetznerEndpoint: "http://127.65.0.1:8080/v1",
-		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20", PodCIDR: "127.64.128.0/17",
+		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20",
+		PodCIDR:            "127.64.128.0/17",
 		ProviderRepository: "/repository", CertManagerURL: "/repository/cert-manager.yaml", CertManagerVersion: "v1.19.1",
 		ChartRepositories: map[string]string{
 			"cilium": "http://127.65.0.2:8081", "hcloud-cloud-controller-manager": "http://127.65.0.2:8081",
@@ -112,10 +113,11 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 			"isolation": "network namespace",
 			"parts":     []map[string]string{{"name": "etcd", "fidelity": "real", "detail": "v3.5.16"}},
 			"processes": []map[string]any{{"name": "etcd", "pid": 7, "cluster": "k8s-mgmt", "rssBytes": 64 << 20}},
-			"loadBalancers": []map[string]any{{"name": "k8s-kube-apiserver", "publicIPv4": "127.65.2.1", "privateIP": "127.64.0.2", "services": []map[string]any{
-				{"listenPort": 6443, "destinationPort": 6443, "healthy": 2, "targets": 3, "listening": true},
-				{"listenPort": 50000, "destinationPort": 50001, "healthy": 0, "targets": 3},
-			}}},
+			"loadBalancers": []map[string]any{{"name": "k8s-kube-apiserver", "publicIPv4": "127.65.2.1",
+				"privateIP": "127.64.0.2", "services": []map[string]any{
+					{"listenPort": 6443, "destinationPort": 6443, "healthy": 2, "targets": 3, "listening": true},
+					{"listenPort": 50000, "destinationPort": 50001, "healthy": 0, "targets": 3},
+				}}},
 			"faults":  []map[string]any{{"id": 3, "kind": "reset", "path": "/servers", "hits": 1}},
 			"servers": []map[string]any{{"name": "cp-1", "id": 42, "status": "running", "publicIPv4": "127.65.4.1"}},
 		}
