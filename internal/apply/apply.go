@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
-// Objects applies objects, waiting while the API server or the providers' webhooks do not answer: for all of the step's
-// objects together no longer than its patience, of which it takes what it needs.
+// Objects applies objects, waiting while the API server or the providers' webhooks do not answer: for all
+// objects together no longer than patience, from which it subtracts the time that it took.
 func Objects(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster,
 	objects []*unstructured.Unstructured, patience *time.Duration) error {
 	began, had := time.Now(), *patience

@@ -14,6 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// CloudControllerSecret writes the Secret from which the hcloud cloud controller manager reads the Hetzner token and
+// the ID of the network, and gives its UID.
 func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster,
 	namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
@@ -26,6 +28,7 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 	})
 }
 
+// CloudControllerData is what that Secret contains.
 func CloudControllerData(tools platform.Tools, network int64) map[string]string {
 	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(),
 		charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}

@@ -116,7 +116,7 @@ func VerifyName(ctx context.Context, cfg config.Config, tools platform.Tools, id
 // unreserved tells a reservation that was deleted from a token of another project, in which everything would be made a
 // second time: by a management cluster that has made the cluster already, and would be given that token. Where neither
 // that management cluster nor the cluster exists, and where something of the cluster is left in the project, the name
-// is reserved anew.
+// is reserved again.
 func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, id int64) flow.Verdict {
 	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {

@@ -50,6 +50,8 @@ func Recover(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	})
 }
 
+// VerifyRecovery verifies the claim on recovering the cluster: no other state folder has it. That no state folder has
+// it is no reason to run the step again.
 func VerifyRecovery(ctx context.Context, cfg config.Config, tools platform.Tools, by string) flow.Verdict {
 	found, err := hetzner.RestoreClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	switch {

@@ -81,7 +81,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.restore != "" {
-					if err := records.RestoreFiles(o.tools.Files).Write(records.RestoreRecordFile, []byte(tt.restore)); err != nil {
+					if err := records.RestoreFiles(o.tools.Files).Write(records.RestoreRecord, []byte(tt.restore)); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// AskAll asks every control plane server whether it holds data of etcd, all at once. The management cluster may be
-// on them, so they are found at Hetzner.
-func AskAll(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []Node, error) {
+// AskControlPlane asks every control plane server whether it has data of etcd, all at once. The management cluster may
+// be on them, so it finds them at Hetzner.
+func AskControlPlane(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []Node, error) {
 	config, err := tools.Files.Read(platform.Talosconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put "+
@@ -27,20 +27,21 @@ func AskAll(ctx context.Context, cfg config.Config, tools platform.Tools) (talos
 	if err != nil {
 		return nil, nil, err
 	}
-	servers, err := Servers(ctx, cfg, tools)
+	servers, err := ControlPlaneServers(ctx, cfg, tools)
 	if err != nil {
 		return nil, nil, err
 	}
-	return Ask(ctx, tools, config, servers)
+	return AskServers(ctx, tools, config, servers)
 }
 
-func Servers(ctx context.Context, cfg config.Config, tools platform.Tools) ([]hetzner.Server, error) {
+// ControlPlaneServers are the cluster's control plane servers at Hetzner.
+func ControlPlaneServers(ctx context.Context, cfg config.Config, tools platform.Tools) ([]hetzner.Server, error) {
 	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
 }
 
-// Ask does so for some servers, with a talosconfig.
-func Ask(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client,
+// AskServers asks some servers, with a talosconfig, all at once.
+func AskServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client,
 	[]Node, error) {
 	credentials, err := talos.Parse(config)
 	if err != nil {
@@ -65,7 +66,7 @@ func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []t
 	n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-		data, err := HasData(asking, t, route)
+		data, err := hasData(asking, t, route)
 		cancel()
 		if err == nil {
 			n.Route, n.Data, n.Err = route, data, nil
@@ -78,6 +79,7 @@ func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []t
 	return n
 }
 
+// MembersOf asks a node for the list of etcd's members, which only a member with a leader answers.
 func MembersOf(ctx context.Context, t talos.Client, n Node) ([]talos.EtcdMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()

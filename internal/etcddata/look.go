@@ -1,4 +1,5 @@
-// Package etcddata asks the control plane servers whether they hold data of etcd, and which of them knows most.
+// Package etcddata asks the control plane servers whether they have data of etcd, and which of them has the
+// most recent.
 package etcddata
 
 import (
@@ -21,30 +22,32 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Failed is Talos's state of an etcd that does not come up, etcdWaits for one that waits to be started or to have
-// others to join, which becomes etcdFailed after half an hour. Both come after the disk is mounted.
-const Failed = "Failed"
+// States of Talos's service etcd. Both come after the disk is mounted.
+const (
+	// Preparing is the state of an etcd that waits to be bootstrapped or to join others. It becomes Failed after half an
+	// hour.
+	Preparing = "Preparing"
+	// Failed is the state of an etcd that does not start.
+	Failed = "Failed"
+)
 
-const Preparing = "Preparing"
-
-// Node is a control plane server, and whether it holds data of etcd.
+// Node is a control plane server, and whether it has data of etcd.
 type Node struct {
 	Machine, Server string
 	Route           talos.Route // by which it answered
 	Data            bool
-	Err             error // it did not answer, or errNotMounted
+	Err             error // it did not answer, or ErrNotMounted
 }
 
 // Silent tells that the server did not answer at all.
 func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMounted) }
 
-// ErrNotMounted is wrapped where a server answers that it has no data of etcd, and may not see them yet.
+// ErrNotMounted is wrapped where a server answers that it has no data of etcd, but may not have mounted its disk yet.
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
-// Look asks every control plane server whether it holds data of etcd, all at once.
-func Look(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster, loadBalancerIP string) (talos.Client,
-	[]Node,
-	error) {
+// AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
+func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster,
+	loadBalancerIP string) (talos.Client, []Node, error) {
 	config, err := management.SecretValue(ctx, mgmt, cluster+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
@@ -61,23 +64,23 @@ func Look(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster
 	nodes := make([]Node, len(machines))
 	var asking sync.WaitGroup
 	for i := range machines {
-		asking.Go(func() { nodes[i] = askForEtcd(ctx, t, &machines[i], loadBalancerIP) })
+		asking.Go(func() { nodes[i] = askMachine(ctx, t, &machines[i], loadBalancerIP) })
 	}
 	asking.Wait()
 	slices.SortFunc(nodes, func(a, b Node) int { return cmp.Compare(a.Server, b.Server) })
 	return t, nodes, nil
 }
 
-// askForEtcd asks one server, over the first route that reaches it: its own addresses, and through the load
+// askMachine asks one Machine's server, over the first route that reaches it: its own addresses, and through the load
 // balancer, which is the only one where a firewall closes the public addresses.
-func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) Node {
+func askMachine(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) Node {
 	n := Node{Machine: machine.GetName(), Server: capi.Text(machine, "spec", "infrastructureRef", "name"),
 		Err: errors.New("it has no address yet")}
 	var failed []error
 	for _, route := range Routes(capi.Addresses(machine, capi.AddressExternal),
 		capi.Addresses(machine, capi.AddressInternal), balancer) {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-		data, err := HasData(asking, t, route)
+		data, err := hasData(asking, t, route)
 		cancel()
 		if err == nil {
 			n.Route, n.Data, n.Err = route, data, nil
@@ -91,9 +94,9 @@ func askForEtcd(ctx context.Context, t talos.Client, machine *unstructured.Unstr
 	return n
 }
 
-// HasData tells whether a server holds data of etcd. That it shows none counts only where its etcd has come as far as
+// hasData tells whether a server has data of etcd. That it shows none counts only where its etcd has come as far as
 // to look for them: before its disk is mounted a server shows none either. So its etcd is asked for its state first.
-func HasData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
+func hasData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
 	is, silent := t.AskBy(ctx, route)
 	data, err := t.HasEtcdData(ctx, route)
 	switch {
@@ -121,7 +124,7 @@ func Routes(public, private []string, balancer string) (routes []talos.Route) {
 	return routes
 }
 
-// WithData are the nodes that hold data.
+// WithData are the nodes that have data.
 func WithData(nodes []Node) (found []Node) {
 	for _, n := range nodes {
 		if n.Data {

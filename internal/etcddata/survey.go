@@ -12,9 +12,9 @@ type Survey struct {
 	Servers  []string `json:"servers"`        // of the control plane
 	Survivor string   `json:"survivor"`       // the one whose member is the most advanced
 	Index    uint64   `json:"index"`          // how far, in etcd's log
-	Wipe     []string `json:"wipe,omitempty"` // the others that hold data of the old etcd
+	Wipe     []string `json:"wipe,omitempty"` // the others that have data of the old etcd
 	Target   string   `json:"target"`         // the one that gets the survivor's data: another one, if there is another
-	// Silent are those that hold data of etcd and did not say how far it is: they could not be compared.
+	// Silent are those that have data of etcd and did not say how far it is: they could not be compared.
 	Silent []string `json:"silent,omitempty"`
 }
 

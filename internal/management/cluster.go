@@ -21,8 +21,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ManagesItself tells, as nil, that the cluster holds its own Cluster object, unpaused; reconciled asks for all of its
-// objects to be there and well, too.
+// ManagesItself returns nil where the cluster has its own Cluster object, unpaused. With reconciled, its controllers
+// must also have reconciled all of its objects.
 func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster, reconciled bool) error {
 	o, err := FindCluster(ctx, cfg, target)
 	switch {
@@ -45,7 +45,8 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 	return nil
 }
 
-// AliveWithin is how long Verify listens for the cluster before it asks the provider; both fit into flow's bound.
+// AliveWithin is how long Verify waits for the cluster to answer before it asks the provider; both fit into flow's
+// bound.
 const AliveWithin = 8 * time.Second
 
 // Unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,

@@ -1,3 +1,3 @@
-// Package management knows the management cluster of a state folder: the record of it, whether it holds the objects of
-// the cluster, and whether the cluster manages itself.
+// Package management creates, opens and verifies the management cluster of a state folder, records which one it is, and
+// finds out whether it or the cluster itself has the cluster's objects.
 package management

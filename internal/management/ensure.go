@@ -75,6 +75,7 @@ func Verify(ctx context.Context, tools platform.Tools, m ownership.Management) f
 		"only if you know that it manages nothing", m.Name, err))
 }
 
+// managementUID is the UID of the cluster that the kubeconfig of the management cluster opens.
 func managementUID(ctx context.Context, tools platform.Tools) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()

@@ -28,8 +28,8 @@ func Forget(tools platform.Tools) error {
 	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = nil })
 }
 
-// Recorded is the recorded management cluster; nil where none is.
-func Recorded(tools platform.Tools) (*ownership.Management, error) {
+// recorded is the recorded management cluster; nil where none is.
+func recorded(tools platform.Tools) (*ownership.Management, error) {
 	r, err := ownership.Read(tools.Files)
 	if err != nil || r == nil {
 		return nil, err
@@ -39,7 +39,7 @@ func Recorded(tools platform.Tools) (*ownership.Management, error) {
 
 // checkManagementUID refuses a cluster that answers in the place of the recorded management cluster.
 func checkManagementUID(tools platform.Tools, uid string) error {
-	m, err := Recorded(tools)
+	m, err := recorded(tools)
 	if err != nil || m == nil || m.UID == "" || m.UID == uid {
 		return err
 	}
@@ -52,7 +52,7 @@ func checkManagementUID(tools platform.Tools, uid string) error {
 // CheckManagementProvider refuses to ask another provider than the recorded one whether the management cluster exists:
 // it would say no of a cluster that it does not know.
 func CheckManagementProvider(tools platform.Tools) error {
-	m, err := Recorded(tools)
+	m, err := recorded(tools)
 	if err != nil || m == nil || m.Provider == tools.Management.Name() {
 		return err
 	}

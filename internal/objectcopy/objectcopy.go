@@ -39,11 +39,12 @@ func DropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstru
 	return nil
 }
 
-// Differing holds objects on a paused target against what they are to be, and says what is left after mending.
-func Differing(ctx context.Context, say flow.Say, target *kube.Cluster,
+// Repair compares objects on a paused target with what they are to be, and repairs what it can: it creates Secrets that
+// are missing, and writes metadata that differs. It returns the differences that are left.
+func Repair(ctx context.Context, say flow.Say, target *kube.Cluster,
 	wanted []*unstructured.Unstructured) (wrong []string, err error) {
 	for _, was := range wanted {
-		differences, err := mend(ctx, say, target, was)
+		differences, err := repairObject(ctx, say, target, was)
 		if err != nil {
 			return nil, err
 		}
@@ -54,8 +55,9 @@ func Differing(ctx context.Context, say flow.Say, target *kube.Cluster,
 	return wrong, nil
 }
 
-// mend compares one object, and mends what it can. What it returns is what is left.
-func mend(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string, error) {
+// repairObject does that for one object.
+func repairObject(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string,
+	error) {
 	is, err := Read(ctx, target, was)
 	if err != nil {
 		return nil, err
@@ -95,8 +97,8 @@ func Read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 	return o, nil
 }
 
-// Create makes an object of the copy on the target, with owners as they are called there. Those that are not there do
-// not own it.
+// Create creates an object of the copy on the target. Its owner references get the UIDs that the owners have there;
+// those to owners that are not there are left out.
 func Create(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// compareWithCopy holds every object on the target against the copy, while the target is paused. What can be mended
+// compareWithCopy compares every object on the target with the copy, while the target is paused. What can be mended
 // without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
 func compareWithCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
 	s clusters) error {
@@ -23,7 +23,7 @@ func compareWithCopy(ctx context.Context, cfg config.Config, tools platform.Tool
 	if len(copied) == 0 {
 		say("there is no copy to compare with")
 	}
-	wrong, err := objectcopy.Differing(ctx, say, s.target, copied)
+	wrong, err := objectcopy.Repair(ctx, say, s.target, copied)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// NewClusterctl makes clusterctl's client with that configuration, in memory.
+// NewClusterctl creates clusterctl's client, with the configuration of ClusterctlConfig in memory.
 func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
 	sources render.Sources) (platform.Clusterctl, error) {
 	settings, err := ClusterctlConfig(cfg, tools, sources)
@@ -35,12 +35,12 @@ func NewClusterctl(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return tools.Clusterctl(ctx, client)
 }
 
-// overridesFolder is clusterctl's key for a folder whose manifests win over a provider's own. Without it that is a
-// folder in the user's home, and a run on another machine would install something else: so a folder is named that is
-// never created.
 const (
+	// OverridesFolder is clusterctl's key for a folder whose manifests take precedence over a provider's own. Its default
+	// is a folder in the user's home, with which a run on another machine would install something else.
 	OverridesFolder = "overridesFolder"
-	NoOverrides     = "no-overrides" // in the state folder
+	// NoOverrides is the folder in the state folder that Slipway configures instead. It is never created.
+	NoOverrides = "no-overrides"
 )
 
 // ClusterctlConfig is clusterctl's configuration, key by key as its reader takes them: manifests/clusterctl.yaml, and
@@ -54,7 +54,7 @@ func ClusterctlConfig(cfg config.Config, tools platform.Tools, sources render.So
 	if cfg.ProviderRepository != "" {
 		entries[clusterctlconfig.ProvidersConfigKey] = localProviders(cfg)
 	}
-	if entries[clusterctlconfig.CertManagerConfigKey], _, err = CertManager(cfg, sources, entries); err != nil {
+	if entries[clusterctlconfig.CertManagerConfigKey], _, err = certManagerEntry(cfg, sources, entries); err != nil {
 		return nil, err
 	}
 	if folder, _ := entries[OverridesFolder].(string); strings.TrimSpace(folder) == "" {
@@ -78,9 +78,9 @@ func ClusterctlConfig(cfg config.Config, tools platform.Tools, sources render.So
 	return texts, nil
 }
 
-// CertManager is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT, where
-// manifests/clusterctl.yaml does not say.
-func CertManager(cfg config.Config, sources render.Sources, entries map[string]any) (entry map[string]any,
+// certManagerEntry is clusterctl's entry for cert-manager, and how long clusterctl waits for it: PROVIDERS_TIMEOUT,
+// where manifests/clusterctl.yaml does not say.
+func certManagerEntry(cfg config.Config, sources render.Sources, entries map[string]any) (entry map[string]any,
 	timeout time.Duration, err error) {
 	const key, within = clusterctlconfig.CertManagerConfigKey, "timeout"
 	entry, ok := entries[key].(map[string]any)

@@ -65,7 +65,7 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 			return fmt.Errorf("install %s: %w", what, err)
 		}
 	}
-	changes, stop := Watch(ctx, mgmt)
+	changes, stop := watch(ctx, mgmt)
 	defer stop()
 	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
@@ -78,9 +78,9 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 }
 
 const (
-	// certManagerNamespace is the one that clusterctl installs cert-manager in.
+	// CertManagerNamespace is the one that clusterctl installs cert-manager in.
 	CertManagerNamespace = "cert-manager"
-	// certManagerTest is the namespace in which clusterctl tries out cert-manager, and which it deletes.
+	// CertManagerTestNamespace is the one in which clusterctl tries out cert-manager, and which it deletes.
 	CertManagerTestNamespace = "cert-manager-test"
 	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's
 	// overhead.

@@ -36,8 +36,8 @@ func Of(cfg config.Config) []Provider {
 	}
 }
 
-// Watch reports changes of the providers' Deployments until the returned function is called.
-func Watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
+// watch reports changes of the providers' Deployments until the returned function is called.
+func watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
 	ctx, stop := context.WithCancel(ctx)
 	return mgmt.Changes(ctx,
 			kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}),

@@ -36,7 +36,7 @@ func Waits(cfg config.Config, sources render.Sources) ([]flow.Wait, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, certManager, err := CertManager(cfg, sources, entries)
+	_, certManager, err := certManagerEntry(cfg, sources, entries)
 	if err != nil {
 		return nil, err
 	}

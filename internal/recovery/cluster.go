@@ -57,8 +57,8 @@ func SetBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp 
 	return live, nil
 }
 
-// Cluster is the cluster as the later steps want it.
-func Cluster(ctx context.Context, cfg config.Config, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
+// DescribeCluster reads the cluster's objects and gives what the steps after apply need of them.
+func DescribeCluster(ctx context.Context, cfg config.Config, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
 	ip string) (steps.Cluster, error) {
 	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, cfg.ClusterName)
 	if err != nil {
@@ -87,5 +87,5 @@ func Cluster(ctx context.Context, cfg config.Config, mgmt *kube.Cluster, objects
 	return out, nil
 }
 
-// BootstrappedCondition is CACPPT's: it has seen etcd's data on a server itself.
+// BootstrappedCondition is the condition by which CACPPT says that it has seen data of etcd on a server itself.
 const BootstrappedCondition = "MachinesBootstrapped"

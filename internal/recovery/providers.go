@@ -53,11 +53,15 @@ func RemoveProviders(ctx context.Context, say flow.Say, workload *kube.Cluster) 
 	return nil
 }
 
-func Order(b bool) int {
-	if b {
-		return 1
+// FalseFirst compares two booleans for a sort: false comes before true.
+func FalseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
 	}
-	return 0
+	return 1
 }
 
 // QuietWithin is how long the API server of a restored cluster, on one member of etcd, may take for some ten writes.

@@ -14,7 +14,7 @@ var (
 	ReadoptSteps = []string{"kind-create", "capi-init", "put-back", "reconcile", "wait-nodes"}
 )
 
-// MendingSteps are all of them.
+// MendingSteps are the steps of all these targets.
 func MendingSteps() []string {
 	return slices.Concat(RestoreSteps, PivotSteps, QuorumSteps, ReadoptSteps)
 }

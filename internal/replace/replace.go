@@ -92,9 +92,9 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 
 // Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine
-// health check only marks a Machine of this control plane provider, so this step has to.
+// health check only marks a Machine of this control plane provider, and does not delete it.
 //
-// It also helps when a server has vanished: CAPH makes it anew under the same name, with an empty disk, while
+// It also helps when a server has vanished: CAPH creates it again under the same name, with an empty disk, while
 // etcd still counts the lost member of that name, so the new one cannot join.
 func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
 	manager, where, err := replacer.managingCluster(ctx, say)
@@ -129,8 +129,8 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	return r, replacer.refreshTalosconfig(ctx, say, manager)
 }
 
-// manager is the cluster that holds the Cluster object, unpaused: the cluster itself after a pivot, else the temporary
-// one.
+// managingCluster finds the cluster that has the Cluster object, unpaused: after a pivot the cluster itself, else the
+// temporary management cluster.
 func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
 	name := replacer.cfg.ClusterName
 	self, selfErr := situation.SelfManaged(ctx, replacer.cfg, replacer.tools, replacer.sources)
@@ -350,7 +350,7 @@ func orNothing(s string) string {
 	return s
 }
 
-// refreshTalosconfig writes the list of nodes anew.
+// refreshTalosconfig writes the talosconfig again, with the control plane's new list of nodes.
 func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
 	ip, err := situation.LoadBalancerIP(ctx, replacer.cfg, replacer.tools, manager)
 	if err != nil {
@@ -363,7 +363,7 @@ func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, m
 }
 
 // deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see
-// unmade), and waits until it is gone. That its provider makes another one is for the next run to wait for.
+// situation.Unmade), and waits until it is gone. The next run waits for the one that the provider creates in its place.
 func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
 	r Replacement) error {
 	machine, keeps, err := situation.Unmade(ctx, tools, manager, situation.WatchedOf(cfg), r.Machine)

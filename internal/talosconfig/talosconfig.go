@@ -108,6 +108,7 @@ func nodesOf(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane stri
 	return nodes, capi.Rolling(tcp), nil
 }
 
+// Verify compares the talosconfig in the state folder with the cluster's credentials and its control plane servers.
 func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster, was File) flow.Verdict {
 	file, err := tools.Files.Read(was.File)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,12 +145,14 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	return flow.Holds()
 }
 
+// content is what Verify compares of a talosconfig.
 type content struct {
 	fingerprint      string
 	expires          time.Time
 	endpoints, nodes []string
 }
 
+// describe reads that from a talosconfig.
 func describe(data []byte) (c content, err error) {
 	credentials, err := talos.Parse(data)
 	if err != nil {

@@ -28,26 +28,34 @@ const (
 	ControlPlaneEvery = time.Second
 )
 
+// Taken is the wait for an API server to accept a write.
 var Taken = flow.Wait{For: "the API server to take a Secret", Within: TakenWithin}
 
+// Download is the wait for a download that is tried again.
 var Download = flow.Wait{For: "a download that fails to succeed", Within: RetryFor}
 
+// ControlPlane is the wait for the control plane.
 func ControlPlane(c config.Config) flow.Wait {
 	return flow.Wait{For: "the control plane (CONTROL_PLANE_TIMEOUT)", Within: c.ControlPlaneTimeout.D()}
 }
 
+// Nodes is the wait for the nodes.
 func Nodes(c config.Config) flow.Wait {
 	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
 }
 
+// Reserved is the wait for a reservation.
 var Reserved = flow.Wait{For: "the reservation", Within: ReservedWithin}
 
+// Management is the wait for the management cluster's API.
 var Management = flow.Wait{For: "the management cluster's API", Within: ManagementReady}
 
+// Webhooks is the wait for the providers' webhooks.
 func Webhooks(c config.Config) flow.Wait {
 	return flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
 }
 
+// LoadBalancer is the wait for the load balancer.
 func LoadBalancer(c config.Config) flow.Wait {
 	return flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
 }

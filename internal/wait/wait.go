@@ -28,9 +28,9 @@ const (
 type Wait struct {
 	What    string          // "the load balancer"
 	Within  time.Duration   // then it fails
-	Every   time.Duration   // longest time between two looks; 0: lookEvery
-	Each    time.Duration   // longest time of one look, which ends with the wait in any case; 0: lookWithin
-	Pace    *Pace           // in place of every: how long the time between two looks becomes; nil: it stays
+	Every   time.Duration   // longest time between two looks; 0: LookEvery
+	Each    time.Duration   // longest time of one look, which ends with the wait in any case; 0: LookWithin
+	Pace    *Pace           // in place of Every: how long the time between two looks becomes; nil: it stays
 	Changes <-chan struct{} // a signal leads to a look at once; nil: none come
 	Explain Reason          // tells why what is missing is; nil: there is no explanation
 	Whole   bool            // a look's text says what is waited for, too
@@ -40,13 +40,16 @@ type Wait struct {
 // not see; the wait goes on, unless the error is final.
 type look func(ctx context.Context) (missing string, err error)
 
-// Final marks an error that waiting will not mend.
+// Final marks an error after which waiting is of no use.
 func Final(err error) error { return &FinalError{err} }
 
-// FinalError is an error that no waiting mends.
+// FinalError is an error after which waiting is of no use.
 type FinalError struct{ err error }
 
+// Error implements error.
 func (e *FinalError) Error() string { return e.err.Error() }
+
+// Unwrap gives the error that was marked.
 func (e *FinalError) Unwrap() error { return e.err }
 
 // TimeoutError is a wait that ended without what it waited for.
@@ -56,6 +59,7 @@ type TimeoutError struct {
 	lastSeen string
 }
 
+// Error implements error.
 func (e *TimeoutError) Error() string {
 	return fmt.Sprintf("waited %s for %s; last seen: %s", config.Duration(e.Within), e.What, e.lastSeen)
 }

@@ -111,7 +111,7 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 	if f.readopting, err = records.ReadReadopt(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.servers, err = etcddata.Servers(ctx, cfg, tools); err != nil {
+	if f.servers, err = etcddata.ControlPlaneServers(ctx, cfg, tools); err != nil {
 		return Diagnosis{}, err
 	}
 	was := ""
@@ -145,7 +145,7 @@ func askEtcdOf(ctx context.Context, tools platform.Tools, f *facts) {
 		f.deaf = err
 		return
 	}
-	t, nodes, err := etcddata.Ask(ctx, tools, config, f.servers)
+	t, nodes, err := etcddata.AskServers(ctx, tools, config, f.servers)
 	if f.nodes, f.deaf = nodes, err; err != nil {
 		return
 	}

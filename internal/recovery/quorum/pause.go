@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// heldAnnotation tells a pause of a recovery, also of one that was killed, from another one.
+	// pausedAnnotation marks a pause that a recovery made, also one that was killed. Other pauses do not have it.
 	pausedAnnotation = "slipway.dev/held-for-recovery"
 	// replicasAnnotation is on a Deployment that a recovery has stopped: how many replicas it had.
 	replicasAnnotation = "slipway.dev/replicas-before-recovery"
@@ -146,7 +146,7 @@ func providerDeployments(ctx context.Context, workload *kube.Cluster) ([]appsv1.
 		return nil, fmt.Errorf("list the providers' Deployments: %w", err)
 	}
 	slices.SortStableFunc(all.Items, func(a, b appsv1.Deployment) int {
-		return recovery.Order(!isControlPlaneProvider(&a)) - recovery.Order(!isControlPlaneProvider(&b))
+		return recovery.FalseFirst(!isControlPlaneProvider(&a), !isControlPlaneProvider(&b))
 	})
 	return all.Items, nil
 }

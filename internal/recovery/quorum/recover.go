@@ -51,7 +51,7 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.S
 	w := wait.Wait{What: "the other servers to be empty", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every,
 		Each: time.Minute}
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
+		t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -116,7 +116,7 @@ func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcddat
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskAll(asking, q.cfg, q.tools)
+		t, nodes, err := etcddata.AskControlPlane(asking, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -162,7 +162,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		questions, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskAll(questions, q.cfg, q.tools)
+		t, nodes, err := etcddata.AskControlPlane(questions, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -272,7 +272,7 @@ func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.S
 // before it has data of the new etcd, so what has data and is not counted has data of the old.
 func (q recoverStep) newMembers(ctx context.Context, s etcddata.Survey) (talos.Client, []etcddata.Node,
 	[]talos.EtcdMember, error) {
-	t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
+	t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -32,7 +32,7 @@ func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcddata
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return Snapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
 	}
-	t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
+	t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
 	if err != nil {
 		return Snapshot{}, err
 	}

@@ -40,7 +40,7 @@ func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, with
 	since := time.Now()
 	w := wait.Wait{What: "certainty that etcd has no leader", Within: within, Every: q.every, Each: time.Minute}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := etcddata.AskAll(ctx, q.cfg, q.tools)
+		t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}

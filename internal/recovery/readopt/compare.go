@@ -100,7 +100,7 @@ func (c *comparing) match() {
 	}
 }
 
-// existing Machines, and servers that no Machine has.
+// unknown lists the servers of the cluster that no Machine of the backup has.
 func (c *comparing) unknown() (servers []hetzner.Server) {
 	for _, s := range c.servers {
 		if !slices.ContainsFunc(c.machines, func(m source.Machine) bool { return m.Now != nil && m.Now.ID == s.ID }) {

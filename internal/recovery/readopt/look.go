@@ -216,5 +216,5 @@ func (l living) roles(name string) string {
 	return strings.Join(roles, " and ")
 }
 
-// key is the leftover's.
+// matches tells whether a key is that of the leftover object.
 func (l Leftover) matches(k clusterapi.Key) bool { return l.Kind == k.Kind.Kind && l.Name == k.Name }

@@ -40,7 +40,7 @@ func (r inputs) returning(d Comparison) ([]*unstructured.Unstructured, error) {
 	}
 	// The Cluster before everything: its pause is what keeps the controllers still.
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
-		return recovery.Order(b.GetKind() == capi.ClusterKind.Kind) - recovery.Order(a.GetKind() == capi.ClusterKind.Kind)
+		return recovery.FalseFirst(b.GetKind() == capi.ClusterKind.Kind, a.GetKind() == capi.ClusterKind.Kind)
 	})
 	return ownersFirst(objects), nil
 }
@@ -90,7 +90,7 @@ func (r inputs) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstru
 	}
 	// One that is not outdated, or it would be replaced.
 	slices.SortStableFunc(machines, func(a, b source.Machine) int {
-		return recovery.Order(a.Outdated != "") - recovery.Order(b.Outdated != "")
+		return recovery.FalseFirst(a.Outdated != "", b.Outdated != "")
 	})
 	like := machines[0]
 	machine := r.source.Object(capi.MachineKind.Kind, like.Name)

@@ -168,7 +168,7 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 		}
 	}
 	ip, _ := r.source.Endpoint()
-	return recovery.Cluster(ctx, r.cfg, target, objects, ip)
+	return recovery.DescribeCluster(ctx, r.cfg, target, objects, ip)
 }
 
 // renewToken writes today's Hetzner token over the backup's.
@@ -298,7 +298,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	say("comparing every object with the backup")
-	wrong, err := objectcopy.Differing(ctx, say, target, objects)
+	wrong, err := objectcopy.Repair(ctx, say, target, objects)
 	if err != nil {
 		return steps.Pivot{}, err
 	}

@@ -210,7 +210,7 @@ func TestOneRecoveryAtATime(t *testing.T) {
 	const began = `{"cluster": "k8s", "uid": "workload", "snapshot": "another", "began": "2026-01-02T03:04:05Z"`
 	for what, write := range map[string]func(platform.Files, string) error{
 		"a restore": func(f platform.Files, content string) error {
-			return records.RestoreFiles(f).Write(records.RestoreRecordFile, []byte(content))
+			return records.RestoreFiles(f).Write(records.RestoreRecord, []byte(content))
 		},
 		"recover-quorum": func(f platform.Files, content string) error {
 			return records.QuorumFiles(f).Write(records.QuorumRecord,

@@ -9,6 +9,7 @@ import (
 // QuorumFolder holds the snapshot, the record and the journal of a recovery, in the state folder.
 const QuorumFolder = "recover-quorum"
 
+// QuorumRecord is the name of the record in that folder.
 const QuorumRecord = "recover-quorum.json"
 
 // QuorumFiles is the folder of a recovery in a state folder.

@@ -11,6 +11,7 @@ import (
 // ReadoptFolder holds what a readoption knows, in the state folder: its record and its journal.
 const ReadoptFolder = "readopt"
 
+// ReadoptRecord is the name of the record in that folder.
 const ReadoptRecord = "readopt.json"
 
 // Readopt is the file that says whose readoption a state folder is in the middle of.
@@ -29,6 +30,7 @@ func ReadReadopt(files platform.Files) (*Readopt, error) {
 	return read[Readopt](ReadoptFiles(files), ReadoptRecord)
 }
 
+// Write writes the record into the state folder.
 func (r Readopt) Write(files platform.Files) error {
 	return write(ReadoptFiles(files), ReadoptRecord, r)
 }

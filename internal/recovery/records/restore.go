@@ -11,7 +11,8 @@ import (
 // RestoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
 const RestoreFolder = "restore"
 
-const RestoreRecordFile = "restore.json"
+// RestoreRecord is the name of the record in that folder.
+const RestoreRecord = "restore.json"
 
 // SnapshotFile is the path of the etcd snapshot in it while a restore is under way.
 const SnapshotFile = "etcd.snapshot"
@@ -30,11 +31,12 @@ func RestoreFiles(files platform.Files) platform.Files { return files.Folder(Res
 
 // ReadRestore reads it; nil where there is none.
 func ReadRestore(files platform.Files) (*Restore, error) {
-	return read[Restore](RestoreFiles(files), RestoreRecordFile)
+	return read[Restore](RestoreFiles(files), RestoreRecord)
 }
 
+// Write writes the record into the state folder.
 func (r Restore) Write(files platform.Files) error {
-	return write(RestoreFiles(files), RestoreRecordFile, r)
+	return write(RestoreFiles(files), RestoreRecord, r)
 }
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It

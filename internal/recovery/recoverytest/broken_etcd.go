@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
+// Names of the control plane servers.
 const Cp0, Cp1, Cp2 = "k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-2"
 
 // BrokenEtcd are control plane servers by their private addresses. A server without data joins the etcd that was
@@ -70,6 +71,7 @@ func (e *BrokenEtcd) change(ctx context.Context, call string, do func() error) e
 	return err
 }
 
+// HasEtcdData implements talos.Client.
 func (e *BrokenEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -80,6 +82,7 @@ func (e *BrokenEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 	return old || slices.Contains(e.Members, nameAt(r)), nil
 }
 
+// AskBy implements talos.Client.
 func (e *BrokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
 	if data, err := e.HasEtcdData(ctx, r); data || err != nil {
 		return talos.Node{Etcd: "Running"}, err
@@ -89,6 +92,7 @@ func (e *BrokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, erro
 	return talos.Node{Etcd: cmp.Or(e.State[nameAt(r)], etcddata.Preparing)}, nil
 }
 
+// EtcdMembersOf implements talos.Client.
 func (e *BrokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -108,6 +112,7 @@ func (e *BrokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.Et
 	return append(members, e.Joining...), nil
 }
 
+// EtcdIndex implements talos.Client.
 func (e *BrokenEtcd) EtcdIndex(_ context.Context, r talos.Route) (uint64, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
@@ -117,11 +122,13 @@ func (e *BrokenEtcd) EtcdIndex(_ context.Context, r talos.Route) (uint64, error)
 	return e.Old[nameAt(r)], nil
 }
 
+// EtcdSnapshotBy implements talos.Client.
 func (e *BrokenEtcd) EtcdSnapshotBy(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
 	err := e.change(ctx, "snapshot of "+nameAt(r), func() error { return nil })
 	return io.NopCloser(strings.NewReader("snapshot of " + nameAt(r))), err
 }
 
+// WipeEphemeral implements talos.Client.
 func (e *BrokenEtcd) WipeEphemeral(ctx context.Context, r talos.Route) error {
 	return e.change(ctx, "wipe "+nameAt(r), func() error {
 		if slices.Contains(e.Members, nameAt(r)) {
@@ -143,6 +150,7 @@ func (e *BrokenEtcd) join() {
 	}
 }
 
+// HasSnapshot implements talos.Client.
 func (e *BrokenEtcd) HasSnapshot(_ context.Context, r talos.Route, snapshot io.Reader, _ int64) (bool, error) {
 	data, err := io.ReadAll(snapshot)
 	e.Mu.Lock()
@@ -151,6 +159,7 @@ func (e *BrokenEtcd) HasSnapshot(_ context.Context, r talos.Route, snapshot io.R
 	return has && there == string(data), err
 }
 
+// UploadSnapshot implements talos.Client.
 func (e *BrokenEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot io.Reader) error {
 	data, err := io.ReadAll(snapshot)
 	return errors.Join(err, e.change(ctx, "upload to "+nameAt(r), func() error {
@@ -165,6 +174,7 @@ func (e *BrokenEtcd) UploadSnapshot(ctx context.Context, r talos.Route, snapshot
 	}))
 }
 
+// BootstrapRecovered implements talos.Client.
 func (e *BrokenEtcd) BootstrapRecovered(ctx context.Context, r talos.Route) error {
 	return e.change(ctx, "bootstrap "+nameAt(r), func() error {
 		switch _, old := e.Old[nameAt(r)]; {

@@ -62,7 +62,7 @@ func (r applyStep) applyHeld(ctx context.Context, say flow.Say, m steps.Manageme
 	if err := r.applyAll(ctx, say, mgmt, r.restored(lost, ip), &patience); err != nil {
 		return steps.Cluster{}, err
 	}
-	return recovery.Cluster(ctx, r.cfg, mgmt, r.restored(lost, ip), ip)
+	return recovery.DescribeCluster(ctx, r.cfg, mgmt, r.restored(lost, ip), ip)
 }
 
 // addressOf is what the load balancer's address is, as far as CAPH has said.

@@ -71,7 +71,7 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	target recovery.Target) error {
 	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 	defer cancel()
-	t, nodes, err := etcddata.Look(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.Look(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+		t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 		if err != nil {
 			return "", err
 		}
@@ -254,7 +254,7 @@ func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Manage
 // other's: in two etcds of servers of the same names the members' IDs differ.
 func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
 	error) {
-	t, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return recovery.Membership{}, "", err
 	}

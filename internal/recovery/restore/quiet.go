@@ -252,7 +252,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	// The Cluster last: while it is there, the next run knows that this one was interrupted here.
 	objects := inv.Of(r.cfg.ClusterName)
 	slices.SortStableFunc(objects, func(a, b unstructured.Unstructured) int {
-		return recovery.Order(a.GetKind() == capi.ClusterKind.Kind) - recovery.Order(b.GetKind() == capi.ClusterKind.Kind)
+		return recovery.FalseFirst(a.GetKind() == capi.ClusterKind.Kind, b.GetKind() == capi.ClusterKind.Kind)
 	})
 	for i := range objects {
 		say("removing the stale %s", clusterapi.KeyOf(&objects[i]))

@@ -70,7 +70,7 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 
 func (r releaseStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	tcp *unstructured.Unstructured) error {
-	_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 		Explain: r.observer.Progress(mgmt,
 			situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		_, nodes, err := etcddata.Look(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+		_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
 		if kube.Absent(err) {
 			return "there is no talosconfig yet", nil
 		}
@@ -73,8 +73,8 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 	return out, err
 }
 
-// targetStands: the chosen server is still one of the cluster's. One that was replaced meanwhile does not have the
-// snapshot.
+// verifyTarget verifies that the chosen server is still one of the cluster's. One that was replaced meanwhile does not
+// have the snapshot.
 func (r etcdStep) verifyTarget(ctx context.Context, was recovery.Target) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
