@@ -373,7 +373,7 @@ func newDrillCommand(in *invocation) *cobra.Command {
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
 	cmd.Flags().StringVar(&own.Backup, "backup", "",
-		"restore the backup `FILE`, in place of one of a cluster that is made for the drill")
+		"restore the backup `FILE`, in place of one of a cluster that is created for the drill")
 	cmd.Flags().Uint64Var(&own.Faults, "faults", 0,
 		"have things go wrong during the restore; the same `SEED` chooses the same")
 	cmd.Flags().BoolVar(&own.KeepLab, "keep-lab", false, "leave its lab up, to look around")

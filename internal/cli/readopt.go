@@ -87,7 +87,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 
 // lookForReadopt compares the backup with what lives.
 func lookForReadopt(ctx context.Context, h *ui.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
-	err = h.Task("look", "the cluster lives, nobody manages it, and the backup is compared with it",
+	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
 		func(say flow.Say) (err error) {
 			found, err = plan.Look(ctx, say)
 			return err
@@ -174,8 +174,8 @@ func showReadoption(c *console, o options, found readopt.Readoption, accept []st
 // printReadoption says what will be done.
 func printReadoption(w io.Writer, found readopt.Readoption) {
 	d := found.Comparison
-	fmt.Fprintf(w, "\nCluster %s lives and nobody manages it. %d objects of the backup of %s go back to %s, paused;\n"+
-		"then they are compared once more, and the controllers are let go. %d servers are managed again; none of them is "+
+	fmt.Fprintf(w, "\nCluster %s exists and no cluster manages it. %d objects of the backup of %s go back to %s, paused;\n"+
+		"then they are compared once more, and the controllers reconcile again. %d servers are managed again; none of them is "+
 		"touched.\n",
 		found.Cluster, found.PutBack, found.Taken.Format(time.RFC3339), found.Manager, len(d.Servers))
 	if d.Made > 0 {

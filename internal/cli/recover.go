@@ -112,7 +112,7 @@ func recoveryLines(s etcddata.Survey, snapshot quorum.Snapshot) []string {
 			"talosctl service etcd says why", server))
 	}
 	if s.Target == s.Survivor {
-		lines = append(lines, "no other server is left: until etcd is made again its data are in the state folder and "+
+		lines = append(lines, "no other server is left: until etcd is created again its data are in the state folder and "+
 			"nowhere else")
 	}
 	return lines

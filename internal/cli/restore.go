@@ -243,7 +243,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 			return err
 		}
 	case len(silenced) > 0:
-		r.hub.Note("taken out of the snapshot's copy, for they would make the lost servers anew: Deployments %s",
+		r.hub.Note("taken out of the snapshot's copy, because they would create the lost servers again: Deployments %s",
 			strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(records.SnapshotFile))
