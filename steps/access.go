@@ -64,7 +64,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	}
 	ip := capi.Text(live, "spec", "controlPlaneEndpoint", "host")
 	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
-		return Access{}, err // a kubeconfig that somebody pointed at a server is worth more than the cluster's own
+		return Access{}, err // a kubeconfig that a person pointed at a server is worth more than the cluster's own
 	}
 	config, err := waitSecret(ctx, a.cfg, a.observer, say, self, a.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {

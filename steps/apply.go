@@ -26,7 +26,7 @@ import (
 // Cluster is the workload cluster as the management cluster knows it.
 type Cluster struct {
 	Name           string            `json:"name"`
-	UID            string            `json:"uid"` // of the Cluster object: a cluster made anew is another one
+	UID            string            `json:"uid"` // of the Cluster object: a cluster created again has another
 	LoadBalancerIP string            `json:"loadBalancerIp"`
 	Endpoint       string            `json:"endpoint"` // host:port of the Kubernetes API
 	ControlPlane   string            `json:"controlPlane"`

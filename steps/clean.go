@@ -82,7 +82,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 	return out, c.tools.Files.Remove(management.CleaningFile)
 }
 
-// emptied tells, as nil, that a management cluster which does not answer holds nothing: a run has seen that and begun
+// emptied returns nil where a management cluster which does not answer manages nothing: a run has seen that and begun
 // to delete it, or the person agrees.
 func (c cleanStep) emptied() error {
 	name := c.cfg.ManagementName()
@@ -97,7 +97,7 @@ func (c cleanStep) emptied() error {
 		"agree to its deletion with --yes", name)
 }
 
-// deletable refuses while the management cluster may hold the only copy of the objects of any cluster. self tells that
+// deletable refuses while the management cluster may have the only copy of the objects of any cluster. self tells that
 // it is the cluster itself.
 func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
 	source, uid, sourceErr := management.Open(ctx, c.cfg, c.tools, say)

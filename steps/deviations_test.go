@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// selfManaged is a world whose cluster manages itself: the cluster that the kubeconfig in the state folder opens holds
-// its objects.
+// selfManaged is an environment whose cluster manages itself: the cluster that the kubeconfig in the state folder opens
+// holds its objects.
 func selfManaged(t *testing.T) (*clustertest.Environment, flow.Journal) {
 	t.Helper()
 	w := clustertest.New(t)

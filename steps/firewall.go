@@ -81,7 +81,7 @@ func (step firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallR
 	}, nil
 }
 
-// run makes the firewall or mends its rules. Where it covers the servers already, new rules are in force at once.
+// run creates the firewall or corrects its rules. Where it covers the servers already, new rules are in force at once.
 func (step firewallStep) run(ctx context.Context, say flow.Say) (Firewall, error) {
 	rules, err := step.firewallRules(ctx)
 	if err != nil {

@@ -345,7 +345,7 @@ func TestIdentityStays(t *testing.T) {
 	}
 }
 
-// TestSchematicInsideTheCommand holds the built-in schematic against the guide's id, which the Packer template has too.
+// TestSchematicInsideTheCommand compares the built-in schematic with the guide's ID, which the Packer template has too.
 func TestSchematicInsideTheCommand(t *testing.T) {
 	commands, err := PackerCommands(config.Defaults(), "")
 	if err != nil {

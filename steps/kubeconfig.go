@@ -24,7 +24,7 @@ import (
 // Kubeconfig is the file that opens the workload cluster.
 type Kubeconfig struct {
 	File string `json:"file"` // in the state folder
-	// Cluster is the UID of the Cluster object: the kubeconfig of a cluster made anew is another one.
+	// Cluster is the UID of the Cluster object: the kubeconfig of a cluster that was created again is another one.
 	Cluster string `json:"cluster"`
 }
 

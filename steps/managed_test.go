@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 )
 
-// afterPivot is a world after its bootstrap with a journal that says that the pivot is done. The management cluster is
-// gone.
+// afterPivot is an environment after its bootstrap with a journal that says that the pivot is done. The management
+// cluster is gone.
 func afterPivot(t *testing.T) (*clustertest.Environment, flow.Journal) {
 	t.Helper()
 	w := clustertest.New(t)

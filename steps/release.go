@@ -120,7 +120,7 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
 	err = wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout, Changes: changes}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			helm, err := workload.Helm(in.Namespace, owner, log) // anew, because it remembers which kinds there are
+			helm, err := workload.Helm(in.Namespace, owner, log) // again, because it remembers which kinds there are
 			if err != nil {
 				return "", wait.Final(err)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Reservation is this state folder's hold on the cluster's name in the Hetzner project.
+// Reservation is this state folder's reservation of the cluster's name in the Hetzner project.
 type Reservation struct {
 	ID int64  `json:"id"`
 	By string `json:"by"` // identity of the state folder

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// TestManifestsFollowTheSchemas holds every rendered object against the CRD that its API server will hold it against,
+// TestManifestsFollowTheSchemas validates every rendered object by the CRD by which its API server will validate it,
 // and refuses fields that would be dropped in silence.
 func TestManifestsFollowTheSchemas(t *testing.T) {
 	sets := map[string][]byte{

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// TokenSecret identifies the Secret with the Hetzner token. It does not hold the token itself.
+// TokenSecret identifies the Secret with the Hetzner token. It does not contain the token itself.
 type TokenSecret struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

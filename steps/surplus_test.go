@@ -156,7 +156,7 @@ func (w surplusWorld) see(t *testing.T) why.Situation {
 	return s
 }
 
-// look looks twice, the second time when the surplus has stood long enough; between may change the world.
+// look looks twice, the second time when the surplus has stood long enough; between may change the environment.
 func (w surplusWorld) look(t *testing.T, between func()) (busy bool, keeps string, err error) {
 	t.Helper()
 	p := w.watcher()
@@ -326,7 +326,7 @@ func TestSurplusOneAtATime(t *testing.T) {
 	}
 }
 
-// TestSurplusGoesByItsUID: a Machine that was made anew under the name, however late, is another.
+// TestSurplusGoesByItsUID: a Machine that was created again under the name, however late, is another.
 func TestSurplusGoesByItsUID(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)

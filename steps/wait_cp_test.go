@@ -30,7 +30,7 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// stuck is a world with a control plane that does not come further, as Cluster API's objects tell it.
+// stuck is an environment with a control plane that does not make progress, as Cluster API's objects tell it.
 func stuck(t *testing.T) (*clustertest.Environment, *Set, *kube.Cluster, Cluster) {
 	t.Helper()
 	w := clustertest.New(t)

@@ -74,7 +74,7 @@ func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools,
 }
 
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads
-// to holds the Cluster object. One that is silent is no answer.
+// to has the Cluster object. One that does not answer is an error.
 func managed(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (bool, error) {
 	source, _, err := management.Open(ctx, cfg, tools, say)
 	if err != nil {

@@ -51,7 +51,7 @@ func Ensure(ctx context.Context, cfg config.Config, tools platform.Tools, say fl
 	return m, Record(tools, m)
 }
 
-// Verify distinguishes a cluster that is gone from one that is silent: it may hold the only record of which
+// Verify distinguishes a cluster that is gone from one that is silent: it may have the only record of which
 // servers belong to whom, so only its provider's answer, or another cluster in its place, counts as gone.
 func Verify(ctx context.Context, tools platform.Tools, m ownership.Management) flow.Verdict {
 	uid, err := managementUID(ctx, tools)

@@ -1,7 +1,7 @@
 package management
 
-// CleaningFile tells, by the management cluster's name, that its deletion was begun: it held no cluster then, and need
-// not answer any more for the deletion to go on.
+// CleaningFile tells, by the management cluster's name, that its deletion was begun: it managed no cluster then, and
+// need not answer any more for the deletion to go on.
 const CleaningFile = "clean.deleting"
 
 // ReplacementFile remembers the replacement that is under way, for a run after a killed one: the Machine that was asked

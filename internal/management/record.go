@@ -65,8 +65,8 @@ func CheckManagementProvider(tools platform.Tools) error {
 		m.Name, m.Provider, tools.Management.Name(), hint)}
 }
 
-// AbsentFrom is nil where a management cluster does not hold the Cluster object any more. While it does, its CAPH can
-// make servers.
+// AbsentFrom returns nil where a management cluster does not have the Cluster object any more. While it has, its CAPH
+// can create servers.
 func AbsentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
 	o, err := FindCluster(ctx, cfg, manager)
 	if err != nil {

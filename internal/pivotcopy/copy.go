@@ -24,8 +24,8 @@ const (
 	Record = "pivot.json"
 )
 
-// Phase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is to do is
-// read from the two clusters.
+// Phase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is
+// to do is read from the two clusters.
 type Phase string
 
 const (
@@ -45,7 +45,7 @@ type State struct {
 	Changed []int64 `json:"changed,omitempty"` // servers that a run found in place of Servers, and told of
 }
 
-// Copy is the folder. It holds secrets: 0700, its files 0600.
+// Copy is the folder. It contains secrets: 0700, its files 0600.
 type Copy struct{ Files platform.Files }
 
 // In is the copy in a state folder.
@@ -141,8 +141,8 @@ func (c Copy) All() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// Replace makes the copy hold exactly these objects. Objects come before the ones that they replace go, so that a crash
-// leaves too many and never too few.
+// Replace makes these objects the content of the copy. Objects come before the ones that they replace go, so that a
+// crash leaves too many and never too few.
 func (c Copy) Replace(objects []unstructured.Unstructured) error {
 	keep := map[string]bool{}
 	for i := range objects {

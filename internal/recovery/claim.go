@@ -15,8 +15,8 @@ import (
 // WaitClaim is the wait for the claim on a recovery.
 var WaitClaim = flow.Wait{For: "the claim", Within: wait.ReservedWithin}
 
-// VerifyClaim verifies a claim on a recovery. The claim holds also where no state folder has it: the recovery gives
-// it up shortly before its end.
+// VerifyClaim verifies a claim on a recovery. That no state folder has it is no reason to claim again: the recovery
+// releases it shortly before its end.
 func VerifyClaim(cfg config.Config, tools platform.Tools) func(context.Context, steps.Reservation) flow.Verdict {
 	return func(ctx context.Context, was steps.Reservation) flow.Verdict {
 		return claims.VerifyRecovery(ctx, cfg, tools.WithDefaults(), was.By)

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Steps of the targets that mend a cluster, as far as they take time.
+// Steps of the targets that repair a cluster, as far as they take time.
 var (
 	RestoreSteps = []string{"kind-create", "capi-init", "apply", "servers", "etcd-recover", "etcd-bootstrap", "sweep",
 		"etcd-members", "release", "wait-nodes"}

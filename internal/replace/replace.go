@@ -74,7 +74,7 @@ func (e *UnknownMachineError) Error() string {
 		strings.Join(e.Known, ", "))
 }
 
-// Replacer replaces one Machine of the control plane. Whoever calls it holds the lock of the journal.
+// Replacer replaces one Machine of the control plane. The caller must have the lock of the journal.
 type Replacer struct {
 	cfg      config.Config
 	tools    platform.Tools

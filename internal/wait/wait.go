@@ -175,5 +175,5 @@ func (p *Pace) Next() time.Duration {
 // Reset begins again with the shortest time.
 func (p *Pace) Reset() { p.current = 0 }
 
-// Reason says what blocks what a wait depends on. Its error is what no waiting mends.
+// Reason says what blocks what a wait depends on. After its error waiting is of no use.
 type Reason func(ctx context.Context) (string, error)

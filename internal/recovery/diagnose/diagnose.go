@@ -79,7 +79,7 @@ type facts struct {
 	api      string // its address; empty: it does not answer
 	apiErr   error  // why not
 	uid      string
-	self     bool       // the cluster holds its own Cluster object
+	self     bool       // the cluster has its own Cluster object
 	beside   besideRole // the management cluster beside it
 	besideOf string
 	whose    error // why it could not be asked whether the cluster, or the one beside it, manages it
@@ -90,7 +90,7 @@ type besideRole string
 
 const (
 	besideNone   besideRole = "none"   // there is no such cluster
-	besideEmpty  besideRole = "empty"  // it does not hold the Cluster object
+	besideEmpty  besideRole = "empty"  // it does not have the Cluster object
 	besideHolds  besideRole = "holds"  // it does
 	besideSilent besideRole = "silent" // it exists, or may exist, and does not answer
 )

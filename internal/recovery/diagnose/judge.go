@@ -153,7 +153,7 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 	}
 }
 
-// without says how to be rid of a management cluster that makes lost servers anew. destroy takes the load balancer,
+// without says how to remove a management cluster that creates lost servers again. destroy takes the load balancer,
 // too, unless it may not.
 func (f *facts) without() string {
 	by := "delete it (kind delete cluster --name " + f.besideOf + "), and then at Hetzner the servers that it has made"

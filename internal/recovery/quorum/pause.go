@@ -78,7 +78,7 @@ func annotate(ctx context.Context, c *kube.Cluster, o client.Object, name, value
 	return nil
 }
 
-// unpause takes back what hold did, and no other pause.
+// unpause removes the pause that the recovery made, and no other.
 func (q pauseStep) unpause(ctx context.Context, say flow.Say) error {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil {

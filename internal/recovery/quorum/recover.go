@@ -39,7 +39,7 @@ func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdda
 	return nil
 }
 
-// clearOthers wipes the servers that hold data of the old etcd, but for the survivor. Left alone, two of three could
+// clearOthers wipes the servers that have data of the old etcd, but for the survivor. Left alone, two of three could
 // find each other again, and there would be two clusters. If they have done so before, the recovery ends here.
 func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.Survey,
 	snapshot Snapshot) (etcddata.Survey,
@@ -85,10 +85,11 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.S
 	})
 }
 
-// unmoved makes certain that the snapshot still holds all that etcd took in: a recovery may have lain there for days in
-// which the quorum came back and was lost again. Without a quorum no entry of the log is applied that was not before,
-// at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on. So one
-// entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in it.
+// unmoved makes certain that the snapshot still has all that etcd committed: a recovery may have been interrupted for
+// days in which the quorum came back and was lost again. Without a quorum no entry of the log is applied that was not
+// before, at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on.
+// So one entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in
+// it.
 func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcddata.Node,
 	s etcddata.Survey) (missing string,
 	err error) {
@@ -186,7 +187,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 	return out, err
 }
 
-// requestRecovery asks the target to restore, while no server but the survivor holds data of etcd, and all have said
+// requestRecovery asks the target to restore, while no server but the survivor has data of etcd, and all have said
 // so.
 func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcddata.Node,
 	target etcddata.Node,

@@ -26,7 +26,8 @@ type Snapshot struct {
 	Keys     int    `json:"keys"`
 }
 
-// takeSnapshot copies what the survivor holds, before anything is wiped anywhere, and has etcd's library read it.
+// takeSnapshot takes a snapshot of the survivor's etcd, before anything is wiped anywhere, and has etcd's library read
+// it.
 func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcddata.Survey) (Snapshot, error) {
 	folder := records.QuorumFiles(q.tools.Files)
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {

@@ -22,7 +22,7 @@ import (
 // and again is seldom up, and what it knows more than the survivor is wiped.
 const silencePatience = 4
 
-// survey makes certain that no member has a leader for a while, and finds the one that knows most.
+// survey makes certain that no member has a leader for a while, and finds the one with the most recent data.
 func (q surveyStep) survey(ctx context.Context, say flow.Say) (etcddata.Survey, error) {
 	by, err := ownership.Identity(q.tools)
 	if err != nil {

@@ -63,7 +63,7 @@ func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 		return Orphan{}, nil, nil, err
 	}
 	o.UID = r.source.Identity().UID
-	own, err := r.standingAt(ctx, workload, "cluster "+r.cfg.ClusterName+" itself", r.itself())
+	own, err := r.refuseManager(ctx, workload, "cluster "+r.cfg.ClusterName+" itself", r.itself())
 	if err != nil {
 		return Orphan{}, nil, nil, err
 	}
@@ -80,7 +80,7 @@ func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 				r.cfg.ManagementName(), err)
 		}
 		if uid != o.UID {
-			if other, err = r.standingAt(ctx, mgmt, "management cluster "+r.cfg.ManagementName(), !r.itself()); err != nil {
+			if other, err = r.refuseManager(ctx, mgmt, "management cluster "+r.cfg.ManagementName(), !r.itself()); err != nil {
 				return Orphan{}, nil, nil, err
 			}
 		}
@@ -143,9 +143,9 @@ func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 		ErrNotLiving, errors.Join(failed...))
 }
 
-// standingAt refuses where a cluster holds the Cluster object. target tells that this is where the readoption puts it,
+// refuseManager refuses where a cluster has the Cluster object. target tells that this is where the readoption puts it,
 // so that one with its mark is its own.
-func (r orphanStep) standingAt(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
+func (r orphanStep) refuseManager(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)

@@ -6,7 +6,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// QuorumFolder holds the snapshot, the record and the journal of a recovery, in the state folder.
+// QuorumFolder is the folder of a quorum recovery in the state folder: its snapshot, its record and its journal.
 const QuorumFolder = "recover-quorum"
 
 // QuorumRecord is the name of the record in that folder.

@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ReadoptFolder holds what a readoption knows, in the state folder: its record and its journal.
+// ReadoptFolder is the folder of a readoption in the state folder: its record and its journal.
 const ReadoptFolder = "readopt"
 
 // ReadoptRecord is the name of the record in that folder.

@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// RestoreFolder holds what a restore needs and knows, in the state folder: its record, its journal and the snapshot.
+// RestoreFolder is the folder of a restore in the state folder: its record, its journal and the snapshot.
 const RestoreFolder = "restore"
 
 // RestoreRecord is the name of the record in that folder.
@@ -56,7 +56,8 @@ func PrepareRestore(files platform.Files, source source.Backup) error {
 	return files.Move(RestoreFolder, RestoreFolder+"-"+r.Ended.Format("20060102T150405Z"))
 }
 
-// EndRestore records that a restore came to its end, and removes the snapshot, which holds every secret of the cluster.
+// EndRestore records that a restore came to its end, and removes the snapshot, which contains every secret of the
+// cluster.
 func EndRestore(files platform.Files) error {
 	r, err := ReadRestore(files)
 	if err != nil || r == nil {

@@ -28,17 +28,17 @@ import (
 // add adds the step apply of a restore to a graph.
 func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], lost *flow.Step[Lost],
 	image *flow.Step[steps.Image]) *flow.Step[steps.Cluster] {
-	return flow.Add3(g, "apply", r.applyHeld, management, lost, image).
+	return flow.Add3(g, "apply", r.applyPaused, management, lost, image).
 		Doc("the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an "+
 			"empty etcd").
 		Spec(r.source.Identity()).Verify(r.verifyCluster).Deadline(2*r.cfg.LoadBalancerTimeout.D()+wait.Overhead).
 		Waits(wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg))
 }
 
-// applyHeld applies the cluster's objects as the backup has them. The control plane provider would bootstrap an empty etcd
-// as soon as all servers have addresses; so its object is created paused, its status gets that this was done already,
-// and only then let go: it makes the servers, and nothing more.
-func (r applyStep) applyHeld(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
+// applyPaused applies the cluster's objects as the backup has them. The control plane provider would bootstrap an empty
+// etcd as soon as all servers have addresses; so its object is created paused, its status is set to bootstrapped, and
+// only then it is unpaused: the provider creates the servers, and does not bootstrap etcd.
+func (r applyStep) applyPaused(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
 	_ steps.Image) (steps.Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r applyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 	patience *time.Duration) error {
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
-			if err := r.hold(ctx, say, mgmt, o, patience); err != nil {
+			if err := r.createBootstrapped(ctx, say, mgmt, o, patience); err != nil {
 				return err
 			}
 			continue
@@ -114,10 +114,10 @@ func (r applyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 	return nil
 }
 
-// hold creates the TalosControlPlane and sets in its status that its etcd is bootstrapped. One that exists without the
-// pause has that already: the pause goes only after that.
-func (r applyStep) hold(ctx context.Context, say flow.Say, mgmt *kube.Cluster, wanted *unstructured.Unstructured,
-	patience *time.Duration) error {
+// createBootstrapped creates the TalosControlPlane, sets in its status that its etcd is bootstrapped, and unpauses it.
+// One that exists without the pause has that already: the pause goes only after that.
+func (r applyStep) createBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
+	wanted *unstructured.Unstructured, patience *time.Duration) error {
 	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
@@ -157,7 +157,7 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 	if err != nil {
 		return verdict.FromError(err)
 	}
-	if _, held := tcp.GetAnnotations()[situation.PausedAnnotation]; held {
+	if _, paused := tcp.GetAnnotations()[situation.PausedAnnotation]; paused {
 		return flow.Gone("%s is paused", kube.Describe(tcp))
 	}
 	return flow.Holds()

@@ -26,7 +26,7 @@ func (r lostStep) claimRestore(ctx context.Context, say flow.Say, _ Lost) (steps
 	return recovery.Reservation(found), err
 }
 
-// madeBefore tells whether the management cluster holds what an earlier run of this restore made, perhaps from another
+// madeBefore tells whether the management cluster has what an earlier run of this restore made, perhaps from another
 // state folder, which can be lost, too.
 func (r lostStep) madeBefore(ctx context.Context) (bool, error) {
 	cluster, err := r.heldBeside(ctx)

@@ -101,7 +101,7 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 }
 
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of
-// the snapshot. It asks for that only while no server at all holds data of etcd; where one does, it looks at whose they
+// the snapshot. It asks for that only while no server at all has data of etcd; where one does, it looks at whose they
 // are.
 func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
 	target recovery.Target) (recovery.Etcd, error) {
@@ -144,8 +144,8 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 	return out, err
 }
 
-// requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was made anew meanwhile, is
-// uploaded again.
+// requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was created again
+// meanwhile, is uploaded again.
 func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	t talos.Client,
 	nodes []etcddata.Node, target recovery.Target) (string, error) {
@@ -182,7 +182,7 @@ func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdda
 	return nil
 }
 
-// identify asks the cluster who it is. An etcd that was bootstrapped anew has another kube-system, and begins at
+// identify asks the cluster who it is. A new etcd has another kube-system, and begins at
 // revision 1.
 func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
 	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")

@@ -17,7 +17,7 @@ import (
 )
 
 // Plan is the graph of a restore after all servers are lost: the bootstrap, with the recovery of etcd in the
-// place of the bootstrap of a new one. What the file holds comes back; nothing of it is made a second time.
+// place of the bootstrap of a new one. What the backup contains comes back; nothing of it is made a second time.
 type Plan struct {
 	Graph *flow.Graph
 	// All names the steps that a restore wants; they depend on the others.

@@ -38,7 +38,7 @@ const (
 )
 
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
-// objects describe servers that are gone, and its CAPH would make every one of them anew as soon as a node takes its
+// objects describe servers that are gone, and its CAPH would create every one of them again as soon as a node takes its
 // Pod, whichever request comes first. The names of its Deployments are returned.
 func SilenceSnapshot(s source.Backup) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
@@ -79,7 +79,7 @@ func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 	w := wait.Wait{What: "the cluster's old controllers to be stopped", Within: recovery.QuietWithin}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		out = recovery.Quiet{}
-		if stale, err := r.heldStale(ctx, workload); err != nil || !stale {
+		if stale, err := r.hasStaleObjects(ctx, workload); err != nil || !stale {
 			return "", err
 		}
 		if out.Deployments, err = stopDeployments(ctx, say, workload); err != nil {
@@ -90,9 +90,9 @@ func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 	return out, err
 }
 
-// heldStale tells whether the restored cluster holds Cluster API objects of its own that are of the time of the
+// hasStaleObjects tells whether the restored cluster has Cluster API objects of its own that are of the time of the
 // snapshot, and not those that this restore has moved into it since.
-func (r staleStep) heldStale(ctx context.Context, workload *kube.Cluster) (bool, error) {
+func (r staleStep) hasStaleObjects(ctx context.Context, workload *kube.Cluster) (bool, error) {
 	cluster, err := management.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
@@ -153,8 +153,8 @@ func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) e
 	return nil
 }
 
-// sweepStale removes what speaks of servers that are gone, and gives the cloud controller manager the network and the
-// token of today before the Pods of the old nodes are started anew on the new ones.
+// sweepStale removes the objects and nodes of servers that are gone, and gives the cloud controller manager the network
+// and the token of today before the Pods of the old nodes start on the new ones.
 func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, m steps.Management,
 	c steps.Cluster) (recovery.Sweep,
 	error) {
@@ -168,7 +168,7 @@ func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 		if err := r.renewCCMSecret(ctx, say, workload); err != nil {
 			return "", err
 		}
-		stale, err := r.heldStale(ctx, workload)
+		stale, err := r.hasStaleObjects(ctx, workload)
 		if err != nil {
 			return "", err
 		}
@@ -211,7 +211,7 @@ func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 }
 
 // pauseOthers pauses the clusters that the restored one manages besides itself. They still exist, and what is known of
-// them here is of the time of the snapshot: the providers that the pivot installs would make servers anew that were
+// them here is of the time of the snapshot: the providers that the pivot installs would create servers again that were
 // removed since, and evict members of etcd that came since. Only a person can tell when that is over.
 func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
 	all, err := clusterapi.Clusters(ctx, workload)
@@ -264,8 +264,8 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 }
 
 // sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then:
-// Kubernetes by itself waits a minute, in case a node returns. A node that says that it is somebody else's than
-// Hetzner Cloud's (a dedicated server, say) may exist, with Pods running on it, and is left alone.
+// Kubernetes by itself waits a minute, in case a node returns. A node whose provider ID is not of
+// Hetzner Cloud (a dedicated server, say) may exist, with Pods running on it, and is left alone.
 func (r staleStep) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {

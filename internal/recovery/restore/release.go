@@ -30,9 +30,9 @@ func (r releaseStep) add(g *flow.Graph, management *flow.Step[steps.Management],
 		Spec(r.source.Identity()).Verify(r.verifyRelease).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
 }
 
-// releaseControlPlane takes back what was set in the control plane's status, so that it looks itself: it lists etcd's
-// folder on the servers, finds data and concludes that etcd is bootstrapped. On servers without data it would bootstrap
-// one, so this is done only while every one of them holds some.
+// releaseControlPlane removes what was set in the control plane's status, so that the provider looks itself: it lists
+// etcd's folder on the servers, finds data and concludes that etcd is bootstrapped. On servers without data it would
+// bootstrap one, so this is done only while every one of them has some.
 func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
 	c steps.Cluster) (steps.Cluster, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)

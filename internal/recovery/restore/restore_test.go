@@ -324,7 +324,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		}
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
-	c, err := applyStep{w.r}.applyHeld(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{})
+	c, err := applyStep{w.r}.applyPaused(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 // checked.
 type Backup struct {
 	Contents *backup.Contents
-	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It holds everything
-	// that the cluster's etcd held, but for what SilenceSnapshot took out of it.
+	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It contains all
+	// data of the cluster's etcd, but for what SilenceSnapshot took out of it.
 	Snapshot string
 }
 
@@ -134,7 +134,7 @@ func (s Backup) Endpoint() (ip, host string) {
 }
 
 // Elsewhere is the backup as it is restored in an environment with other address ranges than its cluster had, as in a
-// lab: those of the configuration replace its own in every object. What etcd holds keeps the old ones.
+// lab: those of the configuration replace its own in every object. What is in etcd keeps the old ones.
 func (s Backup) Elsewhere(cfg config.Config) Backup {
 	name := s.Contents.Header.Cluster
 	infrastructure, cluster := s.Object(capi.HetznerClusterKind.Kind, name), s.Object(capi.ClusterKind.Kind, name)
