@@ -5,7 +5,7 @@ go 1.26.1
 require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/getkin/kin-openapi v0.133.0
-	github.com/hetznercloud/hcloud-go/v2 v2.48.0
+	github.com/hetznercloud/hcloud-go/v2 v2.52.0
 	github.com/siderolabs/crypto v0.6.5
 	github.com/siderolabs/net v0.4.0
 	github.com/siderolabs/talos/pkg/machinery v1.13.0

@@ -332,7 +332,7 @@ func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: "caph-cluster-k8s==owned"}}
 	lost := must(d.LoadBalancer.AllWithOpts(ctx, opts))(t)[0]
 	address := lost.PublicNet.IPv4.IP.String()
-	if _, err := d.LoadBalancer.Delete(ctx, lost); err != nil {
+	if _, _, err := d.LoadBalancer.DeleteWithResult(ctx, lost); err != nil {
 		t.Fatal(err)
 	}
 	is := "there is no load balancer with the address " + address + " of cluster k8s any more, and none in its place"

@@ -13,9 +13,12 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
+// errTokenReadonly is the code for a read-only token until 2026; since then it is "forbidden".
+const errTokenReadonly hcloud.ErrorCode = "token_readonly"
+
 // CanWrite reports whether the token may write. No request of the API only tells, so it asks for the deletion of what
 // cannot exist, a placement group with the ID 0: a token for reading alone is refused every method but GET before
-// anything is looked up ("token_readonly"), any other gets the answer that there is no such thing. Any other answer is
+// anything is looked up ("forbidden", until 2026 "token_readonly"), any other gets the answer that there is no such thing. Any other answer is
 // an error.
 func CanWrite(ctx context.Context, c *hcloud.Client) (bool, error) {
 	request, err := c.NewRequest(ctx, "DELETE", "/placement_groups/0", nil)
@@ -24,7 +27,7 @@ func CanWrite(ctx context.Context, c *hcloud.Client) (bool, error) {
 	}
 	_, err = c.Do(request, nil)
 	switch {
-	case hcloud.IsError(err, hcloud.ErrorCodeTokenReadonly, hcloud.ErrorCodeForbidden):
+	case hcloud.IsError(err, hcloud.ErrorCodeForbidden, errTokenReadonly):
 		return false, nil
 	case hcloud.IsError(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput):
 		return true, nil

@@ -115,13 +115,16 @@ func transient(doing string, err error) (pending string, _ error) {
 	return "", fmt.Errorf("%s: %w", doing, explain(err))
 }
 
+// errMustBeUnassigned is the code since 2026-05-01 for a Primary IP that something still has. hcloud-go does not name it.
+const errMustBeUnassigned hcloud.ErrorCode = "must_be_unassigned"
+
 // passes tells errors that go away by themselves: another client is working on it, a dependency is being deleted, the
 // line broke.
 func passes(err error) bool {
 	if hcloud.IsError(err, hcloud.ErrorCodeLocked, hcloud.ErrorCodeConflict, hcloud.ErrorCodeResourceLocked,
 		hcloud.ErrorCodeRateLimitExceeded,
 		hcloud.ErrorCodeTimeout, hcloud.ErrorCodeBadGateway, hcloud.ErrorCodeMaintenance, hcloud.ErrorCodeServerError,
-		hcloud.ErrorCodeServiceError, hcloud.ErrorCodeUnknownError, hcloud.ErrorCodeResourceInUse) {
+		hcloud.ErrorCodeServiceError, hcloud.ErrorCodeUnknownError, hcloud.ErrorCodeResourceInUse, errMustBeUnassigned) {
 		return true
 	}
 	var broken net.Error
@@ -141,7 +144,11 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 		}
 		return result.Action, nil
 	case KindLoadBalancer:
-		_, err = c.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: r.ID})
+		result, _, err := c.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: r.ID})
+		if err != nil || result.Action.ID == 0 { // before 2026-10-05 it was deleted at once, without an action
+			return nil, err
+		}
+		return result.Action, nil
 	case KindVolume:
 		_, err = c.Volume.Delete(ctx, &hcloud.Volume{ID: r.ID})
 	case KindPrimaryIP:

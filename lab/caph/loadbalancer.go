@@ -218,7 +218,7 @@ func (s *clusterScope) deleteLoadBalancer(ctx context.Context) error {
 			status.ID)
 		return nil
 	}
-	_, err := s.cloud.LoadBalancer.Delete(ctx, &hcloud.LoadBalancer{ID: status.ID})
+	_, _, err := s.cloud.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: status.ID})
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
 		return s.loadBalancerFailed(api.LoadBalancerDeleteFailed,
 			fmt.Errorf("deleting %d: %w", status.ID, noteError(s.infra, "DeleteLoadBalancer", err)))

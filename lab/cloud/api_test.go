@@ -25,7 +25,7 @@ func (w *harness) raw(method, path, body string) (int, string) {
 		w.t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+testToken)
-	reply, err := (&conforming{t: w.t, next: http.DefaultTransport}).RoundTrip(request)
+	reply, err := (&conforming{t: w.t, api: w.config.API, next: http.DefaultTransport}).RoundTrip(request)
 	if err != nil {
 		w.t.Fatal(err)
 	}

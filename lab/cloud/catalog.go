@@ -35,14 +35,15 @@ type serverType struct {
 	architecture string
 	category     string
 	storage      string
-	prices       map[string]float64 // net EUR a month by network zone; not offered where absent
-	retired      *schema.DeprecationInfo
+	prices       map[string]float64      // net EUR a month by network zone; not offered where absent
+	retired      *schema.DeprecationInfo // nil: it is not deprecated
 }
 
 type loadBalancerType struct {
 	meta
 	connections, services, targets, certificates int
 	price                                        float64 // net EUR a month
+	retired                                      *schema.DeprecationInfo
 }
 
 // vat is the German rate, which the API quotes.
@@ -139,9 +140,12 @@ func newCatalog() *catalog {
 	offer(100, "ccx53", 32, 128, 600, all(191.99, 199.99, 299.99))
 	offer(101, "ccx63", 48, 192, 960, all(287.99, 299.99, 449.99))
 
-	made.loadBalancerTypes[1] = &loadBalancerType{meta{ID: 1, Name: "lb11"}, 10_000, 5, 25, 10, 5.39}
-	made.loadBalancerTypes[2] = &loadBalancerType{meta{ID: 2, Name: "lb21"}, 20_000, 15, 75, 25, 16.40}
-	made.loadBalancerTypes[3] = &loadBalancerType{meta{ID: 3, Name: "lb31"}, 40_000, 30, 150, 50, 32.90}
+	made.loadBalancerTypes[1] = &loadBalancerType{meta: meta{ID: 1, Name: "lb11"}, connections: 10_000, services: 5, targets: 25,
+		certificates: 10, price: 5.39}
+	made.loadBalancerTypes[2] = &loadBalancerType{meta: meta{ID: 2, Name: "lb21"}, connections: 20_000, services: 15, targets: 75,
+		certificates: 25, price: 16.40}
+	made.loadBalancerTypes[3] = &loadBalancerType{meta: meta{ID: 3, Name: "lb31"}, connections: 40_000, services: 30, targets: 150,
+		certificates: 50, price: 32.90}
 	return made
 }
 
@@ -151,11 +155,7 @@ func (c *Cloud) registerCatalog() {
 		kind: "location", path: "locations", all: c.catalog.locations,
 		view: func(one *location) any { return one.view },
 	})
-	register(c, resource[*datacenter]{
-		kind: "datacenter", path: "datacenters", all: c.catalog.datacenters,
-		view:  func(one *datacenter) any { return c.viewDatacenter(one) },
-		extra: map[string]any{"recommendation": c.catalog.datacenters[2].ID},
-	})
+	c.registerDatacenters()
 	register(c, resource[*serverType]{
 		kind: "server_type", path: "server_types", all: c.catalog.serverTypes,
 		view: func(one *serverType) any { return c.viewServerType(one) },
@@ -187,8 +187,13 @@ type datacenterView struct {
 	} `json:"server_types"`
 }
 
-func (c *Cloud) viewDatacenter(one *datacenter) datacenterView {
-	shown := datacenterView{
+// viewDatacenter is the datacenter of a location; nil since the API has none.
+func (c *Cloud) viewDatacenter(place string) *datacenterView {
+	if c.since(APINovember2026) {
+		return nil
+	}
+	one := c.datacenterOf(place)
+	shown := &datacenterView{
 		ID: one.ID, Name: one.Name, Location: one.location.view,
 		Description: fmt.Sprintf("%s virtual DC %s", one.location.view.City, one.Name[len(one.location.Name)+3:]),
 	}
@@ -204,6 +209,24 @@ func (c *Cloud) viewDatacenter(one *datacenter) datacenterView {
 	}
 	shown.ServerTypes.AvailableForMigration = shown.ServerTypes.Available
 	return shown
+}
+
+// registerDatacenters serves the datacenters, or their removal.
+func (c *Cloud) registerDatacenters() {
+	if !c.since(APINovember2026) {
+		register(c, resource[*datacenter]{
+			kind: "datacenter", path: "datacenters", all: c.catalog.datacenters,
+			view:  func(one *datacenter) any { return *c.viewDatacenter(one.location.Name) },
+			extra: map[string]any{"recommendation": c.catalog.datacenters[2].ID},
+		})
+		return
+	}
+	gone := func(*call) (any, error) {
+		return nil, &apiError{Code: "deprecated_api_endpoint", Message: "this endpoint was removed",
+			Details: &errorDetails{Announcement: "https://docs.hetzner.cloud/changelog"}}
+	}
+	c.handle("GET /datacenters", gone)
+	c.handle("GET /datacenters/{id}", gone)
 }
 
 // datacenterOf is the datacenter of a location; each has one.
@@ -247,7 +270,8 @@ func (c *Cloud) viewLoadBalancerType(one *loadBalancerType) schema.LoadBalancerT
 		ID: one.ID, Name: one.Name, Description: strings.ToUpper(one.Name),
 		MaxConnections: one.connections, MaxServices: one.services,
 		MaxTargets: one.targets, MaxAssignedCertificates: one.certificates,
-		Prices: c.loadBalancerTypePrices(one),
+		Prices:               c.loadBalancerTypePrices(one),
+		DeprecatableResource: schema.DeprecatableResource{Deprecation: one.retired},
 	}
 }
 

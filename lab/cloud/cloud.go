@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -76,6 +77,7 @@ func New(config Config) (*Cloud, error) {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.effects = c.serverEffects()
+	maps.Copy(c.effects, c.loadBalancerEffects())
 	c.effects["create_image"] = c.endCreateImage
 	c.registerAll()
 	return c, nil

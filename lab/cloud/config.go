@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // Config configures a Cloud.
@@ -15,6 +16,10 @@ type Config struct {
 	Dir string
 	// Token is the API token of the only project.
 	Token string
+	// ReadOnlyToken is another token of the project, with which nothing can be changed; empty: there is none.
+	ReadOnlyToken string
+	// API is the date of the API; empty means APINovember2026.
+	API API
 	// Machine creates the machines of servers.
 	Machine Machine
 	// Listen opens a listening socket on "address:port" for a load balancer.
@@ -60,6 +65,10 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	need(c.PublicIPv6.Addr().Is6() && c.PublicIPv6.Bits() <= 56, "PublicIPv6 %v is not an IPv6 range of /56 or wider",
 		c.PublicIPv6)
+	if c.API == "" {
+		c.API = APINovember2026
+	}
+	need(slices.Contains(APIs(), c.API), "API %q is none of %v", c.API, APIs())
 	if c.Latency.Actions == nil {
 		c.Latency = FastLatency()
 	}

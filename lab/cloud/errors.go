@@ -34,6 +34,7 @@ var statuses = map[string]int{
 	"json_error":                     http.StatusBadRequest,
 	"unauthorized":                   http.StatusUnauthorized,
 	"forbidden":                      http.StatusForbidden,
+	"token_readonly":                 http.StatusForbidden,
 	"resource_limit_exceeded":        http.StatusForbidden,
 	"not_found":                      http.StatusNotFound,
 	"conflict":                       http.StatusConflict,

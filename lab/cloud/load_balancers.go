@@ -16,6 +16,7 @@ type loadBalancer struct {
 	Location  string      `json:"location"`
 	Algorithm string      `json:"algorithm"`
 	IPv4      netip.Addr  `json:"ipv4"`
+	IPv6      int64       `json:"ipv6,omitempty"` // ID of its Primary IPv6; 0: it has an address of its own
 	Public    bool        `json:"public"`
 	DNS       string      `json:"dns,omitempty"` // reverse name of IPv4
 	Net       *attachment `json:"net,omitempty"`
@@ -28,12 +29,7 @@ func (c *Cloud) loadBalancers() resource[*loadBalancer] {
 		kind: kindLoadBalancer, path: "load_balancers", all: c.state.LoadBalancers,
 		view:   func(one *loadBalancer) any { return c.viewLoadBalancer(one) },
 		update: noUpdate[*loadBalancer],
-		// The API answered 204 until 2026 and an action since; the API description in the tests says 204, and hcloud-go
-		// accepts both.
-		remove: func(q *call, one *loadBalancer) (any, error) {
-			delete(q.state.LoadBalancers, one.ID)
-			return nil, nil
-		},
+		remove: removeLoadBalancer,
 		commands: map[string]func(*call, *loadBalancer) (any, error){
 			"add_service":              addService,
 			"update_service":           updateService,
@@ -49,6 +45,57 @@ func (c *Cloud) loadBalancers() resource[*loadBalancer] {
 			"enable_public_interface":  publicInterface(true),
 			"disable_public_interface": publicInterface(false),
 		},
+	}
+}
+
+// removeLoadBalancer deletes at once until October 2026. Since then the deletion is an action, at whose end the load
+// balancer is gone.
+func removeLoadBalancer(q *call, one *loadBalancer) (any, error) {
+	if !q.since(APINovember2026) {
+		q.forgetLoadBalancer(one)
+		return nil, nil
+	}
+	if q.deleting(one) {
+		return nil, refuse("locked", "load balancer %s is locked: another action is running", one.Name)
+	}
+	q.created = true
+	return q.acted("delete_load_balancer", on(kindLoadBalancer, one.ID)), nil
+}
+
+// deleting tells whether the deletion of a load balancer is running.
+func (c *Cloud) deleting(one *loadBalancer) bool {
+	for _, a := range c.state.Actions {
+		if a.Status == actionRunning && a.Command == "delete_load_balancer" && a.concerns(kindLoadBalancer, one.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// loadBalancerEffects are the effects of actions on load balancers.
+func (c *Cloud) loadBalancerEffects() map[string]func(*action) effect {
+	return map[string]func(*action) effect{"delete_load_balancer": func(a *action) effect {
+		return effect{done: func(failed bool) {
+			for _, resource := range a.Resources {
+				if one := c.state.LoadBalancers[resource.ID]; one != nil && resource.Type == kindLoadBalancer && !failed {
+					c.forgetLoadBalancer(one)
+				}
+			}
+		}}
+	}}
+}
+
+// forgetLoadBalancer removes a load balancer. Its Primary IPs stay, unless they are deleted with it.
+func (c *Cloud) forgetLoadBalancer(one *loadBalancer) {
+	delete(c.state.LoadBalancers, one.ID)
+	for id, address := range c.state.PrimaryIPs {
+		switch {
+		case address.LoadBalancer != one.ID:
+		case address.AutoDelete:
+			delete(c.state.PrimaryIPs, id)
+		default:
+			address.LoadBalancer = 0
+		}
 	}
 }
 
@@ -81,6 +128,9 @@ func (c *Cloud) viewLoadBalancer(one *loadBalancer) loadBalancerView {
 		IP: one.IPv4.String(), DNSPtr: orElse(one.DNS, "static."+reversed(one.IPv4)+".clients.your-server.de"),
 	}
 	shown.PublicNet.IPv6.IP = c.loadBalancerIPv6(one).String()
+	if own := c.state.PrimaryIPs[one.IPv6]; own != nil {
+		shown.PublicNet.IPv6.IP = own.ip()
+	}
 	if one.Net != nil {
 		shown.PrivateNet = append(shown.PrivateNet,
 			schema.LoadBalancerPrivateNet{Network: one.Net.Network, IP: one.Net.IP.String()})
@@ -112,16 +162,67 @@ func (c *Cloud) createLoadBalancer(q *call) (any, error) {
 	if err := q.decode(&wanted); err != nil {
 		return nil, err
 	}
+	addresses, err := c.addressesFor(wanted.LoadBalancerCreateRequest)
+	if err != nil {
+		return nil, err
+	}
 	made, err := c.draftLoadBalancer(wanted)
 	if err != nil {
 		return nil, err
 	}
+	for _, address := range addresses {
+		if address.Type == "ipv4" {
+			made.IPv4 = address.Range.Addr()
+		} else {
+			made.IPv6 = address.ID
+		}
+	}
+	if !made.IPv4.IsValid() {
+		if made.IPv4, err = c.newLoadBalancerIP(); err != nil {
+			return nil, err
+		}
+	}
 	if made.meta, err = c.loadBalancers().begin(q, wanted.Name, wanted.Labels); err != nil {
 		return nil, err
+	}
+	for _, address := range addresses {
+		address.LoadBalancer = made.ID
 	}
 	c.state.LoadBalancers[made.ID] = made
 	action := q.begin("create_load_balancer", on(kindLoadBalancer, made.ID))
 	return map[string]any{"load_balancer": c.viewLoadBalancer(made), "action": action.view()}, nil
+}
+
+// addressesFor are the existing Primary IPs that a request names for a load balancer; none before October 2026, when
+// the API ignored that part of it.
+func (c *Cloud) addressesFor(wanted schema.LoadBalancerCreateRequest) (found []*primaryIP, err error) {
+	if wanted.PublicNet == nil || !c.since(APINovember2026) {
+		return nil, nil
+	}
+	for version, id := range map[string]int64{"ipv4": wanted.PublicNet.IPv4, "ipv6": wanted.PublicNet.IPv6} {
+		if id == 0 {
+			continue
+		}
+		one := c.state.PrimaryIPs[id]
+		switch {
+		case one == nil || one.Type != version:
+			return nil, invalid("public_net."+version, "%s primary IP with ID '%d' not found", version, id)
+		case one.taken():
+			kind, by := one.assignee()
+			return nil, refuse("primary_ip_already_assigned", "the primary IP is assigned to %s %d", kind, by)
+		}
+		where, err := c.whereToBalance(deref(wanted.Location), deref(wanted.NetworkZone))
+		if err != nil {
+			return nil, err
+		}
+		if wanted.Location != nil && one.Location != where.Name ||
+			c.locationNamed(one.Location).view.NetworkZone != where.view.NetworkZone {
+			return nil, invalid("public_net."+version, "the primary IP is in %s, the load balancer in %s", one.Location,
+				where.Name)
+		}
+		found = append(found, one)
+	}
+	return found, nil
 }
 
 // draftLoadBalancer makes the record from a request, or returns the request's error.
@@ -158,15 +259,21 @@ func (c *Cloud) draftLoadBalancer(wanted loadBalancerRequest) (*loadBalancer, er
 			return nil, err
 		}
 	}
+	return made, nil
+}
+
+// newLoadBalancerIP takes a free address out of the pool.
+func (c *Cloud) newLoadBalancerIP() (netip.Addr, error) {
 	used := map[netip.Addr]bool{}
 	for _, other := range c.state.LoadBalancers {
 		used[other.IPv4] = true
 	}
-	if made.IPv4, ok = firstFree(c.config.PublicLoadBalancers, used, netip.Addr{}); !ok {
-		return nil, refuse("resource_limit_exceeded", "the lab's pool of load balancer addresses %v is used up",
+	ip, ok := firstFree(c.config.PublicLoadBalancers, used, netip.Addr{})
+	if !ok {
+		return netip.Addr{}, refuse("resource_limit_exceeded", "the lab's pool of load balancer addresses %v is used up",
 			c.config.PublicLoadBalancers)
 	}
-	return made, nil
+	return ip, nil
 }
 
 // whereToBalance is the location that a request names, by itself or by its network zone.

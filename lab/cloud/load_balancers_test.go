@@ -358,7 +358,7 @@ func TestLoadBalancerActions(t *testing.T) {
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb,
 		hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
 	status, body := w.raw(http.MethodDelete, "/load_balancers/"+strconv.FormatInt(lb.ID, 10), "")
-	if status != http.StatusNoContent {
+	if status != http.StatusCreated {
 		t.Errorf("deleting a load balancer answers %d %s", status, body)
 	}
 }

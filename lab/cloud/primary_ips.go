@@ -11,21 +11,22 @@ import (
 
 const kindPrimaryIP = "primary_ip"
 
-// primaryIP is a public address that can outlive its server.
+// primaryIP is a public address that can outlive its server or load balancer.
 type primaryIP struct {
 	meta
-	Type       string            `json:"type"`  // ipv4 or ipv6
-	Range      netip.Prefix      `json:"range"` // a /32, or an IPv6 /64
-	Assignee   int64             `json:"assignee,omitempty"`
-	AutoDelete bool              `json:"autoDelete"`
-	Location   string            `json:"location"`
-	DNS        map[string]string `json:"dns,omitempty"` // reverse names by address
+	Type         string            `json:"type"`                   // ipv4 or ipv6
+	Range        netip.Prefix      `json:"range"`                  // a /32, or an IPv6 /64
+	Assignee     int64             `json:"assignee,omitempty"`     // ID of the server
+	LoadBalancer int64             `json:"loadBalancer,omitempty"` // ID of the load balancer that has it instead
+	AutoDelete   bool              `json:"autoDelete"`
+	Location     string            `json:"location"`
+	DNS          map[string]string `json:"dns,omitempty"` // reverse names by address
 }
 
-// primaryIPView is schema.PrimaryIP with the datacenter that older clients expect.
+// primaryIPView is schema.PrimaryIP with the datacenter, which the API had until 2026-07-01.
 type primaryIPView struct {
 	schema.PrimaryIP
-	Datacenter datacenterView `json:"datacenter"`
+	Datacenter *datacenterView `json:"datacenter,omitempty"`
 }
 
 func (c *Cloud) primaryIPs() resource[*primaryIP] {
@@ -44,8 +45,12 @@ func (c *Cloud) primaryIPs() resource[*primaryIP] {
 			return nil
 		},
 		remove: func(q *call, one *primaryIP) (any, error) {
-			if one.Assignee != 0 {
-				return nil, refuse("resource_in_use", "the primary IP is assigned to server %d", one.Assignee)
+			if kind, id := one.assignee(); id != 0 {
+				code := "resource_in_use"
+				if q.since(APINovember2026) {
+					code = "must_be_unassigned"
+				}
+				return nil, refuse(code, "the primary IP is assigned to %s %d", kind, id)
 			}
 			delete(q.state.PrimaryIPs, one.ID)
 			return nil, nil
@@ -59,8 +64,19 @@ func (c *Cloud) primaryIPs() resource[*primaryIP] {
 	}
 }
 
+// assignee is what has the address: the API's type of it and its ID, 0 where nothing has it.
+func (p *primaryIP) assignee() (kind string, id int64) {
+	if p.LoadBalancer != 0 {
+		return kindLoadBalancer, p.LoadBalancer
+	}
+	return kindServer, p.Assignee
+}
+
 // ip is the address as the API shows it: of an IPv6 range its first.
 func (p *primaryIP) ip() string { return p.Range.Addr().String() }
+
+// taken tells whether a server or a load balancer has the address.
+func (p *primaryIP) taken() bool { return p.Assignee != 0 || p.LoadBalancer != 0 }
 
 // reverse is the reverse name of the IPv4 address; Hetzner's own unless one was set.
 func (p *primaryIP) reverse() string {
@@ -78,13 +94,14 @@ func (c *Cloud) viewPrimaryIP(one *primaryIP) primaryIPView {
 		PrimaryIP: schema.PrimaryIP{
 			ID: one.ID, IP: one.ip(), Labels: one.labels(), Name: one.Name, Type: one.Type,
 			Protection: schema.PrimaryIPProtection{Delete: one.Protected},
-			DNSPtr:     []schema.PrimaryIPDNSPTR{}, AssigneeType: "server", AutoDelete: one.AutoDelete,
+			DNSPtr:     []schema.PrimaryIPDNSPTR{}, AutoDelete: one.AutoDelete,
 			Created: one.Created, Location: c.locationNamed(one.Location).view,
 		},
-		Datacenter: c.viewDatacenter(c.datacenterOf(one.Location)),
+		Datacenter: c.viewDatacenter(one.Location),
 	}
-	if one.Assignee != 0 {
-		shown.AssigneeID = &one.Assignee
+	kind, id := one.assignee()
+	if shown.AssigneeType = kind; id != 0 {
+		shown.AssigneeID = &id
 	}
 	if one.Type == "ipv4" {
 		shown.DNSPtr = append(shown.DNSPtr, schema.PrimaryIPDNSPTR{IP: one.ip(), DNSPtr: one.reverse()})
@@ -199,8 +216,9 @@ func assignPrimaryIP(q *call, one *primaryIP) (any, error) {
 	switch {
 	case to == nil:
 		return nil, invalid("assignee_id", "server with ID '%d' not found", wanted.AssigneeID)
-	case one.Assignee != 0:
-		return nil, refuse("primary_ip_already_assigned", "the primary IP is assigned to server %d", one.Assignee)
+	case one.taken():
+		kind, id := one.assignee()
+		return nil, refuse("primary_ip_already_assigned", "the primary IP is assigned to %s %d", kind, id)
 	case to.Location != one.Location:
 		return nil, refuse("primary_ip_datacenter_mismatch", "the primary IP is in %s, the server in %s", one.Location,
 			to.Location)
@@ -214,6 +232,9 @@ func assignPrimaryIP(q *call, one *primaryIP) (any, error) {
 
 func unassignPrimaryIP(q *call, one *primaryIP) (any, error) {
 	from := q.state.Servers[one.Assignee]
+	if one.LoadBalancer != 0 {
+		return nil, refuse("primary_ip_assigned", "a load balancer keeps its primary IP for as long as it exists")
+	}
 	if from == nil {
 		return nil, invalid("assignee_id", "the primary IP is not assigned")
 	}
@@ -257,7 +278,7 @@ func (q *call) changeDNS(candidates ...*primaryIP) error {
 // placeNamed is the location of a request that may name a location or, as older clients do, a
 // datacenter; nil if there is no such place.
 func (c *Cloud) placeNamed(place, dc string) *location {
-	if place == "" && dc != "" {
+	if place == "" && dc != "" && !c.since(APINovember2026) {
 		if found, ok := byIDOrName(c.catalog.datacenters, 0, dc); ok {
 			return found.location
 		}

@@ -34,7 +34,7 @@ func TestProxyPlaysTheRealHost(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	client := hcloud.NewClient( // at its default endpoint
 		hcloud.WithToken(testToken),
-		hcloud.WithHTTPClient(&http.Client{Transport: &conforming{t: t, next: transport}}),
+		hcloud.WithHTTPClient(&http.Client{Transport: &conforming{t: t, api: w.config.API, next: transport}}),
 	)
 	locations, err := client.Location.All(t.Context())
 	if err != nil || len(locations) != 6 {

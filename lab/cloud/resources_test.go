@@ -261,7 +261,7 @@ func TestPrimaryIPs(t *testing.T) {
 	wants(t, "server_has_ipv4", err)
 	own := must[*hcloud.PrimaryIP](t)(w.PrimaryIP.GetByIP(ctx, one.PublicNet.IPv4.IP.String()))
 	_, err = w.PrimaryIP.Delete(ctx, own)
-	wants(t, "resource_in_use", err)
+	wants(t, "must_be_unassigned", err)
 	_, _, err = w.PrimaryIP.Unassign(ctx, own.ID)
 	wants(t, "server_not_stopped", err)
 	w.done(must[*hcloud.Action](t)(w.Server.Poweroff(ctx, one)))
@@ -381,10 +381,16 @@ func TestCatalog(t *testing.T) {
 	if len(pricing.ServerTypes) != len(types) || pricing.Currency != "EUR" || len(pricing.PrimaryIPs) != 2 {
 		t.Errorf("the prices are %+v", pricing)
 	}
-	for _, path := range []string{"/datacenters", "/datacenters/2", "/locations/1", "/server_types/115",
+	for _, path := range []string{"/locations/1", "/server_types/115",
 		"/load_balancer_types/1", "/pricing"} {
 		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusOK || !json.Valid([]byte(body)) {
 			t.Errorf("GET %s → %d", path, status)
+		}
+	}
+	for _, path := range []string{"/datacenters", "/datacenters/2"} {
+		if status, body := w.raw(http.MethodGet, path, ""); status != http.StatusGone ||
+			!strings.Contains(body, "deprecated_api_endpoint") {
+			t.Errorf("GET %s → %d %s", path, status, body)
 		}
 	}
 }

@@ -20,6 +20,8 @@ type call struct {
 	query url.Values
 	body  []byte
 	note  func(FaultKind) // puts a fault that hits within the call into the request's line of the log
+
+	created bool // a DELETE is answered with 201
 }
 
 // largestBody bounds a request's body; user data is at most 32 KiB.
@@ -63,7 +65,7 @@ func (c *Cloud) serve(w http.ResponseWriter, r *http.Request, serve handler) {
 		writeError(w, err)
 	case reply == nil:
 		w.WriteHeader(http.StatusNoContent)
-	case r.Method == http.MethodPost:
+	case r.Method == http.MethodPost || r.Method == http.MethodDelete && q.created:
 		writeJSON(w, http.StatusCreated, reply)
 	default:
 		writeJSON(w, http.StatusOK, reply)
@@ -76,8 +78,14 @@ func (q *call) answer(header http.Header, serve handler, hit *strike) (any, erro
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	token, _ := strings.CutPrefix(q.r.Header.Get("Authorization"), "Bearer ")
-	if subtle.ConstantTimeCompare([]byte(token), []byte(c.config.Token)) != 1 {
+	switch {
+	case subtle.ConstantTimeCompare([]byte(token), []byte(c.config.Token)) == 1:
+	case c.config.ReadOnlyToken == "" || subtle.ConstantTimeCompare([]byte(token), []byte(c.config.ReadOnlyToken)) != 1:
 		return nil, refuse("unauthorized", "unable to authenticate")
+	case q.r.Method != http.MethodGet && c.since(APINovember2026):
+		return nil, refuse("forbidden", "the token has insufficient permissions")
+	case q.r.Method != http.MethodGet:
+		return nil, refuse("token_readonly", "the token is only allowed to perform GET requests")
 	}
 	limited := !c.bucket.take(now(), header)
 	switch {

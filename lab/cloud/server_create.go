@@ -211,7 +211,7 @@ func (c *Cloud) existingAddress(id int64, version string, to *server) (*primaryI
 		return nil, invalid("public_net."+version, "primary IP with ID '%d' not found", id)
 	case address.Type != version:
 		return nil, refuse("primary_ip_version_mismatch", "primary IP %d is not of version %s", id, version)
-	case address.Assignee != 0:
+	case address.taken():
 		return nil, refuse("primary_ip_assigned", "primary IP %d is already assigned", id)
 	case address.Location != to.Location:
 		return nil, refuse("primary_ip_datacenter_mismatch", "primary IP %d is in %s", id, address.Location)

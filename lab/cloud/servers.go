@@ -71,11 +71,11 @@ func (c *Cloud) servers() resource[*server] {
 }
 
 // serverView is schema.Server with what only the API's JSON has: a public net without addresses is
-// null, and older clients read the datacenter.
+// null, and the datacenter, which the API had until 2026-07-01.
 type serverView struct {
 	schema.Server
-	PublicNet  publicNetView  `json:"public_net"`
-	Datacenter datacenterView `json:"datacenter"`
+	PublicNet  publicNetView   `json:"public_net"`
+	Datacenter *datacenterView `json:"datacenter,omitempty"`
 }
 
 type publicNetView struct {
@@ -101,7 +101,7 @@ func (c *Cloud) viewServer(one *server) serverView {
 			Labels:     one.labels(), Volumes: []int64{}, PrimaryDiskSize: one.Disk, LoadBalancers: []int64{},
 		},
 		PublicNet:  c.viewPublicNet(one),
-		Datacenter: c.viewDatacenter(c.datacenterOf(one.Location)),
+		Datacenter: c.viewDatacenter(one.Location),
 	}
 	if base := c.state.Images[one.Image]; base != nil {
 		made := base.view()

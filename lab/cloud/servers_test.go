@@ -296,7 +296,7 @@ func TestPlacementGroupIsFullAtTen(t *testing.T) {
 }
 
 func TestOldClientsFindAndNameTheDatacenter(t *testing.T) {
-	w := newHarness(t)
+	w := newHarness(t, func(c *Config) { c.API = APIFebruary2026 })
 	body := `{"name":"one","server_type":"cx23","image":"debian-12","datacenter":"hel1-dc2"}`
 	status, reply := w.raw(http.MethodPost, "/servers", body)
 	if status != http.StatusCreated || !strings.Contains(reply, `"datacenter":{"id":3,"name":"hel1-dc2"`) {
