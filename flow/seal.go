@@ -19,8 +19,9 @@ func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 // ExemptFromSeal keeps the step in use once a point of no return that it precedes was passed: it is still verified, and
 // run again when its spec changed. It is for a step that depends on nothing that the sealed step deletes or moves.
 //
-// From then on the step comes after the sealed step in a run that wants both,
-// and of what it needs it needs only steps that are exempt, too. So the outputs
+// From then on the step comes after the sealed step in a run that wants both, unless the sealed step is ordered after it
+// by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of what it
+// needs it needs only steps that are exempt, too. So the outputs
 // that it takes, or reruns after, must be those of exempt steps; other steps before it
 // can be named with After. Steps that are skipped, and a passed seal, do not run
 // an exempt step with them: a run that is to have it must name it.
@@ -53,11 +54,14 @@ type seals struct {
 	passed map[*node]bool
 	behind map[*node]*node   // each step that is skipped → a passed seal that it precedes
 	exempt map[*node][]*node // each exempt step that precedes passed seals → those
+	// ahead are the exempt steps that a passed seal is ordered after, and all that is before those: they wait for no seal.
+	ahead map[*node]bool
 }
 
 // seals finds the points of no return that were passed.
 func (g *Graph) seals(s Snapshot) (seals, error) {
-	found := seals{passed: map[*node]bool{}, behind: map[*node]*node{}, exempt: map[*node][]*node{}}
+	found := seals{passed: map[*node]bool{}, behind: map[*node]*node{}, exempt: map[*node][]*node{},
+		ahead: map[*node]bool{}}
 	for _, n := range g.nodes {
 		if !n.sealed {
 			continue
@@ -81,7 +85,29 @@ func (g *Graph) seals(s Snapshot) (seals, error) {
 			}
 		}
 	}
+	for n := range found.passed {
+		found.keepAhead(n)
+	}
 	return found, nil
+}
+
+// keepAhead finds the steps that stay before a passed seal.
+func (s seals) keepAhead(n *node) {
+	var keep func(*node)
+	keep = func(m *node) {
+		if s.behind[m] != nil || s.ahead[m] {
+			return
+		}
+		s.ahead[m] = true
+		for _, first := range m.before() {
+			keep(first)
+		}
+	}
+	for _, m := range n.orderAfter {
+		if m.exempt {
+			keep(m)
+		}
+	}
 }
 
 // needs are the steps that a run that wants n wants, too.
@@ -97,15 +123,18 @@ func (s seals) needs(n *node) []*node {
 }
 
 // before are the steps that n waits for where a run wants them. A skipped step
-// waits for nothing, and a passed seal for the skipped steps alone: the exempt
-// steps before it wait for it, and the steps that it is ordered after may wait
-// for one of those.
+// waits for nothing, and a passed seal for the skipped steps, and the exempt ones
+// that stay before it. The other exempt steps before it wait for it, and the steps
+// that it is ordered after may wait for one of those.
 func (s seals) before(n *node) []*node {
 	switch {
 	case s.behind[n] != nil:
 		return nil
 	case s.passed[n]:
-		return s.needs(n)
+		ahead := slices.DeleteFunc(slices.Clone(n.orderAfter), func(m *node) bool { return !s.ahead[m] })
+		return append(s.needs(n), ahead...)
+	case s.exempt[n] != nil && s.ahead[n]:
+		return append(s.needs(n), n.orderAfter...)
 	case s.exempt[n] != nil:
 		return slices.Concat(s.needs(n), n.orderAfter, s.exempt[n])
 	default:

@@ -262,6 +262,41 @@ func TestStatusOfAnExemptStep(t *testing.T) {
 	}
 }
 
+// An exempt step that the point of no return is ordered after stays before it, with what it needs: the verification of
+// what was passed may need it.
+func TestAnExemptStepAheadOfTheSeal(t *testing.T) {
+	v := &voyage{}
+	g := flow.New("voyage")
+	there := true
+	crew := flow.Add(g, "crew", v.make("crew"))
+	chart := flow.Add(g, "chart", v.make("chart")).ExemptFromSeal()
+	bridge := flow.Add1(g, "bridge", v.grow("bridge"), chart).After(crew).
+		Verify(func(context.Context, thing) flow.Verdict {
+			if !there {
+				return flow.Gone("it is gone")
+			}
+			return flow.Holds()
+		}).ExemptFromSeal()
+	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
+	launch := flow.Add(g, "launch", v.make("launch")).After(bridge, cargo).OrderAfter(bridge).Seal().
+		Verify(func(context.Context, thing) flow.Verdict {
+			if !there && !slices.Contains(v.take(), "bridge") {
+				return flow.Unknown(errors.New("there is no bridge to look from"))
+			}
+			return flow.Holds()
+		})
+	flow.Add(g, "sail", v.make("sail")).After(launch)
+	if err := g.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	journal := flow.Memory()
+	all := flow.Options{Targets: []string{"sail", "cargo", "bridge"}, Parallel: 1, Journal: journal}
+	mustRun(t, g, all)
+	v.take()
+	there = false
+	mustRun(t, g, all)
+}
+
 // Without a journal an exempt step runs, once, and what is passed over does not.
 func TestAnExemptStepWithoutAJournal(t *testing.T) {
 	v := &voyage{}

@@ -65,7 +65,33 @@ func (b blueprint) seal(passed func(int) bool) sealing {
 			}
 		}
 	}
+	for j := range b.ahead(s) {
+		clear(s.after[j])
+	}
 	return s
+}
+
+// ahead are the exempt steps that stay before passed seals, because one is ordered after them, with all before those.
+func (b blueprint) ahead(s sealing) map[int]bool {
+	all := map[int]bool{}
+	var keep func(int)
+	keep = func(j int) {
+		if s.behind[j] || all[j] {
+			return
+		}
+		all[j] = true
+		for _, k := range slices.Concat(b.needs(j), b[j].OrderAfter) {
+			keep(k)
+		}
+	}
+	for i := range s.passed {
+		for _, j := range b[i].OrderAfter {
+			if b[j].Exempt {
+				keep(j)
+			}
+		}
+	}
+	return all
 }
 
 // brings are the steps that a run that wants the i'th wants, too.
@@ -84,8 +110,9 @@ func (b blueprint) brings(i int, s sealing) map[int]bool {
 
 // waitsFor are the steps that must be done before the i'th begins, where they are wanted.
 func (b blueprint) waitsFor(i int, s sealing) []int {
-	if s.passed[i] {
-		return nil // all before it are passed over, or come after it
+	if s.passed[i] { // all others before it are passed over, or come after it
+		ahead := b.ahead(s)
+		return slices.DeleteFunc(slices.Clone(b[i].OrderAfter), func(j int) bool { return !ahead[j] })
 	}
 	return slices.Concat(b.needs(i), b[i].OrderAfter, slices.Collect(maps.Keys(s.after[i])))
 }
