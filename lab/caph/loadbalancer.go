@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -213,10 +214,8 @@ func (s *clusterScope) deleteLoadBalancer(ctx context.Context) error {
 	if status == nil {
 		return nil
 	}
-	if status.Protected {
-		s.events.Eventf(s.infra, "Warning", "LoadBalancerProtectedFromDeletion", "Load balancer %d is protected and stays",
-			status.ID)
-		return nil
+	if status.Protected || s.infra.Spec.ControlPlaneLoadBalancer.Name != nil {
+		return s.disownLoadBalancer(ctx)
 	}
 	_, _, err := s.cloud.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: status.ID})
 	if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
@@ -224,6 +223,25 @@ func (s *clusterScope) deleteLoadBalancer(ctx context.Context) error {
 			fmt.Errorf("deleting %d: %w", status.ID, noteError(s.infra, "DeleteLoadBalancer", err)))
 	}
 	s.infra.Status.ControlPlaneLoadBalancer = nil
+	return nil
+}
+
+// disownLoadBalancer takes the cluster's label off a load balancer that is protected or was adopted.
+func (s *clusterScope) disownLoadBalancer(ctx context.Context) error {
+	owned, err := s.cloud.LoadBalancer.AllWithOpts(ctx, hcloud.LoadBalancerListOpts{ListOpts: s.selector()})
+	if err != nil {
+		return fmt.Errorf("listing: %w", noteError(s.infra, "ListLoadBalancers", err))
+	}
+	for _, lb := range owned {
+		labels := maps.Clone(lb.Labels)
+		delete(labels, s.infra.TagKey())
+		if _, _, err := s.cloud.LoadBalancer.Update(ctx, lb, hcloud.LoadBalancerUpdateOpts{Labels: labels}); err != nil {
+			return s.loadBalancerFailed(api.LoadBalancerUpdateFailed,
+				fmt.Errorf("removing the label of %d: %w", lb.ID, noteError(s.infra, "UpdateLoadBalancer", err)))
+		}
+	}
+	s.infra.Status.ControlPlaneLoadBalancer = nil
+	s.events.Eventf(s.infra, "Normal", "LoadBalancerOwnedLabelRemoved", "removed owned label of load balancer")
 	return nil
 }
 

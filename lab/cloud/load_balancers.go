@@ -99,6 +99,29 @@ func (c *Cloud) forgetLoadBalancer(one *loadBalancer) {
 	}
 }
 
+// LoadBalancerNames are the names of the load balancers.
+func (c *Cloud) LoadBalancerNames() (names []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.state.LoadBalancers {
+		names = append(names, one.Name)
+	}
+	return names
+}
+
+// VanishLoadBalancer removes a load balancer without any request. A Primary IP that it has stays.
+func (c *Cloud) VanishLoadBalancer(name string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, ok := byIDOrName(c.state.LoadBalancers, 0, name)
+	if !ok {
+		return refuse("not_found", "making a load balancer vanish: there is no load balancer %q", name)
+	}
+	c.forgetLoadBalancer(one)
+	c.keep()
+	return nil
+}
+
 // loadBalancerView is schema.LoadBalancer with services and targets as the API writes them: absent
 // parts are left out, not null.
 type loadBalancerView struct {

@@ -23,6 +23,8 @@ func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 		return lab.webhookUnready(f)
 	case FaultVanishServer:
 		return lab.vanishServer(ctx, f)
+	case FaultVanishLoadBalancer:
+		return lab.vanishLoadBalancer(f)
 	case FaultExpiredKubeconfig:
 		return lab.expireKubeconfig(f)
 	default:
@@ -149,22 +151,46 @@ func (lab *Lab) webhookUnready(f *Fault) (effect, error) {
 }
 
 func (lab *Lab) vanishServer(ctx context.Context, f *Fault) (effect, error) {
-	if _, err := path.Match(f.Server, ""); err != nil {
-		return effect{}, requestError{fmt.Errorf("pattern %q: %w", f.Server, err)}
-	}
 	var names []string
 	for _, s := range lab.cloud.Servers() {
-		if ok, _ := path.Match(f.Server, s.Name); ok {
-			names = append(names, s.Name)
+		names = append(names, s.Name)
+	}
+	var err error
+	if f.Server, err = oneOf(names, "server", f.Server, f.Seed); err != nil {
+		return effect{}, err
+	}
+	return gone(), lab.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
+}
+
+func (lab *Lab) vanishLoadBalancer(f *Fault) (effect, error) {
+	var err error
+	if f.LoadBalancer, err = oneOf(lab.cloud.LoadBalancerNames(), "load balancer", f.LoadBalancer, f.Seed); err != nil {
+		return effect{}, err
+	}
+	return gone(), lab.cloud.VanishLoadBalancer(f.LoadBalancer)
+}
+
+// oneOf chooses one of the names that match a pattern.
+func oneOf(all []string, what, pattern string, seed uint64) (string, error) {
+	if _, err := path.Match(pattern, ""); err != nil {
+		return "", requestError{fmt.Errorf("pattern %q: %w", pattern, err)}
+	}
+	var names []string
+	for _, name := range all {
+		if ok, _ := path.Match(pattern, name); ok {
+			names = append(names, name)
 		}
 	}
 	if len(names) == 0 {
-		return effect{}, requestError{fmt.Errorf("no server is named %q: see lab status", f.Server)}
+		return "", requestError{fmt.Errorf("no %s is named %q: see lab status", what, pattern)}
 	}
 	slices.Sort(names)
-	f.Server = chosen(names, f.Seed)
+	return chosen(names, seed), nil
+}
+
+// gone is the effect of a fault that cannot be undone: it is over at once.
+func gone() effect {
 	over := make(chan struct{})
 	close(over)
-	// A server that vanished cannot be restored, so the fault has no end.
-	return effect{over: over}, lab.cloud.VanishServer(context.WithoutCancel(ctx), f.Server)
+	return effect{over: over}
 }

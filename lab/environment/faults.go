@@ -29,6 +29,8 @@ type Fault struct {
 	Service string `json:"service,omitempty"`
 	// File is the absolute path of a kubeconfig.
 	File string `json:"file,omitempty"`
+	// LoadBalancer is a pattern of the load balancer's name.
+	LoadBalancer string `json:"loadBalancer,omitempty"`
 	// For is how long the fault is in force; zero: until it is removed.
 	For cloud.Duration `json:"for,omitzero"`
 }
@@ -46,6 +48,9 @@ const (
 	// FaultVanishServer removes a Server (a pattern; Seed picks one of several matches), its machine and its record,
 	// without a request or an action.
 	FaultVanishServer cloud.FaultKind = "vanish-server"
+	// FaultVanishLoadBalancer removes a LoadBalancer (a pattern; Seed picks one of several matches) and its record, without
+	// a request or an action. A Primary IP that it has stays.
+	FaultVanishLoadBalancer cloud.FaultKind = "vanish-load-balancer"
 	// FaultExpiredKubeconfig replaces the client certificate in the kubeconfig File of a Cluster with one that expired an
 	// hour ago: of the same name and key, signed by the cluster's authority. At its end the file is restored, unless it
 	// was written since.
@@ -76,7 +81,9 @@ var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
 	FaultManagementAway:    {takes: []string{"cluster"}},
 	FaultWebhookUnready:    {needs: []string{"service"}, takes: []string{"cluster"}},
 	FaultVanishServer:      {needs: []string{"server"}, takes: []string{"seed"}},
-	FaultExpiredKubeconfig: {needs: []string{"cluster", "file"}},
+
+	FaultVanishLoadBalancer: {needs: []string{"loadBalancer"}, takes: []string{"seed"}},
+	FaultExpiredKubeconfig:  {needs: []string{"cluster", "file"}},
 }
 
 var requestFields = []string{"method", "path", "actor", "skip", "times", "probability", "seed"}

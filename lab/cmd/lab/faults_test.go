@@ -195,6 +195,31 @@ func testCloudFaults(t *testing.T, d *daemon) {
 		t.Errorf("of %v %s vanished, %v are left (%v)", made, vanished.Server, left, err)
 	}
 	awaitFaults(t, d)
+	testVanishedLoadBalancer(t, d, hc)
+}
+
+// A load balancer that vanishes leaves its Primary IP.
+func testVanishedLoadBalancer(t *testing.T, d *daemon, hc *hcloud.Client) {
+	ip, _, err := hc.PrimaryIP.Create(t.Context(), hcloud.PrimaryIPCreateOpts{Name: "kept", Type: hcloud.PrimaryIPTypeIPv4,
+		Location: "nbg1", AutoDelete: hcloud.Ptr(false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := hc.LoadBalancer.Create(t.Context(), hcloud.LoadBalancerCreateOpts{Name: "front",
+		LoadBalancerType: &hcloud.LoadBalancerType{Name: "lb11"}, Location: &hcloud.Location{Name: "nbg1"},
+		PublicNet: &hcloud.LoadBalancerCreateOptsPublicNet{IPv4: ip.PrimaryIP}}); err != nil {
+		t.Fatal(err)
+	}
+	add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultVanishLoadBalancer}, LoadBalancer: "fr*"})
+	balancers, err := hc.LoadBalancer.All(t.Context())
+	if err != nil || len(balancers) != 0 {
+		t.Errorf("there are still %d load balancers (%v)", len(balancers), err)
+	}
+	kept, _, err := hc.PrimaryIP.GetByName(t.Context(), "kept")
+	if err != nil || kept == nil || kept.AssigneeID != 0 || !kept.IP.Equal(ip.PrimaryIP.IP) {
+		t.Errorf("its Primary IP is %+v (%v)", kept, err)
+	}
+	awaitFaults(t, d)
 }
 
 // testExpiredKubeconfig ends the lab.
