@@ -23,6 +23,8 @@ type Config struct {
 	ControlPlaneReplicas int `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"`
 	// Hetzner load balancer type
 	LoadBalancerType string `json:"loadBalancerType" yaml:"loadBalancerType"`
+	// how the Kubernetes API is addressed: "primary-ip", "load-balancer", or a host name; see Config.EndpointHostName
+	ControlPlaneEndpoint string `json:"controlPlaneEndpoint" yaml:"controlPlaneEndpoint"`
 	// the private network; holds the three below
 	NetworkCIDR string `json:"networkCidr" yaml:"networkCidr"`
 	// the servers' subnet; etcd listens here
@@ -141,6 +143,7 @@ func Defaults() Config {
 		ServerType:           "cx33",
 		ControlPlaneReplicas: 3,
 		LoadBalancerType:     "lb11",
+		ControlPlaneEndpoint: EndpointPrimaryIP,
 		NetworkCIDR:          "10.10.0.0/16",
 		ControlPlaneCIDR:     "10.10.64.0/25",
 		PodCIDR:              "10.10.128.0/17",
@@ -182,6 +185,23 @@ func (c Config) Image(architecture string) string {
 		return c.ImageName
 	}
 	return fmt.Sprintf("talos-%s-%s", architecture, c.TalosVersion)
+}
+
+// Values of ControlPlaneEndpoint that are no host name.
+const (
+	// EndpointPrimaryIP gives the load balancer a Primary IP, which outlives it.
+	EndpointPrimaryIP = "primary-ip"
+	// EndpointLoadBalancer leaves the load balancer and its address to CAPH: with the load balancer the address is lost.
+	EndpointLoadBalancer = "load-balancer"
+)
+
+// EndpointHostName is the host name by which the cluster's Kubernetes API is addressed; empty: it is an IPv4 address. A
+// name stands for the address of a Primary IP, as EndpointPrimaryIP.
+func (c Config) EndpointHostName() string {
+	if c.ControlPlaneEndpoint == EndpointPrimaryIP || c.ControlPlaneEndpoint == EndpointLoadBalancer {
+		return ""
+	}
+	return c.ControlPlaneEndpoint
 }
 
 // ManagementName is the name of the temporary management cluster.

@@ -65,6 +65,7 @@ var loadBalancerTypes = []string{"lb11", "lb21", "lb31"}
 
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+	hostName   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	hcloudName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 	labelValue = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`)
 	imageTag   = regexp.MustCompile(`^[^\s@]+:v(\d+)\.(\d+)\.(\d+)(@sha256:[0-9a-f]{64})?$`)
@@ -117,6 +118,9 @@ func (v *Findings) cluster(c Config) {
 		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+
 			strings.Join(loadBalancerTypes, ", "))
 	}
+	if name := c.EndpointHostName(); name != "" || c.ControlPlaneEndpoint == "" {
+		v.endpointName(name)
+	}
 	switch n := c.ControlPlaneReplicas; {
 	case n < 1:
 		v.add("controlPlaneReplicas", n, "is less than one", "use 1 for a trial and 3 or 5 for a cluster that survives the "+
@@ -141,6 +145,19 @@ func (v *Findings) cluster(c Config) {
 	v.oidc(c)
 	if _, _, err := c.Allowed(); err != nil {
 		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())
+	}
+}
+
+func (v *Findings) endpointName(name string) {
+	choose := "write " + EndpointPrimaryIP + ", " + EndpointLoadBalancer + ", or a host name like api.example.com"
+	switch _, err := netip.ParseAddr(name); {
+	case name == "":
+		v.add("controlPlaneEndpoint", name, "is empty", choose)
+	case err == nil:
+		v.add("controlPlaneEndpoint", name, "is an address", "Hetzner assigns the address, it cannot be chosen: "+choose)
+	case len(name) > 253 || !hostName.MatchString(name):
+		v.add("controlPlaneEndpoint", name, "is neither "+EndpointPrimaryIP+" nor "+EndpointLoadBalancer+" nor a host name "+
+			"in lower case with a domain (RFC 1123)", choose)
 	}
 }
 

@@ -64,6 +64,9 @@ func Variables() []Variable {
 			Pointer: func(c *Config) any { return &c.ControlPlaneReplicas }},
 		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type",
 			Pointer: func(c *Config) any { return &c.LoadBalancerType }},
+		{Name: "CONTROL_PLANE_ENDPOINT", Doc: "address of the Kubernetes API: primary-ip (kept when the load balancer is " +
+			"deleted), load-balancer, or a host name; for new clusters",
+			Pointer: func(c *Config) any { return &c.ControlPlaneEndpoint }},
 		{Name: "NETWORK_CIDR", Doc: "the cluster's private network", Pointer: func(c *Config) any { return &c.NetworkCIDR }},
 		{Name: "CONTROL_PLANE_CIDR", Doc: "the servers' subnet, inside the network",
 			Pointer: func(c *Config) any { return &c.ControlPlaneCIDR }},

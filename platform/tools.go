@@ -49,6 +49,9 @@ type Tools struct {
 	// OwnAddress tells this machine's address towards the internet, for FIREWALL_ALLOW=auto. nil: ask ownAddressURL.
 	OwnAddress func(context.Context) (netip.Addr, error)
 
+	// LookupHost resolves the host name of CONTROL_PLANE_ENDPOINT. nil: the system's resolver does.
+	LookupHost func(ctx context.Context, name string) ([]string, error)
+
 	clients
 }
 

@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -62,7 +63,8 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	ip := capi.Text(live, "spec", "controlPlaneEndpoint", "host")
+	endpoint := render.EndpointOf(live)
+	ip := endpoint.IP
 	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
 		return Access{}, err // a kubeconfig that a person pointed at a server is worth more than the cluster's own
 	}
@@ -74,7 +76,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 		return Access{}, err
 	}
 	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
-	out := Access{Endpoint: net.JoinHostPort(ip, port), Kubeconfig: platform.Kubeconfig}
+	out := Access{Endpoint: net.JoinHostPort(cmp.Or(endpoint.HostName, ip), port), Kubeconfig: platform.Kubeconfig}
 	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
 	file, err := talosconfig.Write(ctx, a.cfg, a.tools, a.observer, say, self, c.watched())
 	if err != nil {

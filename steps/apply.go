@@ -56,7 +56,8 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 		spec[name] = i
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(cfg, sources,
+		render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)))
 	if err != nil {
 		return nil, err
 	}
@@ -65,9 +66,9 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
 func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image],
-	offer *flow.Step[Offer]) *flow.Step[Cluster] {
+	offer *flow.Step[Offer], endpoint *flow.Step[Endpoint]) *flow.Step[Cluster] {
 	step := newApplyStep(s)
-	return flow.Add3(g, "apply", step.run, management, image, offer).
+	return flow.Add4(g, "apply", step.run, management, image, offer, endpoint).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
 		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
 		Waits(wait.Webhooks(s.cfg), wait.LoadBalancer(s.cfg))
@@ -85,21 +86,32 @@ func newApplyStep(s *Set) applyStep {
 	return applyStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
-// run applies the manifests: first what can do without the load balancer's address, then, once CAPH has made the
-// load balancer, the rest. Where the address is known already, as in every later run, there is one part only, so that
-// what is there is never taken back.
-func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer) (Cluster, error) {
+// run applies the manifests. Where CAPH is to create the load balancer, first what can do without its address, then,
+// once CAPH has created it, the rest. Where the address is known, as in every later run, there is one part only, so
+// that what is there is never taken back.
+func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer,
+	endpoint Endpoint) (Cluster, error) {
 	mgmt, err := connect.Cluster(a.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
-	ip, err := situation.LoadBalancerIP(ctx, a.cfg, a.tools, mgmt)
+	e, err := situation.LiveEndpoint(ctx, a.cfg, a.tools, mgmt)
 	if err != nil {
 		return Cluster{}, err
 	}
+	if e.IP == "" { // the endpoint of a cluster never changes
+		e = endpoint.rendered()
+	}
+	rendered := func() (*render.Rendered, error) {
+		return render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, e))
+	}
 	patience := a.cfg.LoadBalancerTimeout.D()
-	if ip == "" {
-		r, err := render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ""))
+	if e.IP != "" {
+		if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, e.IP); err != nil {
+			return Cluster{}, err
+		}
+	} else {
+		r, err := rendered()
 		if err != nil {
 			return Cluster{}, err
 		}
@@ -109,28 +121,20 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 		if err := apply.Objects(ctx, a.cfg, say, mgmt, r.Now, &patience); err != nil {
 			return Cluster{}, err
 		}
-		if ip, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
+		if e.IP, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
 			return Cluster{}, err
 		}
-		say("the load balancer has the address %s", ip)
-		if r, err = render.Manifests(a.cfg, a.sources,
-			render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip)); err != nil {
-			return Cluster{}, err
-		}
-		// The Cluster last: it names the control plane, which must be there when Cluster API looks for it.
-		return a.applied(ctx, say, mgmt, r, ip, &patience)
+		say("the load balancer has the address %s", e.IP)
 	}
-	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
-		return Cluster{}, err
-	}
-	r, err := render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, ip))
+	r, err := rendered()
 	if err != nil {
 		return Cluster{}, err
 	}
-	return a.applied(ctx, say, mgmt, r, ip, &patience)
+	return a.applied(ctx, say, mgmt, r, e.IP, &patience)
 }
 
-// applied applies everything and says what the cluster is then.
+// applied applies everything, the Cluster last: it names the control plane, which must be there when Cluster API looks
+// for it. It says what the cluster is then.
 func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string,
 	patience *time.Duration) (Cluster, error) {
 	out := Cluster{
@@ -162,7 +166,8 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 		case o.GroupVersionKind() == capi.ClusterKind && o.GetName() == out.Name:
 			out.UID = string(o.GetUID())
 		case o.GroupVersionKind() == capi.HetznerClusterKind:
-			out.Endpoint = net.JoinHostPort(ip, strconv.FormatInt(capi.Number(o, "spec", "controlPlaneEndpoint", "port"), 10))
+			out.Endpoint = net.JoinHostPort(capi.Text(o, "spec", "controlPlaneEndpoint", "host"),
+				strconv.FormatInt(capi.Number(o, "spec", "controlPlaneEndpoint", "port"), 10))
 		}
 	}
 	return out, nil

@@ -72,7 +72,7 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered 
 		t.Fatal(err)
 	}
 	r, err := render.Manifests(plan.b.cfg, plan.b.sources,
-		render.ManifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", "192.0.2.1"))
+		render.ManifestVariables(plan.b.sources, cfg.Image("amd64"), "eu-central", render.Endpoint{IP: "192.0.2.1"}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
@@ -27,7 +28,9 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, journal := clustertest.New(t), flow.Memory()
-			if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
+			cfg := w.Config()
+			cfg.ControlPlaneEndpoint = config.EndpointLoadBalancer
+			if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 				t.Fatal(err)
 			}
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(11, "of-others", clustertest.LoadBalancerIP, nil, 6443))
@@ -38,7 +41,7 @@ func TestDeletedLoadBalancerIsExplained(t *testing.T) {
 			before := w.Writes()
 			again := func(what string, j flow.Journal) {
 				t.Helper()
-				_, err := runPlan(t, w, w.Config(), j, nil)
+				_, err := runPlan(t, w, cfg, j, nil)
 				var lost *situation.LostEndpointError
 				if !errors.As(err, &lost) || lost.Address != clustertest.LoadBalancerIP || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%s: %v", what, err)

@@ -17,6 +17,7 @@ type Plan struct {
 
 	Preflight     *flow.Step[Offer]
 	Reservation   *flow.Step[Reservation]
+	Endpoint      *flow.Step[Endpoint]
 	Image         *flow.Step[Image]
 	Management    *flow.Step[Management]
 	Providers     *flow.Step[Providers]
@@ -53,27 +54,28 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.Management = s.Management(g).After(p.Preflight, p.Reservation)
 	p.Providers = s.Providers(g, p.Management)
 	p.Secret = s.TokenSecret(g, p.Management)
-	p.Cluster = s.Apply(g, p.Management, p.Image, p.Preflight).After(p.Providers, p.Secret)
+	p.Endpoint = s.Endpoint(g, p.Preflight).After(p.Reservation).OrderAfter(p.Management).ExemptFromSeal()
+	p.Cluster = s.Apply(g, p.Management, p.Image, p.Preflight, p.Endpoint).After(p.Providers, p.Secret)
 	p.ControlPlane = s.ControlPlane(g, p.Management, p.Cluster)
 	p.Kubeconfig = s.Kubeconfig(g, p.Management, p.Cluster)
 	p.Talosconfig = s.Talosconfig(g, p.Management, p.Cluster)
-	p.Cilium = s.Cilium(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
-	p.HCloudCCM = s.HCloudCCM(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
-	p.TalosCCM = s.TalosCCM(g).After(p.Kubeconfig, p.ControlPlane).ExemptFromSeal()
+	p.Cilium = s.Cilium(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
+	p.HCloudCCM = s.HCloudCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
+	p.TalosCCM = s.TalosCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.Nodes = s.Nodes(g, p.Management, p.Cluster, p.Kubeconfig).RerunAfter(p.Cilium, p.HCloudCCM, p.TalosCCM)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
-	p.Pivot = s.Pivot(g).After(p.Nodes, p.Talosconfig)
-	p.Access = s.Access(g).After(p.Pivot)
+	p.Pivot = s.Pivot(g).After(p.Nodes, p.Talosconfig).OrderAfter(p.Endpoint)
+	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint)
 	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
 	p.FirewallApply = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
 	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.FirewallApply)
 
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
-	// After the pivot nothing brings the releases, which are exempt from its seal.
+	// After the pivot nothing brings the endpoint and the releases, which are exempt from its seal.
 	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name()}
-	p.All = append([]string{p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
-	p.Managed = append([]string{p.Access.Name()}, releases...)
+	p.All = append([]string{p.Endpoint.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
+	p.Managed = append([]string{p.Endpoint.Name(), p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
 

@@ -56,7 +56,7 @@ func planner(t *testing.T, overrides string, kvs ...string) *Set {
 func withIP(t *testing.T, b *Set) *render.Rendered {
 	t.Helper()
 	r, err := render.Manifests(b.cfg, b.sources,
-		render.ManifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", "192.0.2.10"))
+		render.ManifestVariables(b.sources, b.cfg.Image("amd64"), "eu-central", render.Endpoint{IP: "192.0.2.10"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestRenderInTwoParts(t *testing.T) {
 	b := planner(t, "")
-	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", ""))
+	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", render.Endpoint{}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func TestManifestsFollowTheSchemas(t *testing.T) {
 		"TalosControlPlane":     "CACPPT",
 	}
 	b := planner(t, "", "OIDC_ISSUER_URL=https://auth.example.com/", "OIDC_CLIENT_ID=kubernetes")
-	two, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", ""))
+	two, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", render.Endpoint{}))
 	if err != nil {
 		t.Fatal(err)
 	}

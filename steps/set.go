@@ -53,7 +53,7 @@ func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set 
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
 type specs struct {
-	offer, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
+	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
 
 	installing []flow.Wait // of the providers; the journal does not have it
 }
@@ -62,6 +62,7 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	s := specs{
 		offer: map[string]string{"location": cfg.Location, "serverType": cfg.ServerType,
 			"loadBalancerType": cfg.LoadBalancerType},
+		endpoint:   map[string]string{"clusterName": cfg.ClusterName, "controlPlaneEndpoint": cfg.ControlPlaneEndpoint},
 		management: management.Spec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
 		nodes: map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas,

@@ -108,7 +108,7 @@ func (d *firstDay) managesItself(t *testing.T) {
 	}
 	// One server and the key are the temporary ones that the image was made with, one placement group reserves the name.
 	want := map[string]int{"servers": 4, "ssh_keys": 1, "create_image": 1, "networks": 1, "load_balancers": 1,
-		"placement_groups": 2, "firewalls": 1}
+		"primary_ips": 1, "placement_groups": 2, "firewalls": 1}
 	if made := d.created(t); !maps.Equal(made, want) {
 		t.Errorf("made at Hetzner: %v, want %v", made, want)
 	}

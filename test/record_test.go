@@ -56,6 +56,7 @@ func TestRecordSituations(t *testing.T) {
 		t.Skip("records only where " + recordVariable + " says where to")
 	}
 	c := newCommand(t)
+	c.env = append(c.env, "CONTROL_PLANE_ENDPOINT=load-balancer") // so that CAPH creates it, or says why not
 	if o := c.run(nil, "--lab", "capi-init", "secret", "image"); o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}

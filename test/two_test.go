@@ -238,7 +238,7 @@ func anotherStateFolder(t *testing.T, c *command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{strings.TrimSpace(string(identity)), "network k8s", "load balancer k8s-kube-apiserver",
+	for _, word := range []string{strings.TrimSpace(string(identity)), "network k8s", "load balancer k8s-control-plane",
 		"server k8s-control-plane"} {
 		if o.exit != 1 || !strings.Contains(o.output, word) {
 			t.Errorf("exit %d, and it does not say %q\n%s", o.exit, word, o.output)

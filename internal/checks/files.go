@@ -58,7 +58,7 @@ func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
 
 // Rendered are the objects of the manifests with made-up values of what only a run knows.
 func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)))
 	if err != nil {
 		return nil, err
 	}

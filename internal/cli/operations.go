@@ -67,7 +67,7 @@ func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Config
 
 // runDestroy takes a cluster away, after it has listed everything and asked.
 func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) error {
-	opts := destroy.Options{Images: o.Images, Volumes: o.Volumes}
+	opts := destroy.Options{Images: o.Images, Volumes: o.Volumes, KeepAddress: o.KeepAddress}
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			destroyer := destroy.New(cfg, tools)
@@ -215,6 +215,8 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 type destroyOptions struct {
 	Images  bool // the snapshots too
 	Volumes bool // the volumes too, with their data
+
+	KeepAddress bool // not the Primary IP of the control plane endpoint
 }
 
 func newDestroyCommand(in *invocation) *cobra.Command {
@@ -226,6 +228,8 @@ func newDestroyCommand(in *invocation) *cobra.Command {
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say what would go and what it costs")
 	cmd.Flags().BoolVar(&own.Images, "images", false, "delete the snapshots that were made for the cluster, too")
+	cmd.Flags().BoolVar(&own.KeepAddress, "keep-address", false,
+		"keep the control plane's address (a Primary IP) for the next cluster of this name")
 	cmd.Flags().BoolVar(&own.Volumes, "volumes", false,
 		"delete the volumes that were made in the cluster, too, with their data")
 	return cmd

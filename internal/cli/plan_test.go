@@ -50,7 +50,7 @@ func TestPlanOfAFirstRun(t *testing.T) {
 		for _, want := range []string{
 			"plan for cluster k8s at Hetzner Cloud", "it has not run yet", "3 server", "15.00 EUR", "1 load balancer",
 			"6.00 EUR", "3 primary IP",
-			"together 24.00 EUR a month more",
+			"1 primary IP", "together 25.00 EUR a month more",
 			"a built-in figure", "along preflight, reserve, image, apply, wait-cp, cilium, wait-nodes, pivot",
 		} {
 			if !strings.Contains(r.stdout, want) {

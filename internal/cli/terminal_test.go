@@ -36,7 +36,7 @@ func (q *quick) onTerminal(t *testing.T, columns, rows int) *onTerminal {
 	}
 	cmd := exec.CommandContext(t.Context(), self, "bootstrap", "--yes", "--skip-doctor", "--state-dir", string(q.state()),
 		"CILIUM_REPOSITORY="+q.charts, "HCLOUD_CCM_REPOSITORY="+q.charts, "TALOS_CCM_REPOSITORY="+q.charts,
-		"MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig"))
+		"MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig"), "CONTROL_PLANE_ENDPOINT=load-balancer")
 	cmd.Dir = q.dir
 	cmd.Env = []string{
 		"HOME=" + q.dir, "PATH=" + os.Getenv("PATH"), "TERM=xterm-256color", quickCommand + "=1", settings.TokenVariable +

@@ -49,7 +49,7 @@ import (
 type Map = map[string]any
 
 // LoadBalancerIP is the address that the environment gives the cluster; nothing listens there.
-const LoadBalancerIP = "127.0.0.9"
+const LoadBalancerIP = hetznertest.EndpointIP
 
 // Environment is Hetzner, a management and a workload cluster, and everything that works in them, as far as the steps
 // can see.
@@ -165,8 +165,9 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	switch o.GetKind() {
 	case "HetznerCluster":
+		w.Hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
+		w.Hetzner.OwnLoadBalancer(capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"), "caph-cluster-k8s")
 		if capi.Text(o, "spec", "controlPlaneEndpoint", "host") == "" {
-			w.Hetzner.SetNetworks(schema.Network{ID: 77, Labels: owned, IPRange: "10.10.0.0/16"})
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", LoadBalancerIP, owned, 6443,
 				50000))
 			w.Management.Change(CAPH, "HetznerCluster", config.Namespace, "k8s",

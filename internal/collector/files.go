@@ -56,13 +56,13 @@ func (s *Source) readFiles() error {
 
 // liveVariables are the manifests' with what only the live objects know.
 func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render.Variables {
-	var image, zone, address, template string
+	var image, zone, template string
+	var endpoint render.Endpoint
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		switch {
 		case o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName:
-			zone, address = capi.Text(o, "spec", "hcloudNetwork", "networkZone"),
-				capi.Text(o, "spec", "controlPlaneEndpoint", "host")
+			zone, endpoint = capi.Text(o, "spec", "hcloudNetwork", "networkZone"), render.EndpointOf(o)
 		case o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == cfg.ControlPlaneName():
 			template = capi.Text(o, "spec", "infrastructureTemplate", "name")
 		}
@@ -72,7 +72,7 @@ func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render
 			image = capi.Text(o, "spec", "template", "spec", "imageName")
 		}
 	}
-	return render.ManifestVariables(sources, image, zone, address)
+	return render.ManifestVariables(sources, image, zone, endpoint)
 }
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.

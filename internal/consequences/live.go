@@ -51,7 +51,7 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 	live, err := capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName)
 	switch {
 	case err == nil:
-		v[render.LoadBalancerIPVariable] = capi.Text(live, "spec", "controlPlaneEndpoint", "host")
+		v = v.With(render.EndpointOf(live))
 	case !kube.Absent(err):
 		return nil, err
 	}

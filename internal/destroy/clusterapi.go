@@ -214,8 +214,9 @@ func (l *cloudLook) refused(ctx context.Context) error {
 		strings.Join(names, ", ")))
 }
 
-// ask lists what CAPH deletes after the servers. The load balancers of Services are in the way of the network, and no controller is left
-// in the cluster to delete them, or to create them again: they are deleted here.
+// ask lists what CAPH deletes after the servers. The load balancers that it does not delete are in the way of the
+// network, and no controller is left in the cluster to delete those of Services, or to create them again: they are
+// deleted here.
 func (l *cloudLook) ask(ctx context.Context) (string, error) {
 	inventory, err := hetzner.ListResources(ctx, l.d.tools.Hetzner, hetzner.KindServer, hetzner.KindLoadBalancer,
 		hetzner.KindNetwork,
@@ -227,7 +228,7 @@ func (l *cloudLook) ask(ctx context.Context) (string, error) {
 	var names []string
 	for _, r := range mine {
 		names = append(names, r.String())
-		if r.OfService() && mine[0].Kind != hetzner.KindServer {
+		if (r.OfService() || r.IsEndpointBalancer()) && mine[0].Kind != hetzner.KindServer {
 			say, err := l.removal.Remove(ctx, r)
 			if err != nil {
 				return "", wait.Final(err)

@@ -29,10 +29,13 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Options are what is deleted only on request, because it can outlive its cluster.
+// Options are what is deleted, or kept, only on request, because it can outlive its cluster.
 type Options struct {
 	Images  bool // the snapshots that Slipway made for the cluster
 	Volumes bool // the volumes that the CSI driver made in it
+
+	// KeepAddress keeps the Primary IP of the control plane endpoint for the next cluster of that name.
+	KeepAddress bool
 }
 
 // Deletion is what destroy deletes, and what it keeps of the cluster's own.
@@ -102,7 +105,9 @@ func (d Destroyer) divide(inventory hetzner.Inventory, opts Options) Deletion {
 		case r.Kind == hetzner.KindVolume && !opts.Volumes:
 			plan.Keep = append(plan.Keep, Kept{r, "holds data: --volumes deletes it"})
 		case r.Kind == hetzner.KindSnapshot && !opts.Images:
-			plan.Keep = append(plan.Keep, Kept{r, "the next cluster can use it: --images deletes it"})
+			plan.Keep = append(plan.Keep, Kept{r, "can serve the next cluster: --images deletes it"})
+		case r.IsEndpointAddress() && opts.KeepAddress:
+			plan.Keep = append(plan.Keep, Kept{r, "is kept for the next cluster of this name: --keep-address"})
 		case r.Kind == hetzner.KindSnapshot && user != "":
 			plan.Keep = append(plan.Keep, Kept{r, "server " + user + " of another cluster was created from it"})
 		default:
@@ -147,6 +152,9 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 			}
 			// Until now the management cluster's CAPH might still have created servers.
 			if err := d.sweep(ctx, say, removal, listed); err != nil {
+				return err
+			}
+			if err := d.releaseAddress(ctx, say, removal, listed); err != nil {
 				return err
 			}
 			return d.release(ctx, say, removal, listed)

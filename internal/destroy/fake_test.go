@@ -98,6 +98,16 @@ func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper)
 	return o
 }
 
+// plantEndpoint adds a control plane endpoint: primary_ips/80, protected, that load_balancers/81 has.
+func plantEndpoint(s *hetznertest.Store) {
+	labels := map[string]string{"slipway-cluster": "k8s", "slipway-role": "control-plane-endpoint"}
+	lb, nbg1 := int64(81), schema.Location{Name: "nbg1"}
+	s.Put("primary_ips", 80, schema.PrimaryIP{Name: "k8s-control-plane", Type: "ipv4", IP: "127.0.0.80", Labels: labels,
+		Location: nbg1, AssigneeType: "load_balancer", AssigneeID: &lb, Protection: schema.PrimaryIPProtection{Delete: true}})
+	s.Put("load_balancers", lb, schema.LoadBalancer{Name: "k8s-control-plane", Labels: labels, Location: nbg1,
+		LoadBalancerType: schema.LoadBalancerType{Name: "lb11"}})
+}
+
 // listAndDestroy does what the command does.
 func listAndDestroy(ctx context.Context, o *Destroyer, opts Options, stage Stage) error {
 	listed, err := o.Plan(ctx, opts)

@@ -131,7 +131,7 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	return slices.ContainsFunc(inventory.Of(d.cfg.ClusterName), func(r hetzner.Resource) bool {
-		return r.Kind != hetzner.KindSnapshot && r.Kind != hetzner.KindVolume
+		return r.Kind != hetzner.KindSnapshot && r.Kind != hetzner.KindVolume && !r.IsEndpointAddress()
 	}), nil
 }
 

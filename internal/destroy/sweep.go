@@ -12,10 +12,18 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
-// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the reservation of
-// the cluster's name.
+// sweep deletes by the Hetzner API whatever is left, in the order of dependencies, until nothing is but the control
+// plane's address and the reservation of the cluster's name.
 func (d Destroyer) sweep(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
-	return d.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool { return !r.IsReservation() })
+	return d.sweepThose(ctx, say, removal, listed, func(r hetzner.Resource) bool {
+		return !r.IsReservation() && !r.IsEndpointAddress()
+	})
+}
+
+// releaseAddress deletes the Primary IP of the control plane endpoint, the last of what costs money: until then
+// everything else can be created again at the same address.
+func (d Destroyer) releaseAddress(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
+	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsEndpointAddress)
 }
 
 // release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the

@@ -76,9 +76,10 @@ func (d *deviations) find(ctx context.Context) error {
 
 // observed is what a cluster that manages itself tells of the variables of the manifests.
 type observed struct {
-	live            consequences.LiveObjects
-	Values          map[string]string // variable → value
-	image, zone, ip string            // what the manifests need besides
+	live        consequences.LiveObjects
+	Values      map[string]string // variable → value
+	image, zone string            // what the manifests need besides
+	endpoint    render.Endpoint
 }
 
 // Observe asks the cluster for its objects, and for the variables' values in them.
@@ -88,8 +89,8 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 		return observed{}, err
 	}
 	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"),
-		ip: capi.Text(infrastructure, "spec", "controlPlaneEndpoint", "host")}
-	v := render.ManifestVariables(sources, "image", o.zone, o.ip)
+		endpoint: render.EndpointOf(infrastructure)}
+	v := render.ManifestVariables(sources, "image", o.zone, o.endpoint)
 	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
 		return observed{}, err
@@ -144,7 +145,7 @@ func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.
 		}
 	}
 	sources.Vars = render.VariablesOf(cfg)
-	return render.Manifests(cfg, sources, render.ManifestVariables(sources, o.image, o.zone, o.ip))
+	return render.Manifests(cfg, sources, render.ManifestVariables(sources, o.image, o.zone, o.endpoint))
 }
 
 // manifests says what applying the manifests would still do.

@@ -87,7 +87,7 @@ type planned struct {
 }
 
 func (d *Doctor) planned() (planned, error) {
-	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg)))
 	if err != nil {
 		return planned{}, err
 	}
@@ -200,7 +200,7 @@ func (d *Doctor) image(ctx context.Context) Finding {
 
 func (d *Doctor) names(ctx context.Context) Finding {
 	cluster := d.cfg.ClusterName
-	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", "192.0.2.1"))
+	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg)))
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}

@@ -63,6 +63,8 @@ type Resource struct {
 	labels map[string]string
 	image  int64                     // of a server: what it was made from
 	covers []hcloud.FirewallResource // of a firewall: what it must be taken off
+
+	protected, assigned bool // of a Primary IP: against deletion; to a server or a load balancer
 }
 
 // String is "server k8s-control-plane-abcde (42)".
@@ -347,8 +349,8 @@ func (t *stocktaking) takePrimaryIPs(ctx context.Context, c *hcloud.Client) erro
 	}
 	for _, ip := range all {
 		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location),
-			Addresses: addresses(ip.IP), labels: ip.Labels}
-		if ip.AssigneeID == 0 {
+			Addresses: addresses(ip.IP), labels: ip.Labels, protected: ip.Protection.Delete, assigned: ip.AssigneeID != 0}
+		if ip.AssigneeID == 0 || r.IsEndpointAddress() {
 			r.Price = t.prices.primaryIP(r.Type, r.Location)
 		}
 		t.add(r)

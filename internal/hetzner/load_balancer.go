@@ -10,7 +10,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// LoadBalancer is a load balancer that CAPH made for a cluster, as far as the cluster's endpoint is compared with it.
+// LoadBalancer is a load balancer of a cluster's control plane, as far as the cluster's endpoint is compared with it.
 type LoadBalancer struct {
 	ID        int64
 	Name      string
@@ -19,15 +19,18 @@ type LoadBalancer struct {
 	Ports     []int        // that it listens on, ascending
 }
 
-// LoadBalancers lists the load balancers that CAPH made for a cluster. It makes one; when that is deleted, another one.
+// LoadBalancers lists the load balancers of a cluster's control plane: those that CAPH created or adopted, and that of
+// the control plane endpoint, which CAPH may not have adopted yet.
 func LoadBalancers(ctx context.Context, c *hcloud.Client, cluster string) ([]LoadBalancer, error) {
-	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	list, err := c.LoadBalancer.AllWithOpts(ctx, opts)
+	list, err := c.LoadBalancer.All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list the load balancers of cluster %s: %w", cluster, explain(err))
 	}
 	var found []LoadBalancer
 	for _, lb := range list {
+		if lb.Labels[clusterLabelPrefix+cluster] != clusterLabelValue && !isEndpoint(lb.Labels, cluster) {
+			continue
+		}
 		one := LoadBalancer{ID: lb.ID, Name: lb.Name, Public: lb.PublicNet.Enabled}
 		add := func(ip net.IP) {
 			if a, ok := netip.AddrFromSlice(ip); ok {

@@ -17,6 +17,8 @@ type Order struct {
 	Location string `json:"location,omitempty"`
 	Price    Price  `json:"price"`          // a month, of all of them
 	Each     Price  `json:"each,omitempty"` // of a snapshot: of each GB
+	// Endpoint marks the Primary IP of the control plane endpoint, which no server brings.
+	Endpoint bool `json:"-"`
 }
 
 // Missing is what is left of orders once what is there has been taken off. Of servers and addresses the number counts,
@@ -32,6 +34,12 @@ func Missing(orders []Order, have []Resource) []Order {
 	there[KindPrimaryIP] = there[KindServer] // an address is made with its server and not always labelled
 	missing := []Order{}
 	for _, o := range orders {
+		if o.Endpoint {
+			if !slices.ContainsFunc(have, keepsEndpoint) {
+				missing = append(missing, o)
+			}
+			continue
+		}
 		taken := min(o.Count, there[o.Kind])
 		there[o.Kind] -= taken
 		if o.Count -= taken; o.Count > 0 {
@@ -39,6 +47,12 @@ func Missing(orders []Order, have []Resource) []Order {
 		}
 	}
 	return missing
+}
+
+// keepsEndpoint tells a resource whose cluster has an endpoint: a cluster that exists without a Primary IP of its own
+// keeps the address that it has.
+func keepsEndpoint(r Resource) bool {
+	return r.IsEndpointAddress() || r.Kind == KindServer || r.Kind == KindLoadBalancer && !r.OfService()
 }
 
 // errNoPrices means that the answer had none.

@@ -83,6 +83,9 @@ func (m *Removal) Remove(ctx context.Context, r Resource) (pending string, err e
 	case r.Shared != "":
 		return "", fmt.Errorf("%s is not deleted: %s; take that away and run again", r, r.Shared)
 	}
+	if r.IsEndpointAddress() && r.assigned { // else it would be unprotected while its cluster still has it
+		return fmt.Sprintf("%s is assigned to its load balancer", r), nil
+	}
 	if was := m.busy[r.String()]; was != nil {
 		if was.Status == hcloud.ActionStatusRunning {
 			return fmt.Sprintf("%s is being deleted (%d %%)", r, was.Progress), nil
@@ -118,6 +121,12 @@ func transient(doing string, err error) (pending string, _ error) {
 // errMustBeUnassigned is the code since 2026-05-01 for a Primary IP that something still has. hcloud-go does not name it.
 const errMustBeUnassigned hcloud.ErrorCode = "must_be_unassigned"
 
+// Passes tells errors that go away by themselves, and that of a name that is taken: what was created a moment ago, by a
+// request whose answer was lost, may not be in a list yet.
+func Passes(err error) bool {
+	return passes(err) || hcloud.IsError(err, hcloud.ErrorCodeUniquenessError)
+}
+
 // passes tells errors that go away by themselves: another client is working on it, a dependency is being deleted, the
 // line broke.
 func passes(err error) bool {
@@ -152,6 +161,11 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 	case KindVolume:
 		_, err = c.Volume.Delete(ctx, &hcloud.Volume{ID: r.ID})
 	case KindPrimaryIP:
+		if r.IsEndpointAddress() && r.protected {
+			if err := protectEndpointIP(ctx, c, r.ID, false); err != nil {
+				return nil, err
+			}
+		}
 		_, err = c.PrimaryIP.Delete(ctx, &hcloud.PrimaryIP{ID: r.ID})
 	case KindFirewall:
 		return nil, m.deleteFirewall(ctx, r)

@@ -142,9 +142,9 @@ func Traces(ctx context.Context, c *hcloud.Client, cluster string) ([]string, er
 	for _, s := range servers {
 		add(KindServer, s.Name, s.ID)
 	}
-	balancers, err := c.LoadBalancer.AllWithOpts(ctx, hcloud.LoadBalancerListOpts{ListOpts: selected})
+	balancers, err := LoadBalancers(ctx, c, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("look for load balancers of cluster %s: %w", cluster, explain(err))
+		return nil, err
 	}
 	for _, b := range balancers {
 		add(KindLoadBalancer, b.Name, b.ID)

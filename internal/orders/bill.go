@@ -117,5 +117,5 @@ func AppliedVariables(ctx context.Context, cfg config.Config, tools platform.Too
 	if err != nil {
 		return nil, err
 	}
-	return render.ManifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, "192.0.2.1"), nil
+	return render.ManifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, render.MadeUp(cfg)), nil
 }

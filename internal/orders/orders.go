@@ -2,6 +2,8 @@
 package orders
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/capi"
@@ -33,11 +35,19 @@ func Of(objects []*unstructured.Unstructured, location string) []hetzner.Order {
 func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 	var orders []hetzner.Order
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
-		orders = append(orders, hetzner.Order{
+		balancer := hetzner.Order{
 			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
 			Type:     capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"),
 			Location: capi.Text(o, "spec", "controlPlaneLoadBalancer", "region"),
-		})
+		}
+		if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); name != "" {
+			balancer.Name = name
+		}
+		orders = append(orders, balancer)
+		if balancer.Name == hetzner.EndpointName(o.GetName()) {
+			orders = append(orders, hetzner.Order{Kind: hetzner.KindPrimaryIP, Count: 1, Name: balancer.Name, Type: "ipv4",
+				Location: balancer.Location, Endpoint: true})
+		}
 	}
 	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
 		orders = append(orders, hetzner.Order{Kind: hetzner.KindNetwork, Count: 1, Name: o.GetName()})
@@ -47,6 +57,13 @@ func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: len(groups), Name: o.GetName() + "-…"})
 	}
 	return orders
+}
+
+// OfEndpoint are those of the control plane endpoint: its load balancer and its address.
+func OfEndpoint(orders []hetzner.Order) []hetzner.Order {
+	return slices.DeleteFunc(orders, func(o hetzner.Order) bool {
+		return !o.Endpoint && o.Kind != hetzner.KindLoadBalancer
+	})
 }
 
 // Servers are servers of a template, each with its address.

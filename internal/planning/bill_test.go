@@ -50,7 +50,7 @@ func TestBillOfEverything(t *testing.T) {
 	bill, lines := billOf(t, clustertest.NewMarket(t), flow.Memory())
 	want := []string{
 		"1 load balancer lb11 6.00 EUR", "1 network  -", "1 placement group  -", "1 placement group  -",
-		"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR",
+		"3 server cx33 15.00 EUR", "3 primary IP ipv4 3.00 EUR", "1 primary IP ipv4 1.00 EUR",
 		"1 firewall  -", "1 snapshot amd64 ?",
 	}
 	slices.Sort(want)
@@ -58,7 +58,7 @@ func TestBillOfEverything(t *testing.T) {
 	if !slices.Equal(lines, want) {
 		t.Errorf("got  %q\nwant %q", lines, want)
 	}
-	if bill.Monthly.Monthly != 24 || !bill.Monthly.Unknown || len(bill.Notes) != 1 ||
+	if bill.Monthly.Monthly != 25 || !bill.Monthly.Unknown || len(bill.Notes) != 1 ||
 		!strings.Contains(bill.Notes[0], "temporary server") {
 		t.Errorf("%+v", bill)
 	}

@@ -78,15 +78,18 @@ func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction,
 	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()]
 	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()],
 		Reservation: would[p.Reservation.Name()], Leave: leaving(expected)}
-	if !servers && !more.Image && !more.Firewall {
+	if !servers && !would[p.Endpoint.Name()] && !more.Image && !more.Firewall {
 		return orders.Bill{New: []hetzner.Order{}, Notes: []string{}}, nil
 	}
 	return wait.Promptly(ctx, func(ctx context.Context) (bill orders.Bill, err error) {
 		var wanted []hetzner.Order
-		if servers {
+		if servers || would[p.Endpoint.Name()] {
 			if wanted, err = orders.Wanted(ctx, b.Cfg, b.Tools, b.Sources); err != nil {
 				return bill, err
 			}
+		}
+		if !servers {
+			wanted = orders.OfEndpoint(wanted)
 		}
 		return orders.Compute(ctx, b.Cfg, b.Tools, wanted, more)
 	})

@@ -66,20 +66,35 @@ func (w *World) reconcile(o *unstructured.Unstructured) {
 	case "Deployment":
 		w.ready(w.Management, o)
 	case "HetznerCluster":
-		if host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host"); host == "" &&
-			!w.refuses(o, "HetznerCluster") {
-			w.count("network")
-			w.count("load balancer")
-			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(networkID+1, o.GetName()+"-kube-apiserver", loadBalancer,
-				w.owned(), 6443, 50000))
-			w.Hetzner.SetNetworks(schema.Network{ID: networkID, Labels: w.owned(), IPRange: "10.10.0.0/16"})
-			w.Management.Change(caph, "HetznerCluster", o.GetNamespace(), o.GetName(),
-				object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
+		if !w.refuses(o, "HetznerCluster") {
+			w.infrastructure(o)
 		}
 	case "TalosControlPlane":
-		if done, _, _ := unstructured.NestedBool(o.Object, "status", "initialized"); !done && !w.refuses(o, "HCloudMachine") {
+		done, _, _ := unstructured.NestedBool(o.Object, "status", "initialized")
+		if !done && !w.withoutInfrastructure() && !w.refuses(o, "HCloudMachine") {
 			w.controlPlane(o)
 		}
+	}
+}
+
+// infrastructure makes what a HetznerCluster asks for: the network, and the load balancer unless it names one.
+func (w *World) infrastructure(o *unstructured.Unstructured) {
+	if w.Made()["network"] == 0 {
+		w.count("network")
+		w.Hetzner.SetNetworks(schema.Network{ID: networkID, Labels: w.owned(), IPRange: "10.10.0.0/16"})
+	}
+	host, _, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneEndpoint", "host")
+	if name, named, _ := unstructured.NestedString(o.Object, "spec", "controlPlaneLoadBalancer", "name"); named {
+		w.Hetzner.OwnLoadBalancer(name, "caph-cluster-"+w.plan.Cluster)
+	} else if host == "" {
+		w.count("load balancer")
+		w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(networkID+1, o.GetName()+"-kube-apiserver", loadBalancer,
+			w.owned(), 6443, 50000))
+		w.Management.Change(caph, "HetznerCluster", o.GetNamespace(), o.GetName(),
+			object{"spec": object{"controlPlaneEndpoint": object{"host": loadBalancer}}})
+	}
+	if waits := w.Management.Get(cacppt, "TalosControlPlane", o.GetNamespace(), w.plan.ControlPlane); waits != nil {
+		w.reconcile(waits)
 	}
 }
 

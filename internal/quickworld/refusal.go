@@ -51,6 +51,13 @@ func (w *World) firstServer(said object) {
 	}))
 }
 
+// withoutInfrastructure tells whether CAPH refuses what every server depends on.
+func (w *World) withoutInfrastructure() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.plan.Refused.Kind == "HetznerCluster" && !w.mended
+}
+
 // Mend ends the refusal: what was wanted is made.
 func (w *World) Mend() {
 	w.reconciling.Lock()

@@ -21,6 +21,9 @@ const (
 	NetworkZoneVariable    = "NETWORK_ZONE"
 	ImageNameVariable      = "IMAGE_NAME" // the configuration's may be empty, the manifests' never is
 	LoadBalancerIPVariable = "LOAD_BALANCER_IP"
+
+	endpointHostVariable     = "CONTROL_PLANE_HOST"
+	loadBalancerNameVariable = "LOAD_BALANCER_NAME"
 )
 
 // TemplateHashLength is short because it becomes part of every server's name.
@@ -68,6 +71,11 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 	}
 	r := &Rendered{}
 	for _, o := range all {
+		if o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName {
+			if err := setEndpoint(o, v); err != nil {
+				return nil, fmt.Errorf("%s: %w", sources.Cluster.Name, err)
+			}
+		}
 		if o.GroupVersionKind() == capi.MachineTemplateKind {
 			old := o.GetName()
 			if err := nameByContent(o, all); err != nil {

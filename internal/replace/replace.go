@@ -352,12 +352,12 @@ func orNothing(s string) string {
 
 // refreshTalosconfig writes the talosconfig again, with the control plane's new list of nodes.
 func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	ip, err := situation.LoadBalancerIP(ctx, replacer.cfg, replacer.tools, manager)
+	endpoint, err := situation.LiveEndpoint(ctx, replacer.cfg, replacer.tools, manager)
 	if err != nil {
 		return err
 	}
 	c := situation.Watched{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(),
-		LoadBalancerIP: ip}
+		LoadBalancerIP: endpoint.IP}
 	_, err = talosconfig.Write(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
 	return err
 }

@@ -19,18 +19,26 @@ import (
 )
 
 // LostEndpointError says that no load balancer of the cluster has the address any more that everything knows its API
-// by: kubeconfigs, certificates, the machine configuration of every server. Hetzner gives a load balancer's address to
-// no client on request, so it cannot be had again. CAPH only makes another load balancer, at another address.
+// by: kubeconfigs, certificates, the machine configuration of every server. Where no Primary IP keeps the address, it
+// cannot be had again: CAPH only creates another load balancer, at another address.
 type LostEndpointError struct {
 	Cluster string
 	Address string
 	Now     []hetzner.LoadBalancer // what CAPH has made since
+	// PrimaryIP keeps the address: a load balancer can be created with it again; 0: none does.
+	PrimaryIP int64
 	// Nothing reports that there is no server either: nothing says that this is the cluster's project.
 	Nothing bool
 }
 
 // Error implements error.
 func (e *LostEndpointError) Error() string {
+	if e.PrimaryIP != 0 && !e.Nothing {
+		return fmt.Sprintf("there is no load balancer with the address %s of cluster %s any more: it was deleted. Primary IP "+
+			"%d keeps the address, and the servers keep running: run %s, which creates a load balancer at the same address, "+
+			"with the same servers; kubeconfigs and certificates stay as they are", e.Address, e.Cluster, e.PrimaryIP,
+			platform.ShellCommand("endpoint"))
+	}
 	if e.Nothing {
 		return fmt.Sprintf("nothing of cluster %s is in the token's project, neither the load balancer with its address %s "+
 			"nor a server: the token is of another project, or all of it was deleted. Use the token of the cluster's project; "+
@@ -84,6 +92,14 @@ func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 		}
 	}
 	lost := &LostEndpointError{Cluster: cfg.ClusterName, Address: host, Now: balancers}
+	kept, err := hetzner.FindEndpoint(ctx, tools.Hetzner, cfg.ClusterName)
+	switch foreign := (*hetzner.ForeignError)(nil); {
+	case errors.As(err, &foreign): // then it is not the cluster's
+	case err != nil:
+		return err
+	case kept != nil && kept.IPv4 == address:
+		lost.PrimaryIP = kept.PrimaryIP
+	}
 	if len(balancers) == 0 {
 		servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 		if err != nil {
@@ -108,7 +124,7 @@ func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools
 
 // endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", ""))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.Endpoint{}))
 	if err != nil {
 		return false, err
 	}

@@ -13,32 +13,34 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// LoadBalancerIP is the address in the live HetznerCluster; empty while there is none. A cluster that the management
-// cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
-func LoadBalancerIP(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) (string, error) {
+// LiveEndpoint is the control plane endpoint in the live HetznerCluster; the zero value while it has none. A cluster
+// that the management cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
+func LiveEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
+	mgmt *kube.Cluster) (render.Endpoint, error) {
 	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
 	if err == nil {
-		return capi.Text(live, "spec", "controlPlaneEndpoint", "host"), nil
+		return render.EndpointOf(live), nil
 	}
 	if !kube.Absent(err) {
-		return "", err
+		return render.Endpoint{}, err
 	}
 	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil {
-		return "", err
+		return render.Endpoint{}, err
 	}
 	if len(servers) > 0 {
-		return "", fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing "+
+		return render.Endpoint{}, fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing "+
 			"of it: "+
 			"a second cluster would be created in its network and load balancer; work with the management cluster that knows "+
 			"it, delete the servers, or choose another CLUSTER_NAME",
 			len(servers), cfg.ClusterName, hetzner.ServerNames(servers))
 	}
-	return "", nil
+	return render.Endpoint{}, nil
 }
 
 // VerifyObjects asks for every object of a cluster, whose Cluster object has the UID.

@@ -55,6 +55,20 @@ func Webhooks(c config.Config) flow.Wait {
 	return flow.Wait{For: "the webhooks (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
 }
 
+// NameEvery is the time between two lookups of a host name, whose change nothing announces.
+const NameEvery = 5 * time.Second
+
+// Endpoint is the wait for Hetzner to create the control plane endpoint.
+func Endpoint(c config.Config) flow.Wait {
+	return flow.Wait{For: "the control plane endpoint (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}
+}
+
+// EndpointName is the wait for the host name of the control plane endpoint.
+func EndpointName(c config.Config) flow.Wait {
+	return flow.Wait{For: "the DNS record of " + c.EndpointHostName() + " (LOAD_BALANCER_TIMEOUT)",
+		Within: c.LoadBalancerTimeout.D()}
+}
+
 // LoadBalancer is the wait for the load balancer.
 func LoadBalancer(c config.Config) flow.Wait {
 	return flow.Wait{For: "the load balancer (LOAD_BALANCER_TIMEOUT)", Within: c.LoadBalancerTimeout.D()}

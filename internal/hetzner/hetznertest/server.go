@@ -20,6 +20,9 @@ type Server struct {
 	lbs      []schema.LoadBalancer
 	walls    []schema.Firewall
 	groups   []schema.PlacementGroup
+	ips      []schema.PrimaryIP
+
+	addresses int // Primary IPs that were created so far
 }
 
 // New starts a server on loopback.
@@ -46,7 +49,10 @@ func (s *Server) SetServers(servers ...schema.Server) { s.between(func() { s.ser
 
 // SetLoadBalancers replaces the load balancers.
 func (s *Server) SetLoadBalancers(balancers ...schema.LoadBalancer) {
-	s.between(func() { s.lbs = balancers })
+	s.between(func() {
+		s.lbs = balancers
+		s.unassign()
+	})
 }
 
 // LoadBalancer is one at a public address, that listens on some ports.
@@ -104,16 +110,31 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case "/networks":
 		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks,
 			func(n schema.Network) bool { return chosen(n.Labels) })})
-	case "/ssh_keys", "/volumes", "/primary_ips":
+	case "/primary_ips":
+		if r.Method == http.MethodPost {
+			s.serveEndpoint(w, r)
+			return
+		}
+		reply(w, http.StatusOK, map[string]any{"primary_ips": keep(s.ips,
+			func(ip schema.PrimaryIP) bool { return named(ip.Name) && chosen(ip.Labels) })})
+	case "/ssh_keys", "/volumes":
 		// what makes some works with a Project or a Store
 		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}})
 	case "/load_balancers":
+		if r.Method == http.MethodPost {
+			s.serveEndpoint(w, r)
+			return
+		}
 		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs,
 			func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
 	case "/servers":
 		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers,
 			func(v schema.Server) bool { return chosen(v.Labels) })})
 	default:
+		if strings.HasPrefix(r.URL.Path, "/primary_ips/") || strings.HasPrefix(r.URL.Path, "/load_balancers/") {
+			s.serveEndpoint(w, r)
+			return
+		}
 		if strings.HasPrefix(r.URL.Path, "/firewalls") {
 			s.serveFirewalls(w, r, named, chosen)
 			return

@@ -136,6 +136,11 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewDecoder(r.Body).Decode(&change)
 		maps.Copy(s.all[words[0]][id], change)
 		reply(w, http.StatusOK, map[string]any{strings.TrimSuffix(words[0], "s"): s.all[words[0]][id]})
+	case r.Method == http.MethodPost && words[len(words)-1] == "change_protection" && s.all[words[0]][id] != nil:
+		var change resource
+		_ = json.NewDecoder(r.Body).Decode(&change)
+		s.all[words[0]][id]["protection"] = map[string]any{"delete": change["delete"]}
+		reply(w, http.StatusCreated, map[string]any{"action": schema.Action{ID: 1, Status: "success"}})
 	case r.Method == http.MethodPost && words[len(words)-1] == "remove_from_resources":
 		s.all[words[0]][id]["applied_to"] = []any{}
 		reply(w, http.StatusCreated, map[string]any{"actions": []any{}})
@@ -206,6 +211,13 @@ func (s *Store) remove(w http.ResponseWriter, collection string, id int64) {
 		return
 	}
 	delete(s.all[collection], id)
+	if collection == "load_balancers" {
+		for _, ip := range s.all["primary_ips"] {
+			if ip["assignee_id"] == float64(id) {
+				ip["assignee_id"] = nil
+			}
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -228,6 +240,10 @@ func (s *Store) inUse(collection string, id int64) string {
 	case "firewalls":
 		if len(each(r["applied_to"])) > 0 {
 			return "it is applied"
+		}
+	case "primary_ips":
+		if r["assignee_id"] != nil {
+			return "it is assigned"
 		}
 	case "volumes":
 		if r["server"] != nil {

@@ -29,8 +29,10 @@ const (
 	ServersLost    Disaster = "servers-lost"
 	QuorumLost     Disaster = "quorum-lost"
 	ManagementLost Disaster = "management-lost"
-	NoDisaster     Disaster = "none"
-	Unclear        Disaster = "unclear" // something could not be asked that decides
+	// EndpointLost is a load balancer that was deleted and whose address a Primary IP keeps.
+	EndpointLost Disaster = "load-balancer-lost"
+	NoDisaster   Disaster = "none"
+	Unclear      Disaster = "unclear" // something could not be asked that decides
 )
 
 // diagnosePatience is how long etcd may be without a leader, as in an election, before that counts.
@@ -65,7 +67,8 @@ type facts struct {
 	now        time.Time
 	servers    []hetzner.Server // of the control plane
 	balancer   *hetzner.Survivor
-	source     *source.Backup // nil: no file was given
+	endpoint   *hetzner.Endpoint // nil: no Primary IP keeps the cluster's address
+	source     *source.Backup    // nil: no file was given
 	file       string
 	restoring  *records.Restore
 	recovering *records.Quorum
@@ -119,6 +122,10 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 		was, _ = source.Endpoint()
 	}
 	if f.balancer, err = hetzner.SurvivingBalancer(ctx, tools.Hetzner, f.cluster, was); err != nil {
+		return Diagnosis{}, err
+	}
+	f.endpoint, err = hetzner.FindEndpoint(ctx, tools.Hetzner, f.cluster)
+	if err != nil && !errors.As(err, new(*hetzner.ForeignError)) {
 		return Diagnosis{}, err
 	}
 	for began := time.Now(); ; {

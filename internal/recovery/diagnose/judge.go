@@ -66,6 +66,10 @@ func (f *facts) seen() []string {
 	if f.balancer != nil {
 		lines = append(lines, fmt.Sprintf("load balancer %s (%s) is there", f.balancer.Name, f.balancer.IPv4))
 	}
+	if f.endpoint != nil && f.endpoint.LoadBalancer == 0 {
+		lines = append(lines, fmt.Sprintf("no load balancer has the address %s, which Primary IP %d keeps for the cluster",
+			f.endpoint.IPv4, f.endpoint.PrimaryIP))
+	}
 	switch {
 	case f.api == "":
 		lines = append(lines, "the API does not answer: "+f.apiErr.Error())
@@ -131,6 +135,9 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 		d.Does = append(d.Does, "the load balancer is taken over, where it is left: see what comes first")
 	case f.balancer != nil:
 		d.Does = append(d.Does, "the load balancer is taken over: the address "+f.balancer.IPv4+" stays")
+	case f.endpoint != nil:
+		d.Does = append(d.Does, fmt.Sprintf("the address %s stays: Primary IP %d keeps it", f.endpoint.IPv4,
+			f.endpoint.PrimaryIP))
 	default:
 		d.Lost = append(d.Lost, "the address: the load balancer is gone, too, and with it kubeconfigs and tokens "+
 			"that name it")
@@ -159,6 +166,10 @@ func (f *facts) without() string {
 	by := "delete it (kind delete cluster --name " + f.besideOf + "), and then at Hetzner the servers that it has made"
 	if f.balancer == nil {
 		return f.tools.Command("destroy") + ", or " + by
+	}
+	if f.endpoint != nil {
+		return f.tools.Command("destroy", "--keep-address") + ", which leaves the address " + f.endpoint.IPv4.String() +
+			", or " + by
 	}
 	return by + ": that leaves load balancer " + f.balancer.Name + ", and with it the address " + f.balancer.IPv4 + ". " +
 		f.tools.Command("destroy") + " deletes both, unless you protect the load " +
@@ -209,6 +220,12 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 	switch {
 	case f.self || f.beside == besideHolds:
 		d.Disaster, d.Sentence = NoDisaster, "no disaster: etcd has its quorum, and Cluster API manages the cluster"
+	case f.api == "" && f.endpoint != nil && f.endpoint.LoadBalancer == 0:
+		d.Disaster, d.Sentence = EndpointLost, "the cluster works, and its load balancer was deleted"
+		d.Target = []string{"endpoint"}
+		d.Does = []string{fmt.Sprintf("creates a load balancer at the same address, %s, with the same servers; kubeconfigs and "+
+			"certificates stay as they are", f.endpoint.IPv4)}
+		d.Steps = []string{"endpoint"}
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+
 			"recovery brings back"

@@ -365,6 +365,11 @@ func (c *comparing) compareSurroundings() {
 	const lost = "its servers keep working as they are; a cluster with another %s is one to restore (restore FILE, once " +
 		"its servers are deleted)"
 	switch lb := c.balancer; {
+	case c.endpoint != nil && c.endpoint.IPv4.String() == was && c.endpoint.LoadBalancer == 0:
+		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer at " + was + " does not exist; a Primary IP " +
+			"keeps its address",
+			Would: "the cluster would not answer at its address", Advice: "the step endpoint creates it again at that address: run the target endpoint first"})
+	case c.endpoint != nil && c.endpoint.IPv4.String() == was: // the objects name it: CAPH adopts it again
 	case lb == nil:
 		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer, " + was + ", does not exist",
 			Would: "CAPH would make another, with another address than everybody knows", Advice: fmt.Sprintf(lost, "address")})

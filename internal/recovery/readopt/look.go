@@ -29,6 +29,7 @@ type living struct {
 	nodes    map[string]*corev1.Node
 	members  []talos.EtcdMember
 	balancer *hetzner.Survivor // nil: there is none
+	endpoint *hetzner.Endpoint // nil: the backup's cluster has none, or it is gone
 	network  int64             // 0: there is none
 	// unlabelled are servers of the backup, by ID, that exist and are not among servers, for they have lost the cluster's
 	// label.
@@ -56,6 +57,11 @@ func (r compareStep) lookAround(ctx context.Context, workload *kube.Cluster, o O
 	was, _ := r.source.Endpoint()
 	if l.balancer, err = hetzner.SurvivingBalancer(ctx, c, name, was); err != nil {
 		return living{}, err
+	}
+	if r.source.KeepsAddress() {
+		if l.endpoint, err = hetzner.FindEndpoint(ctx, c, name); err != nil {
+			return living{}, err
+		}
 	}
 	if l.network, err = hetzner.NetworkID(ctx, c, name); err != nil {
 		return living{}, err

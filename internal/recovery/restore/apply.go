@@ -27,8 +27,8 @@ import (
 
 // add adds the step apply of a restore to a graph.
 func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], lost *flow.Step[Lost],
-	image *flow.Step[steps.Image]) *flow.Step[steps.Cluster] {
-	return flow.Add3(g, "apply", r.applyPaused, management, lost, image).
+	image *flow.Step[steps.Image], endpoint *flow.Step[steps.Endpoint]) *flow.Step[steps.Cluster] {
+	return flow.Add4(g, "apply", r.applyPaused, management, lost, image, endpoint).
 		Doc("the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an "+
 			"empty etcd").
 		Spec(r.source.Identity()).Verify(r.verifyCluster).Deadline(2*r.cfg.LoadBalancerTimeout.D()+wait.Overhead).
@@ -39,7 +39,10 @@ func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], l
 // etcd as soon as all servers have addresses; so its object is created paused, its status is set to bootstrapped, and
 // only then it is unpaused: the provider creates the servers, and does not bootstrap etcd.
 func (r applyStep) applyPaused(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
-	_ steps.Image) (steps.Cluster, error) {
+	_ steps.Image, endpoint steps.Endpoint) (steps.Cluster, error) {
+	if endpoint.Kind == config.EndpointPrimaryIP {
+		lost.IP, lost.Balancer = endpoint.IPv4, endpoint.LoadBalancer
+	}
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Cluster{}, err

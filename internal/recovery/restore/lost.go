@@ -244,6 +244,9 @@ func (r lostStep) survivors(ctx context.Context) (out Lost, notes []string, err 
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	var host string
 	out.Was, host = r.source.Endpoint()
+	if kept, err := r.keptAddress(ctx, out.Was, note); err != nil || kept {
+		return out, notes, err
+	}
 	lb, err := hetzner.SurvivingBalancer(ctx, r.tools.Hetzner, r.cfg.ClusterName, out.Was)
 	if err != nil {
 		return Lost{}, nil, err
@@ -268,4 +271,25 @@ func (r lostStep) survivors(ctx context.Context) (out Lost, notes []string, err 
 		out.Balancer = lb.Name
 	}
 	return out, notes, nil
+}
+
+// keptAddress says what becomes of the address where a Primary IP keeps it; false: none does.
+func (r lostStep) keptAddress(ctx context.Context, was string, note func(string, ...any)) (bool, error) {
+	if !r.source.KeepsAddress() {
+		return false, nil
+	}
+	endpoint, err := hetzner.FindEndpoint(ctx, r.tools.Hetzner, r.cfg.ClusterName)
+	switch {
+	case err != nil || endpoint == nil:
+		return false, err
+	case endpoint.IPv4.String() != was:
+		note("note: Primary IP %d of the cluster has the address %s, the cluster had %s: kubeconfigs and tokens that name the "+
+			"old one stop working", endpoint.PrimaryIP, endpoint.IPv4, was)
+	case endpoint.LoadBalancer == 0:
+		note("the load balancer is gone, Primary IP %d has its address: the cluster keeps %s, with another load balancer",
+			endpoint.PrimaryIP, was)
+	default:
+		note("the cluster keeps its address %s (Primary IP %d)", was, endpoint.PrimaryIP)
+	}
+	return true, nil
 }

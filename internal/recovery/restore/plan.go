@@ -26,6 +26,7 @@ type Plan struct {
 	Lost          *flow.Step[Lost]
 	Claim         *flow.Step[steps.Reservation]
 	Preflight     *flow.Step[steps.Offer]
+	Endpoint      *flow.Step[steps.Endpoint]
 	Image         *flow.Step[steps.Image]
 	Management    *flow.Step[steps.Management]
 	Providers     *flow.Step[steps.Providers]
@@ -77,12 +78,13 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 	p.Claim = lost.addClaim(g, p.Lost)
 	p.Preflight = b.Preflight(g).After(p.Claim)
 	p.Image = b.Image(g, p.Preflight)
+	p.Endpoint = b.Endpoint(g, p.Preflight)
 	p.Management = b.Management(g).After(p.Preflight)
 	p.Providers = b.Providers(g, p.Management)
 	p.Secret = b.TokenSecret(g, p.Management)
 	p.Seed = seedStep{in}.add(g, p.Management)
 	p.Detached = firewall.addDetach(g).After(p.Claim)
-	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image).After(p.Providers, p.Secret, p.Seed, p.Detached)
+	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image, p.Endpoint).After(p.Providers, p.Secret, p.Seed, p.Detached)
 
 	p.Target = etcd.addServers(g, p.Management, p.Cluster)
 	p.Upload = etcd.addUpload(g, p.Management, p.Cluster, p.Target)

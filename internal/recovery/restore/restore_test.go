@@ -324,7 +324,8 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		}
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
-	c, err := applyStep{w.r}.applyPaused(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{})
+	c, err := applyStep{w.r}.applyPaused(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{},
+		steps.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
 // Backup is what a cluster is restored from. Whoever made it has read the whole file, so that every sum in it is
@@ -120,6 +121,11 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 			*v.to = v.from
 		}
 	}
+	// A cluster keeps the kind of its endpoint. A host name is in the objects, and stands for an address already.
+	cfg.ControlPlaneEndpoint = config.EndpointLoadBalancer
+	if s.KeepsAddress() {
+		cfg.ControlPlaneEndpoint = config.EndpointPrimaryIP
+	}
 	if len(regions) > 0 && cfg.Location == "" {
 		cfg.Location = regions[0]
 	}
@@ -131,6 +137,12 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 func (s Backup) Endpoint() (ip, host string) {
 	o := s.Object(capi.HetznerClusterKind.Kind, s.Contents.Header.Cluster)
 	return capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4"), capi.Text(o, "spec", "controlPlaneEndpoint", "host")
+}
+
+// KeepsAddress reports whether the cluster had its address by a Primary IP, which outlives its load balancer.
+func (s Backup) KeepsAddress() bool {
+	o := s.Object(capi.HetznerClusterKind.Kind, s.Contents.Header.Cluster)
+	return o != nil && capi.Text(o, "spec", "controlPlaneLoadBalancer", "name") == hetzner.EndpointName(o.GetName())
 }
 
 // Elsewhere is the backup as it is restored in an environment with other address ranges than its cluster had, as in a
