@@ -22,6 +22,8 @@ func (v Variable) Choices() []string {
 	switch v.Name {
 	case "LOCATION":
 		return locations
+	case "VERSIONS":
+		return versionSetNames()
 	case "LOAD_BALANCER_TYPE":
 		return loadBalancerTypes
 	case "CONTROL_PLANE_REPLICAS":

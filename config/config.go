@@ -43,6 +43,8 @@ type Config struct {
 	OIDCClientID string `json:"oidcClientId" yaml:"oidcClientId"`
 
 	// The version matrix.
+	// name of the version set that a version comes from where it is not configured by itself; empty: DefaultVersionSet
+	Versions          string `json:"versions" yaml:"versions"`
 	TalosVersion      string `json:"talosVersion" yaml:"talosVersion"`
 	KubernetesVersion string `json:"kubernetesVersion" yaml:"kubernetesVersion"`
 	CAPIVersion       string `json:"capiVersion" yaml:"capiVersion"`
@@ -131,13 +133,13 @@ const (
 	TokenSecretKey  = "hcloud"
 )
 
-// Defaults is the configuration of the guide's tables.
+// Defaults is the configuration of the guide's tables, with the version set DefaultVersionSet.
 //
 // The time-outs are sized for the real cloud: a server takes one to two minutes from order to Talos's answer, etcd
 // and the images of three nodes as much again, and the first pull of the providers' images a few minutes on a slow
 // line.
 func Defaults() Config {
-	return Config{
+	c := Config{
 		ClusterName:          "k8s",
 		Location:             "nbg1",
 		ServerType:           "cx33",
@@ -148,16 +150,6 @@ func Defaults() Config {
 		ControlPlaneCIDR:     "10.10.64.0/25",
 		PodCIDR:              "10.10.128.0/17",
 		ServiceCIDR:          "10.10.96.0/20",
-
-		TalosVersion:      "v1.12.2",
-		KubernetesVersion: "v1.32.2",
-		CAPIVersion:       "v1.10.10",
-		CAPHVersion:       "v1.0.7",
-		CABPTVersion:      "v0.6.11",
-		CACPPTVersion:     "v0.5.12",
-		CiliumVersion:     "1.18.6",
-		HCloudCCMVersion:  "1.29.2",
-		TalosCCMVersion:   "0.5.4",
 
 		// The Kubernetes 1.33 image released with kind v0.31.0: 1.33 is the newest that Cluster API v1.10 manages from,
 		// and kind's own default is 1.35.
@@ -176,6 +168,11 @@ func Defaults() Config {
 		FirewallTimeout:     minutes(5),
 		DestroyTimeout:      minutes(10),
 	}
+	guide, _ := VersionSetOf(DefaultVersionSet)
+	if err := guide.Apply(&c, func(Variable) bool { return false }); err != nil {
+		panic(err) // a version that is no text: TestVersionSets would have met it
+	}
+	return c
 }
 
 // Image is the value of the label caph-image-name that CAPH looks for: ImageName, or the guide's name made of the

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/blang/semver/v4"
-	"github.com/siderolabs/talos/pkg/machinery/api/machine"
-	"github.com/siderolabs/talos/pkg/machinery/compatibility"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -43,18 +41,10 @@ const (
 	maxClusterName = 32
 	// maxReplicas: a spread placement group of Hetzner holds 10 servers, and a rollout needs one more than there are.
 	maxReplicas = 9
-	// clusterctlMinor: the clusterctl library linked in is v1.10's; it cannot move objects of another core (v1beta2).
-	ClusterctlMinor = 10
 	// maxTimeout is more than an operator waits for, and little enough that sums of time-outs are times.
 	maxTimeout = 48 * time.Hour
 	// nodePodBits: every node gets a /24 of the Pod addresses (kube-controller-manager's --node-cidr-mask-size).
 	nodePodBits = 24
-)
-
-// Support ranges of Cluster API v1.10, from its book's version matrix, as Kubernetes minors.
-const (
-	MinManagementMinor, MaxManagementMinor = 29, 33
-	minWorkloadMinor, maxWorkloadMinor     = 27, 33
 )
 
 // locations are what the HetznerCluster CRD of CAPH v1.0.7 accepts as a region.
@@ -265,12 +255,12 @@ func (v *Findings) prefix(field, value string) (netip.Prefix, bool) {
 
 // Versions checks the form of the versions, and that they go together.
 func (v *Findings) Versions(c Config) {
+	v.versionSet(c)
 	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
 	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
 	v.version("caphVersion", c.CAPHVersion, "v")
-	v.version("cabptVersion", c.CABPTVersion, "v")
-	v.version("cacpptVersion", c.CACPPTVersion, "v")
+	v.providers(c)
 	v.version("ciliumVersion", c.CiliumVersion, "")
 	v.version("hcloudCcmVersion", c.HCloudCCMVersion, "")
 	v.version("talosCcmVersion", c.TalosCCMVersion, "")
@@ -286,24 +276,10 @@ func (v *Findings) Versions(c Config) {
 				err.Error()+")", "see Talos's support matrix and change one of them")
 		}
 	}
-	if kubernetesOK && capiOK && (kubernetes.Major != 1 || kubernetes.Minor < minWorkloadMinor ||
-		kubernetes.Minor > maxWorkloadMinor) {
+	if kubernetesOK && capiOK && !Workload().Has(kubernetes) {
 		v.addPair("kubernetesVersion", "capiVersion", c.KubernetesVersion, "is outside what Cluster API "+c.CAPIVersion+
-			" manages", fmt.Sprintf("choose v1.%d to v1.%d", minWorkloadMinor, maxWorkloadMinor))
+			" manages", "choose "+Workload().String())
 	}
-}
-
-// supports asks Talos's own table whether it runs that Kubernetes.
-func supports(talos, kubernetes semver.Version) error {
-	t, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: talos.String()})
-	if err != nil {
-		return err
-	}
-	k, err := compatibility.ParseKubernetesVersion(kubernetes.String())
-	if err != nil {
-		return err
-	}
-	return k.SupportedWith(t)
 }
 
 func (v *Findings) version(field, value, prefix string) (semver.Version, bool) {
@@ -359,12 +335,9 @@ func (v *Findings) KindImage(c Config) {
 			"best with the @sha256: digest of kind's release notes")
 		return
 	}
-	var minor int
-	if _, err := fmt.Sscan(m[2], &minor); err != nil || m[1] != "1" || minor < MinManagementMinor ||
-		minor > MaxManagementMinor {
+	if is, err := semver.Parse(strings.Join(m[1:4], ".")); err != nil || !Management().Has(is) {
 		v.add("kindNodeImage", c.KindNodeImage, fmt.Sprintf("is outside what Cluster API v1.%d can be managed from",
-			ClusterctlMinor), fmt.Sprintf("choose a node image of Kubernetes v1.%d to v1.%d", MinManagementMinor,
-			MaxManagementMinor))
+			ClusterctlMinor), "choose a node image of Kubernetes "+Management().String())
 	}
 }
 

@@ -53,6 +53,15 @@ func (v Variable) Set(c *Config, value string) error {
 
 // Variables lists every variable of the configuration in the order of the documentation.
 func Variables() []Variable {
+	vs, defaults := variables(), Defaults()
+	for i := range vs {
+		vs[i].Default = vs[i].Get(defaults)
+	}
+	return vs
+}
+
+// variables are Variables without their defaults, which are made with them.
+func variables() []Variable {
 	vs := []Variable{
 		{Name: "CLUSTER_NAME", Doc: "name of the cluster, prefix of everything created for it",
 			Pointer: func(c *Config) any { return &c.ClusterName }},
@@ -82,6 +91,8 @@ func Variables() []Variable {
 		{Name: "OIDC_CLIENT_ID", Doc: "client ID at the OpenID Connect issuer",
 			Pointer: func(c *Config) any { return &c.OIDCClientID }},
 
+		{Name: "VERSIONS", Doc: "version set that versions come from which are not configured by themselves",
+			Pointer: func(c *Config) any { return &c.Versions }},
 		{Name: "TALOS_VERSION", Doc: "Talos Linux", Pointer: func(c *Config) any { return &c.TalosVersion }},
 		{Name: "KUBERNETES_VERSION", Doc: "Kubernetes of the cluster",
 			Pointer: func(c *Config) any { return &c.KubernetesVersion }},
@@ -155,10 +166,8 @@ func Variables() []Variable {
 		{Name: "BOOTSTRAP_TIMEOUT", Doc: "longest time for a run; not less than its steps may take one after another; 0s: " +
 			"theirs bound it", Pointer: func(c *Config) any { return &c.BootstrapTimeout }},
 	}
-	defaults := Defaults()
 	for i := range vs {
 		vs[i].Field = camelCase(vs[i].Name)
-		vs[i].Default = vs[i].Get(defaults)
 	}
 	return vs
 }

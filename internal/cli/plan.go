@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -79,6 +80,7 @@ func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configur
 		return err
 	}
 	f.Files = b.Sources.List()
+	f.Remarks = cfg.Remarks(time.Now())
 	if f.Offline == "" {
 		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...))
 	}

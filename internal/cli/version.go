@@ -33,7 +33,15 @@ type versionReport struct {
 	System    string        `json:"system"`
 	Libraries []lab.Version `json:"libraries"`
 	Cluster   []lab.Version `json:"cluster"` // what a cluster gets where nothing else is configured
+	Sets      []versionSet  `json:"sets"`    // what VERSIONS can name; the first is the default
 	Lab       []lab.Version `json:"lab"`     // of its source; empty: the command runs in no clone
+}
+
+// versionSet is a version set, with its versions as `bootstrap version` shows them.
+type versionSet struct {
+	Name     string        `json:"name"`
+	Doc      string        `json:"doc"`
+	Versions []lab.Version `json:"versions"`
 }
 
 // librariesShown are the modules whose versions matter to a cluster.
@@ -59,7 +67,11 @@ func runVersion(_ context.Context, c *console, a arguments) error {
 func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 	r := versionReport{Kind: "version", Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
 		runtime.GOARCH,
-		Libraries: []lab.Version{}, Cluster: clusterVersions(), Lab: []lab.Version{}}
+		Libraries: []lab.Version{}, Lab: []lab.Version{}}
+	for _, s := range config.VersionSets() {
+		r.Sets = append(r.Sets, versionSet{s.Name, s.Doc, versionsOf(s)})
+	}
+	r.Cluster = r.Sets[0].Versions
 	if found, err := lab.SourceVersions(dir); err == nil {
 		r.Lab = found
 	}
@@ -88,11 +100,11 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 	return r
 }
 
-// clusterVersions are the defaults of the configuration's versions.
-func clusterVersions() (all []lab.Version) {
+// versionsOf are the versions of a set, in the order of the documentation.
+func versionsOf(s config.VersionSet) (all []lab.Version) {
 	for _, v := range config.Variables() {
-		if name, is := strings.CutSuffix(v.Name, "_VERSION"); is && v.Default != "" {
-			all = append(all, lab.Version{Name: name, Version: v.Default})
+		if version, has := s.Versions[v.Name]; has {
+			all = append(all, lab.Version{Name: strings.TrimSuffix(v.Name, "_VERSION"), Version: version})
 		}
 	}
 	return all
@@ -109,14 +121,17 @@ func (r versionReport) print(out io.Writer) error {
 		fmt.Fprintf(w, "commit\t%s%s\n", r.Commit, modified)
 	}
 	fmt.Fprintf(w, "go\t%s, %s\n", r.Go, r.System)
-	for _, part := range []struct {
+	type part struct {
 		title, without string
 		all            []lab.Version
-	}{
-		{"Libraries", "unknown: the command was built without them", r.Libraries},
-		{"A cluster gets, unless configured", "", r.Cluster},
-		{"The lab", "unknown: the command runs in no clone of Slipway", r.Lab},
-	} {
+	}
+	parts := []part{{"Libraries", "unknown: the command was built without them", r.Libraries},
+		{"A cluster gets, unless configured", "", r.Cluster}}
+	for _, s := range r.Sets[1:] {
+		parts = append(parts, part{fmt.Sprintf("With VERSIONS=%s, %s", s.Name, s.Doc), "", s.Versions})
+	}
+	parts = append(parts, part{"The lab", "unknown: the command runs in no clone of Slipway", r.Lab})
+	for _, part := range parts {
 		fmt.Fprintf(w, "\n%s:\n", part.title)
 		if len(part.all) == 0 {
 			fmt.Fprintf(w, "  %s\n", part.without)

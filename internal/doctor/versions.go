@@ -2,9 +2,9 @@ package doctor
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/blang/semver/v4"
 
@@ -29,11 +29,17 @@ func (d *Doctor) versions(ctx context.Context) Finding {
 	if f != nil {
 		return *f
 	}
-	if f := ciliumTested(c); f != nil {
-		return *f
+	untested, remarks := d.remarks()
+	known := ""
+	if len(remarks) > 0 {
+		known = "; known: " + strings.Join(remarks, "; ")
+	}
+	if len(untested) > 0 {
+		return unknown("choose versions that are tested together, as a version set has them (VERSIONS)", "%s%s",
+			strings.Join(untested, "; "), known)
 	}
 	return ok("Talos %s runs Kubernetes %s; Cluster API %s manages it, and is managed from %s%s", c.TalosVersion,
-		c.KubernetesVersion, c.CAPIVersion, from, flaws(c))
+		c.KubernetesVersion, c.CAPIVersion, from, known)
 }
 
 // managementVersion says what manages; a finding where that is known not to do.
@@ -50,10 +56,10 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 		return "", &f
 	}
 	v, err := semver.ParseTolerant(is)
-	if err != nil || v.Major != 1 || v.Minor < config.MinManagementMinor || v.Minor > config.MaxManagementMinor {
+	if err != nil || !config.Management().Has(v) {
 		f := failed("name another cluster in MANAGEMENT_KUBECONFIG, or leave it to kind",
-			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from v1.%d to v1.%d", is,
-			config.ClusterctlMinor, config.MinManagementMinor, config.MaxManagementMinor)
+			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from %s", is,
+			config.ClusterctlMinor, config.Management())
 		return "", &f
 	}
 	return "your cluster of Kubernetes " + is, nil
@@ -71,41 +77,14 @@ func (d *Doctor) askManagement(ctx context.Context, path string) (string, error)
 	return cluster.Version(ctx)
 }
 
-// ciliumTests are the Kubernetes minors that Cilium's own documentation says a minor of Cilium is tested with
-// (Documentation/network/kubernetes/compatibility.rst at its tags). It calls others neither good nor bad.
-func ciliumTests() map[string][2]uint64 { return map[string][2]uint64{"1.18": {30, 33}} }
-
-// ciliumTested is unknown where Cilium's documentation does not say that the two were tested together.
-func ciliumTested(c config.Config) *Finding {
-	cilium, err := semver.Parse(c.CiliumVersion)
-	if err != nil {
-		return nil // versions has said so
+// remarks are those on versions that nothing says of whether they go together, and on those that are known to.
+func (d *Doctor) remarks() (untested, known []string) {
+	for _, r := range d.cfg.Remarks(time.Now()) {
+		if r.Untested {
+			untested = append(untested, r.String())
+		} else {
+			known = append(known, r.String())
+		}
 	}
-	kubernetes, err := semver.ParseTolerant(c.KubernetesVersion)
-	if err != nil {
-		return nil
-	}
-	series := fmt.Sprintf("%d.%d", cilium.Major, cilium.Minor)
-	tested, listed := ciliumTests()[series]
-	switch {
-	case !listed:
-		f := unknown("look into Cilium's documentation, Kubernetes Compatibility", "which Kubernetes Cilium %s is tested "+
-			"with is not known to this command", series)
-		return &f
-	case kubernetes.Minor < tested[0] || kubernetes.Minor > tested[1]:
-		f := unknown("choose a Kubernetes or a Cilium that are tested together", "Cilium %s is tested with Kubernetes 1.%d "+
-			"to 1.%d, not with %s", series, tested[0], tested[1], c.KubernetesVersion)
-		return &f
-	}
-	return nil
-}
-
-// flaws are what is known of versions that work, but not in everything.
-func flaws(c config.Config) string {
-	if v, err := semver.Parse(c.HCloudCCMVersion); err == nil && v.LT(semver.MustParse("1.35.0")) {
-		// It reads server.datacenter, which Hetzner's API dropped on 2026-07-01.
-		return fmt.Sprintf("; known: the Hetzner CCM %s labels nodes with no zone and region any more (1.35.0 does)",
-			c.HCloudCCMVersion)
-	}
-	return ""
+	return untested, known
 }

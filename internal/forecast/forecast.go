@@ -32,6 +32,7 @@ type Forecast struct {
 	State   string              `json:"state"`
 	Offline string              `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
+	Remarks []config.Remark     `json:"remarks,omitempty"` // on the configured versions
 	Losses  []string            `json:"losses,omitempty"`  // of a restore
 	Steps   []Step              `json:"steps"`
 	drift.Comparison
@@ -183,6 +184,9 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	}
 	if line := UsedFiles(f.Files); line != "" {
 		words("%s", text.Printable(line))
+	}
+	for _, r := range f.Remarks {
+		words("known: %s", text.Printable(r.String()))
 	}
 	for _, loss := range f.Losses {
 		words("%s", text.Printable(loss))

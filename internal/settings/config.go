@@ -49,7 +49,7 @@ type Sources struct {
 	WorkDir     string       // what relative paths are relative to; empty: the process's own
 }
 
-// Load reads the configuration: the defaults, over them the file, over it
+// Load reads the configuration: the defaults, over them the version set that is chosen, over it the file, over it
 // the environment, over that KEY=VALUE. Every error is a usageError and says
 // where its value was written. An empty variable in the environment counts as
 // none, an empty KEY= as the empty value.
@@ -83,10 +83,30 @@ func Load(from Sources) (Configuration, error) {
 	if len(problems) > 0 {
 		return Configuration{}, &usage.Error{Err: errors.Join(problems...)}
 	}
+	if err := c.useVersionSet(); err != nil {
+		return Configuration{}, err
+	}
 	if err := c.Check(); err != nil {
 		return Configuration{}, err
 	}
 	return c, nil
+}
+
+// useVersionSet takes from the set that a source names the versions that no source does. Without one they stay the
+// defaults, or those of the backup that the configuration begins with. An unknown set is Check's.
+func (c *Configuration) useVersionSet() error {
+	place, chosen := c.Places["versions"]
+	set, known := config.VersionSetOf(c.Versions)
+	if !chosen || !known {
+		return nil
+	}
+	return set.Apply(&c.Config, func(v config.Variable) bool {
+		_, written := c.Places[v.Field]
+		if !written {
+			c.Places[v.Field] = fmt.Sprintf("version set %s (%s)", set.Name, place)
+		}
+		return written
+	})
 }
 
 // begin takes the configuration out of a backup as what others write over. Its

@@ -1,0 +1,210 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/blang/semver/v4"
+)
+
+// Minors is a range of minor versions of one major, both ends included: of Kubernetes 1.x where nothing else is said.
+type Minors struct{ Min, Max uint64 }
+
+// Has reports whether a version is in the range.
+func (m Minors) Has(v semver.Version) bool {
+	return v.Major == 1 && m.Min <= v.Minor && v.Minor <= m.Max
+}
+
+// String is "v1.30 to v1.35".
+func (m Minors) String() string { return fmt.Sprintf("v1.%d to v1.%d", m.Min, m.Max) }
+
+// ClusterctlMinor is that of the clusterctl library inside this command, which cannot move objects of another core
+// (v1beta2), and of the newest core that CABPT v0.6 and CACPPT v0.5 are built for.
+const ClusterctlMinor = 10
+
+// Management and Workload are the Kubernetes that Cluster API v1.10 is managed from, and that it manages: the version
+// matrix in its book (docs/book/src/reference/versions.md at v1.10.10).
+func Management() Minors { return Minors{29, 33} }
+
+// Workload is the Kubernetes of the clusters that Cluster API v1.10 manages, see Management.
+func Workload() Minors { return Minors{27, 33} }
+
+// talosRuns is the Kubernetes that a minor of Talos 1.x runs: siderolabs/talos, pkg/machinery/compatibility at v1.13.0.
+func talosRuns() map[uint64]Minors {
+	return map[uint64]Minors{7: {25, 30}, 8: {26, 31}, 9: {27, 32}, 10: {28, 33}, 11: {29, 34}, 12: {30, 35},
+		13: {31, 36}}
+}
+
+// caphSupports is what a minor of CAPH 1.x is tested with: Cluster API, and Kubernetes of the clusters
+// (docs/caph/01-getting-started/01-introduction.md at v1.1.8). It calls other versions neither good nor bad.
+func caphSupports() map[uint64]struct{ capi, kubernetes Minors } {
+	return map[uint64]struct{ capi, kubernetes Minors }{
+		0: {capi: Minors{8, 10}, kubernetes: Minors{31, 34}},
+		1: {capi: Minors{10, 13}, kubernetes: Minors{32, 36}},
+	}
+}
+
+// ciliumTests is the Kubernetes that a minor of Cilium 1.x is tested with
+// (Documentation/network/kubernetes/compatibility.rst at its tags). It calls other versions neither good nor bad.
+func ciliumTests() map[uint64]Minors { return map[uint64]Minors{18: {30, 33}} }
+
+// flaw is a problem that is known of the versions of one component before a fixed one.
+type flaw struct {
+	variable string
+	before   string                    // the first version without it
+	what     string                    // what goes wrong
+	take     func(Config) (one string) // a version without it that goes with the others
+}
+
+// flaws lists them. They are remarks and not errors: a cluster can be created with them.
+func flaws() []flaw {
+	return []flaw{
+		// It reads server.datacenter. Changelog of v1.30.1, which computes the labels from the location; v1.29.2 links
+		// hcloud-go v2.32.0, whose conversion leaves them empty.
+		{variable: "HCLOUD_CCM_VERSION", before: "1.30.1", what: "expects the field datacenter, which Hetzner's API " +
+			"dropped on 2026-07-01: nodes get no zone and region labels, and its project says that versions up to 1.30.0 panic",
+			take: func(c Config) string {
+				// Its docs/reference/version-policy.md: the last for Kubernetes 1.32 is 1.30.1.
+				if k, err := semver.ParseTolerant(c.KubernetesVersion); err == nil && k.Minor <= 32 {
+					return "1.30.1"
+				}
+				current, _ := VersionSetOf("current")
+				return current.Versions["HCLOUD_CCM_VERSION"]
+			}},
+	}
+}
+
+// kubernetesSupport is until when a minor of Kubernetes 1.x gets fixes from its project: kubernetes.io/releases and
+// kubernetes/website data/releases/eol.yaml, as of September 2026.
+func kubernetesSupport() map[uint64]string {
+	return map[uint64]string{29: "2025-02-28", 30: "2025-07-15", 31: "2025-11-11", 32: "2026-02-28", 33: "2026-06-28"}
+}
+
+// Remark is something that is known of configured versions and keeps no cluster from being created.
+type Remark struct {
+	Variable string `json:"variable"`
+	Text     string `json:"text"`
+	Take     string `json:"take,omitempty"` // the value to configure in its place; empty: none goes with the others
+	// Untested: nothing says that the versions do not go together, and nothing that they do.
+	Untested bool `json:"untested,omitempty"`
+}
+
+// String is the remark with what to do about it.
+func (r Remark) String() string {
+	if r.Take == "" {
+		return r.Text
+	}
+	return fmt.Sprintf("%s (%s=%s)", r.Text, r.Variable, r.Take)
+}
+
+// Remarks says what is known of the configured versions besides what Validate refuses: combinations that their projects
+// do not test, known problems, and the end of support at a time.
+func (c Config) Remarks(now time.Time) []Remark {
+	kubernetes, err := semver.ParseTolerant(c.KubernetesVersion)
+	if err != nil {
+		return nil // Validate says so
+	}
+	all := append(c.caphRemarks(kubernetes), c.ciliumRemarks(kubernetes)...)
+	for _, f := range flaws() {
+		version := variableOf(f.variable).Get(c)
+		if v, err := semver.ParseTolerant(version); err == nil && v.LT(semver.MustParse(f.before)) {
+			all = append(all, Remark{Variable: f.variable, Text: fmt.Sprintf("%s %s %s", titleOf(f.variable), version, f.what),
+				Take: f.take(c)})
+		}
+	}
+	if ends, known := kubernetesSupport()[kubernetes.Minor]; known && now.Format(time.DateOnly) > ends {
+		r := Remark{Variable: "KUBERNETES_VERSION", Text: fmt.Sprintf("Kubernetes 1.%d gets no fixes since %s",
+			kubernetes.Minor, ends)}
+		if newest := Workload().Max; kubernetes.Minor >= newest {
+			r.Text += fmt.Sprintf(", and Cluster API v1.%d manages no newer one", ClusterctlMinor)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// caphRemarks are about what CAPH is tested with.
+func (c Config) caphRemarks(kubernetes semver.Version) []Remark {
+	caph, err := semver.ParseTolerant(c.CAPHVersion)
+	if err != nil {
+		return nil
+	}
+	supports, listed := caphSupports()[caph.Minor]
+	series := fmt.Sprintf("CAPH v%d.%d", caph.Major, caph.Minor)
+	if caph.Major != 1 || !listed {
+		return []Remark{{Variable: "CAPH_VERSION", Untested: true, Text: "which Kubernetes and Cluster API " + series +
+			" is tested with is not known to this command"}}
+	}
+	var all []Remark
+	if capi, err := semver.ParseTolerant(c.CAPIVersion); err == nil && !supports.capi.Has(capi) {
+		all = append(all, Remark{Variable: "CAPH_VERSION", Untested: true, Text: fmt.Sprintf(
+			"%s is tested with Cluster API %s, not with %s", series, supports.capi, c.CAPIVersion)})
+	}
+	if !supports.kubernetes.Has(kubernetes) {
+		all = append(all, Remark{Variable: "CAPH_VERSION", Untested: true, Text: fmt.Sprintf(
+			"%s is tested with Kubernetes %s, not with %s", series, supports.kubernetes, c.KubernetesVersion)})
+	}
+	return all
+}
+
+// ciliumRemarks are about what Cilium is tested with.
+func (c Config) ciliumRemarks(kubernetes semver.Version) []Remark {
+	cilium, err := semver.Parse(c.CiliumVersion)
+	if err != nil {
+		return nil
+	}
+	series := fmt.Sprintf("Cilium %d.%d", cilium.Major, cilium.Minor)
+	tested, listed := ciliumTests()[cilium.Minor]
+	switch {
+	case cilium.Major != 1 || !listed:
+		return []Remark{{Variable: "CILIUM_VERSION", Untested: true, Text: "which Kubernetes " + series +
+			" is tested with is not known to this command"}}
+	case !tested.Has(kubernetes):
+		return []Remark{{Variable: "CILIUM_VERSION", Untested: true, Text: fmt.Sprintf(
+			"%s is tested with Kubernetes %s, not with %s", series, tested, c.KubernetesVersion)}}
+	}
+	return nil
+}
+
+// titleOf is what a version is of: "Hetzner cloud controller manager chart".
+func titleOf(variable string) string { return strings.TrimSuffix(variableOf(variable).Doc, " chart") }
+
+// variableOf finds a variable by its name.
+func variableOf(name string) Variable {
+	for _, v := range variables() {
+		if v.Name == name {
+			return v
+		}
+	}
+	panic("config: there is no variable " + name) // TestVersionSets looks up every name of the tables
+}
+
+// supports says why a Talos does not run a Kubernetes.
+func supports(talos, kubernetes semver.Version) error {
+	runs, known := talosRuns()[talos.Minor]
+	switch {
+	case talos.Major != 1 || !known:
+		return fmt.Errorf("Talos %d.%d is not supported by this command", talos.Major, talos.Minor)
+	case kubernetes.Major == 1 && kubernetes.Minor < runs.Min:
+		return fmt.Errorf("it is too old: Talos 1.%d runs %s", talos.Minor, runs)
+	case !runs.Has(kubernetes):
+		return fmt.Errorf("it is too new: Talos 1.%d runs %s", talos.Minor, runs)
+	}
+	return nil
+}
+
+// providers checks that Talos's providers are of the line that goes with the core: CABPT v0.7 and CACPPT v0.6 are for
+// Cluster API v1.11 and newer (their go.mod and release notes).
+func (v *Findings) providers(c Config) {
+	for _, p := range []struct {
+		field, value string
+		minor        uint64
+	}{{"cabptVersion", c.CABPTVersion, 6}, {"cacpptVersion", c.CACPPTVersion, 5}} {
+		is, ok := v.version(p.field, p.value, "v")
+		if ok && (is.Major > 0 || is.Minor > p.minor) {
+			v.addPair(p.field, "capiVersion", p.value, fmt.Sprintf("is for Cluster API v1.%d and newer", ClusterctlMinor+1),
+				fmt.Sprintf("choose v0.%d.x, which goes with v1.%d", p.minor, ClusterctlMinor))
+		}
+	}
+}

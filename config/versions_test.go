@@ -1,0 +1,119 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/blang/semver/v4"
+	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/compatibility"
+)
+
+// TestVersionSets: each set has every version, and they go together.
+func TestVersionSets(t *testing.T) {
+	var wanted []string
+	for _, v := range Variables() {
+		if strings.HasSuffix(v.Name, "_VERSION") && v.Default != "" {
+			wanted = append(wanted, v.Name)
+		}
+	}
+	slices.Sort(wanted)
+	for _, s := range VersionSets() {
+		if got := slices.Sorted(maps.Keys(s.Versions)); !slices.Equal(got, wanted) {
+			t.Errorf("%s has %v, want %v", s.Name, got, wanted)
+		}
+		c := Defaults()
+		if err := s.Apply(&c, func(Variable) bool { return false }); err != nil {
+			t.Fatal(err)
+		}
+		if c.Versions != s.Name {
+			t.Errorf("applying %s leaves the name %q", s.Name, c.Versions)
+		}
+		for _, e := range c.Validate() {
+			t.Errorf("%s is refused: %v", s.Name, e)
+		}
+		for _, r := range c.Remarks(time.Now()) {
+			if r.Untested {
+				t.Errorf("%s: %v", s.Name, r)
+			}
+		}
+	}
+	if Defaults().Versions != DefaultVersionSet || VersionSets()[0].Name != DefaultVersionSet {
+		t.Error("the default set is not the first")
+	}
+	for _, f := range flaws() {
+		if variableOf(f.variable).Name != f.variable || f.take(Defaults()) == "" {
+			t.Errorf("the flaw of %s names no variable, or no version to take", f.variable)
+		}
+	}
+}
+
+// TestTalosRunsIsTalossOwnTable holds the table against the machinery inside this command, where that knows a minor.
+func TestTalosRunsIsTalossOwnTable(t *testing.T) {
+	compared := 0
+	for talos := range talosRuns() {
+		is, err := compatibility.ParseTalosVersion(&machine.VersionInfo{Tag: fmt.Sprintf("v1.%d.0", talos)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for minor := uint64(20); minor < 40; minor++ {
+			kubernetes := semver.Version{Major: 1, Minor: minor}
+			k, err := compatibility.ParseKubernetesVersion(kubernetes.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			theirs := k.SupportedWith(is)
+			if theirs != nil && strings.Contains(theirs.Error(), "not supported") {
+				continue // a Talos newer than the machinery
+			}
+			compared++
+			if ours := supports(semver.Version{Major: 1, Minor: talos}, kubernetes); (ours == nil) != (theirs == nil) {
+				t.Errorf("Talos 1.%d with Kubernetes 1.%d: %v, Talos says %v", talos, minor, ours, theirs)
+			}
+		}
+	}
+	if compared < 100 {
+		t.Errorf("only %d pairs were compared", compared)
+	}
+}
+
+func TestRemarks(t *testing.T) {
+	november := time.Date(2026, time.November, 23, 0, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		name, set string
+		now       time.Time
+		want      []string // parts, one of each remark, in order
+	}{
+		{"the guide", "", november, []string{"no zone and region labels, and its project says that versions up to 1.30.0 " +
+			"panic (HCLOUD_CCM_VERSION=1.30.1)", "Kubernetes 1.32 gets no fixes since 2026-02-28"}},
+		{"a newer Kubernetes takes a newer CCM", "KUBERNETES_VERSION=v1.33.13", november,
+			[]string{"(HCLOUD_CCM_VERSION=1.39.0)", "and Cluster API v1.10 manages no newer one"}},
+		{"before the end of support", "HCLOUD_CCM_VERSION=1.30.1", time.Date(2026, time.February, 28, 0, 0, 0, 0, time.UTC),
+			nil},
+		{"CAPH with an older Kubernetes", "CAPH_VERSION=v1.1.8 KUBERNETES_VERSION=v1.31.1 HCLOUD_CCM_VERSION=1.39.0",
+			time.Time{}, []string{"CAPH v1.1 is tested with Kubernetes v1.32 to v1.36, not with v1.31.1"}},
+		{"CAPH that is not known", "CAPH_VERSION=v1.2.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v1.2"}},
+		{"Cilium with an older Kubernetes", "KUBERNETES_VERSION=v1.29.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{},
+			[]string{"CAPH v1.0", "Cilium 1.18 is tested with Kubernetes v1.30 to v1.33, not with v1.29.0"}},
+		{"Cilium that is not known", "CILIUM_VERSION=1.19.3 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"Cilium 1.19"}},
+	} {
+		c := Defaults()
+		for _, kv := range strings.Fields(tt.set) {
+			setVariable(t, &c, kv)
+		}
+		got := c.Remarks(tt.now)
+		if len(got) != len(tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+			continue
+		}
+		for i, r := range got {
+			if !strings.Contains(r.String(), tt.want[i]) || variableOf(r.Variable).Name != r.Variable {
+				t.Errorf("%s: %q does not say %q", tt.name, r, tt.want[i])
+			}
+		}
+	}
+}
