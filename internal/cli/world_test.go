@@ -73,6 +73,25 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	}
 }
 
+func TestTheLabSaysWhichKubernetesRuns(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	for configured, want := range map[string]bool{"v1.33.13": true, "v1.32.2": false, "v1.32.3": false} {
+		cfg := settings.Configuration{Config: config.Defaults()}
+		cfg.KubernetesVersion = configured
+		f.Info.Kubernetes = "v1.32.3"
+		_, notes, err := lab.Configure(cfg, f.Info)
+		if says := slices.ContainsFunc(notes, func(n string) bool {
+			return strings.Contains(n, "the lab runs Kubernetes v1.32.3 for the configured "+configured)
+		}); err != nil || says != want {
+			t.Errorf("%s: notes %q, %v", configured, notes, err)
+		}
+		f.Info.Kubernetes = "" // a lab of before it said so
+		if _, notes, err = lab.Configure(cfg, f.Info); err != nil || len(notes) > 1 {
+			t.Errorf("%s, of an older lab: notes %q, %v", configured, notes, err)
+		}
+	}
+}
+
 func TestTheLabGetsItsOwnToken(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	cfg := settings.Configuration{Config: config.Defaults()}

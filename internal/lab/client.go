@@ -46,6 +46,7 @@ type Info struct {
 	CertManagerVersion string            `json:"certManagerVersion"`
 	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
 	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
+	Kubernetes         string            `json:"kubernetes"`        // what its control planes run; empty: an older lab
 	Notes              []string          `json:"notes"`
 	ImageBuild         struct {          // whether the step image can make the image in this lab
 		Possible bool   `json:"possible"`

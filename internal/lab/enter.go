@@ -42,8 +42,22 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 			return c, nil, fmt.Errorf("the lab says: %w", err)
 		}
 	}
+	if note := runsAnother(c.KubernetesVersion, info.Kubernetes); note != "" {
+		notes = append(notes, note)
+	}
 	slices.Sort(notes)
 	return c, notes, c.Check()
+}
+
+// runsAnother says that the lab's control planes are of another Kubernetes minor than the configured one, which
+// nothing in the cluster shows: its kubelets report the configured version.
+func runsAnother(configured, runs string) string {
+	minor := func(version string) string { return version[:max(0, strings.LastIndex(version, "."))] }
+	if runs == "" || minor(runs) == minor(configured) {
+		return ""
+	}
+	return fmt.Sprintf("the lab runs Kubernetes %s for the configured %s: its programs are built from that version", runs,
+		configured)
 }
 
 // Decision is a variable with the value that a lab gives it.

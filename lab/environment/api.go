@@ -39,6 +39,8 @@ type Info struct {
 	ChartRepositories map[string]string `json:"chartRepositories"`
 	// Versions are those that the repositories offer, by the names of the command's variables without _VERSION.
 	Versions map[string]string `json:"versions"`
+	// Kubernetes is the version that the lab's control planes run, whichever is configured.
+	Kubernetes string `json:"kubernetes"`
 	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
 	ImageBuild ImageBuild `json:"imageBuild"`
 	Notes      []string   `json:"notes"`
@@ -137,6 +139,7 @@ func (lab *Lab) info() Info {
 		CertManagerURL:     lab.offer.CertManager, CertManagerVersion: lab.offer.CertManagerVersion,
 		ChartRepositories: lab.chartRepositories(),
 		Versions:          lab.offer.Versions,
+		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
 		ImageBuild:        lab.imageBuild,
 		Notes:             lab.notes(),
 	}

@@ -42,6 +42,16 @@ func readPrograms(bin string) ([]programInfo, error) {
 	return infos, nil
 }
 
+// versionOf is the version that a program was built from.
+func versionOf(programs []programInfo, file string) string {
+	for _, p := range programs {
+		if p.file == file {
+			return p.version
+		}
+	}
+	return ""
+}
+
 // parts are the parts of the lab.
 func (lab *Lab) parts() []Part {
 	var parts []Part
