@@ -21,6 +21,7 @@ type options struct {
 	Dir        string // folder of the operator's manifests/ and bootstrap/; empty: that of the configuration file
 	Lab        bool
 	LabLatency string // "fast" or "real"
+	LabAPI     string // date of the simulated Hetzner API: lab.APIDates
 	LabImages  string // file with a mapping of images to programs
 	LabUntil   int    // process with whose end a lab that is started ends, too; 0: none
 	StateDir   string // empty: .slipway/<cluster>

@@ -48,6 +48,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"--parallel -1":       "negative",
 		"--output yaml":       `"yaml" is neither text nor json`,
 		"--lab-latency slow":  "neither fast nor real",
+		"--lab-api 2025-01":   "none of 2026-02, 2026-11",
 		"--lab LOCATION":      "write LOCATION=value",
 		"=x":                  `"=x" is not KEY=VALUE`,
 		"talos_version=v1":    "did you mean TALOS_VERSION?",

@@ -31,6 +31,7 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 	o := a.Options
 	return runBackup(ctx, r.console, arguments{
 		Targets: []string{"backup"}, Values: a.Values,
-		Options: options{Config: o.Config, Lab: o.Lab, LabLatency: o.LabLatency, StateDir: o.StateDir, Output: o.Output},
+		Options: options{Config: o.Config, Lab: o.Lab, LabLatency: o.LabLatency, LabAPI: o.LabAPI, StateDir: o.StateDir,
+			Output: o.Output},
 	}, backupOptions{})
 }

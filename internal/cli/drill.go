@@ -202,7 +202,8 @@ func (d *drillRun) arguments(words ...string) arguments {
 	return arguments{
 		Targets: words, Values: d.given.Values, base: d.given.base, workDir: d.given.workDir,
 		Options: options{
-			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabImages: g.LabImages, LabUntil: until,
+			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabAPI: g.LabAPI,
+			LabImages: g.LabImages, LabUntil: until,
 			StateDir: string(d.state),
 			Yes:      true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
 		},

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -20,6 +21,7 @@ func addSharedFlags(root *cobra.Command, o *options) {
 		"use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
+	set.StringVar(&o.LabAPI, "lab-api", lab.NewestAPI, "date of the Hetzner API that the lab simulates: `2026-02 or 2026-11`")
 	set.StringVar(&o.LabImages, "lab-images", "",
 		"run other programs as the lab's pods: `FILE` with images and executables")
 	set.IntVar(&o.LabUntil, "lab-until-gone", 0,
@@ -30,7 +32,7 @@ func addSharedFlags(root *cobra.Command, o *options) {
 		"do not ask: neither before a run, nor before something is deleted or servers are replaced")
 	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
-	for name, values := range map[string][]string{"lab-latency": {"fast", "real"}} {
+	for name, values := range map[string][]string{"lab-latency": {"fast", "real"}, "lab-api": lab.APIDates()} {
 		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	_ = root.RegisterFlagCompletionFunc("output",

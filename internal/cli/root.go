@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -171,6 +172,8 @@ func (in *invocation) run(do action) func(*cobra.Command, []string) error {
 func (in *invocation) check(cmd *cobra.Command) error {
 	o := in.arguments.Options
 	switch {
+	case !slices.Contains(lab.APIDates(), o.LabAPI):
+		return usage.Errorf("--lab-api %q is none of %s", o.LabAPI, strings.Join(lab.APIDates(), ", "))
 	case o.LabLatency != "fast" && o.LabLatency != "real":
 		return usage.Errorf("--lab-latency %q is neither fast nor real", o.LabLatency)
 	case o.DryRun && (o.Prune || o.Abort || o.Packer):

@@ -165,8 +165,8 @@ func connectToLab(ctx context.Context, r *running) error {
 	if wasUp {
 		outcome = flow.Reused
 	}
-	if wasUp && (r.options.LabLatency != "fast" || r.options.LabImages != "") {
-		r.hub.Note("the lab is up already: --lab-latency and --lab-images count when it starts")
+	if wasUp && (r.options.LabLatency != "fast" || r.options.LabImages != "" || r.options.LabAPI != lab.NewestAPI) {
+		r.hub.Note("the lab is up already: --lab-latency, --lab-api and --lab-images count when it starts")
 	}
 	var info lab.Info
 	err = r.hub.Task("lab", "the simulated environment of a rehearsal", func(say flow.Say) (err error) {

@@ -2,6 +2,7 @@ package hetzner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -78,9 +79,9 @@ func deleteThoseByCAPH(ctx context.Context, c *hcloud.Client, e *Endpoint,
 	say func(format string, args ...any)) error {
 	for _, id := range e.ByCAPH {
 		say("deleting load balancer %d: CAPH created it at an address that no kubeconfig, certificate or server names", id)
-		result, _, err := c.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: id})
-		if err == nil && result.Action.ID != 0 { // before 2026-10-05 it was deleted at once, without an action
-			err = c.Action.WaitFor(ctx, result.Action)
+		action, err := deleteLoadBalancer(ctx, c, id)
+		if err == nil && action != nil {
+			err = c.Action.WaitFor(ctx, action)
 		}
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
 			return fmt.Errorf("delete load balancer %d, which CAPH created in the place of the one at %s: %w", id, e.IPv4,
@@ -116,6 +117,12 @@ func createEndpointBalancer(ctx context.Context, c *hcloud.Client, spec Endpoint
 	}
 	if err != nil {
 		return 0, fmt.Errorf("create load balancer %s with Primary IP %d (%s): %w", e.Name, e.PrimaryIP, e.IPv4, explain(err))
+	}
+	if at := created.LoadBalancer.PublicNet.IPv4.IP; at.String() != e.IPv4.String() {
+		_, err := deleteLoadBalancer(ctx, c, created.LoadBalancer.ID)
+		return 0, errors.Join(fmt.Errorf("load balancer %s was created with the address %s instead of %s, its Primary IP: the "+
+			"Hetzner API at this address is older than October 2026; use CONTROL_PLANE_ENDPOINT=load-balancer", e.Name, at,
+			e.IPv4), err)
 	}
 	return created.LoadBalancer.ID, nil
 }

@@ -33,7 +33,7 @@ var ErrToken = errors.New("Hetzner does not accept the API token: create one wit
 
 // explain turns Hetzner's answer about the token into ErrToken and leaves other errors as they are.
 func explain(err error) error {
-	if hcloud.IsError(err, hcloud.ErrorCodeUnauthorized, hcloud.ErrorCodeForbidden) {
+	if hcloud.IsError(err, hcloud.ErrorCodeUnauthorized, hcloud.ErrorCodeForbidden, errTokenReadonly) {
 		return fmt.Errorf("%w (%w)", ErrToken, err)
 	}
 	return err

@@ -1,10 +1,15 @@
 package hetzner_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
+	"net/url"
 	"strings"
 	"testing"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -121,5 +126,25 @@ func TestWhatBelongsToACluster(t *testing.T) {
 		IPRange: "10.10.0.0/16"})
 	if _, err := hetzner.NetworkID(t.Context(), c, "k8s"); err == nil || !strings.Contains(err.Error(), "2 networks") {
 		t.Errorf("two networks: %v", err)
+	}
+}
+
+// What the API or the line to it refuses for a moment passes; what Slipway itself concludes does not.
+func TestPasses(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{hcloud.Error{Code: hcloud.ErrorCodeRateLimitExceeded}, true},
+		{fmt.Errorf("create it: %w", hcloud.Error{Code: hcloud.ErrorCodeUniquenessError}), true},
+		{hcloud.Error{Code: hcloud.ErrorCodeInvalidInput}, false},
+		{&url.Error{Op: "Post", URL: "x", Err: io.ErrUnexpectedEOF}, true},
+		{&url.Error{Op: "Post", URL: "x", Err: context.Canceled}, false},
+		{new(hetzner.ForeignError), false},
+		{errors.New("the address is another"), false},
+	} {
+		if got := hetzner.Passes(c.err); got != c.want {
+			t.Errorf("%v passes: %v", c.err, got)
+		}
 	}
 }

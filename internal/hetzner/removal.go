@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/http"
+	"net/url"
 	"slices"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -122,9 +124,13 @@ func transient(doing string, err error) (pending string, _ error) {
 const errMustBeUnassigned hcloud.ErrorCode = "must_be_unassigned"
 
 // Passes tells errors that go away by themselves, and that of a name that is taken: what was created a moment ago, by a
-// request whose answer was lost, may not be in a list yet.
+// request whose answer was lost, may not be in a list yet. An error that came neither from the API nor from the line to
+// it stays.
 func Passes(err error) bool {
-	return passes(err) || hcloud.IsError(err, hcloud.ErrorCodeUniquenessError)
+	if errors.As(err, new(hcloud.Error)) {
+		return passes(err) || hcloud.IsError(err, hcloud.ErrorCodeUniquenessError)
+	}
+	return errors.As(err, new(*url.Error)) && !errors.Is(err, context.Canceled)
 }
 
 // passes tells errors that go away by themselves: another client is working on it, a dependency is being deleted, the
@@ -153,11 +159,7 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 		}
 		return result.Action, nil
 	case KindLoadBalancer:
-		result, _, err := c.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: r.ID})
-		if err != nil || result.Action.ID == 0 { // before 2026-10-05 it was deleted at once, without an action
-			return nil, err
-		}
-		return result.Action, nil
+		return deleteLoadBalancer(ctx, c, r.ID)
 	case KindVolume:
 		_, err = c.Volume.Delete(ctx, &hcloud.Volume{ID: r.ID})
 	case KindPrimaryIP:
@@ -181,6 +183,16 @@ func (m *Removal) delete(ctx context.Context, r Resource) (*hcloud.Action, error
 		return nil, fmt.Errorf("a %s cannot be deleted: the kind is unknown", r.Kind)
 	}
 	return nil, err
+}
+
+// deleteLoadBalancer deletes a load balancer, and gives the action at whose end it is gone. Before 2026-10-05 it was
+// deleted at once and without one: then the action is nil.
+func deleteLoadBalancer(ctx context.Context, c *hcloud.Client, id int64) (*hcloud.Action, error) {
+	result, response, err := c.LoadBalancer.DeleteWithResult(ctx, &hcloud.LoadBalancer{ID: id})
+	if response != nil && response.Response != nil && response.StatusCode == http.StatusNoContent {
+		return nil, nil
+	}
+	return result.Action, err
 }
 
 // DeleteServer deletes one server, and does not wait until it is gone. One that is gone is no error.

@@ -31,6 +31,12 @@ const (
 	lookEvery = 50 * time.Millisecond
 )
 
+// NewestAPI is the date of the Hetzner API that the lab simulates unless told otherwise.
+const NewestAPI = "2026-11"
+
+// APIDates are the dates of the Hetzner API that the lab can simulate, the oldest first: those of package lab/cloud.
+func APIDates() []string { return []string{"2026-02", NewestAPI} }
+
 // daemonFile is the daemon, in the lab's folder. go build puts another file in
 // its place, and leaves the old one as it is to whoever runs it.
 const daemonFile = "bin/lab"
@@ -39,6 +45,7 @@ const daemonFile = "bin/lab"
 type Lab struct {
 	Dir     string
 	Latency string // "fast" or "real"
+	API     string // date of the simulated Hetzner API; empty: NewestAPI
 	Images  string // file with images and programs; empty: none
 	Until   int    // process with whose end it ends; 0: none
 	Client  *Client
@@ -108,6 +115,9 @@ func (l *Lab) Answering(ctx context.Context) (Info, error) {
 // terminal nor Ctrl-C reaches it, and waits until it answers.
 func (l *Lab) start(ctx context.Context, program, upstream string, say flow.Say) (Info, error) {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
+	if l.API != "" {
+		args = append(args, "--api", l.API)
+	}
 	if l.Images != "" {
 		args = append(args, "--images", l.Images)
 	}

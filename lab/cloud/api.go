@@ -21,3 +21,6 @@ func APIs() []API { return []API{APIFebruary2026, APINovember2026} }
 func (c *Cloud) since(date API) bool {
 	return slices.Index(APIs(), c.config.API) >= slices.Index(APIs(), date)
 }
+
+// API is the date of the simulated API.
+func (c *Cloud) API() API { return c.config.API }

@@ -38,7 +38,7 @@ func (lab *Lab) startCloud(ctx context.Context, api net.Listener) (err error) {
 	}
 	slot := lab.state.slot()
 	lab.cloud, err = cloud.New(cloud.Config{
-		Dir: lab.path("cloud"), Token: lab.token,
+		Dir: lab.path("cloud"), Token: lab.token, ReadOnlyToken: lab.readOnly, API: lab.cfg.API,
 		Machine: lab.machines(), Listen: lab.cfg.Network.Listen,
 		PublicServers: slot.publicServers(), PublicLoadBalancers: slot.publicLoadBalancers(),
 		Latency: lab.cfg.Latency.cloud(), RateLimit: lab.cfg.Latency.rateLimit(),

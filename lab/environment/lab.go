@@ -30,6 +30,7 @@ type Config struct {
 	Bin     string            // folder of the upstream programs
 	Lab     string            // the lab's own binary, for stand-ins in Pods
 	Latency Latency           // how long simulated operations take
+	API     cloud.API         // date of the simulated Hetzner API; empty: the newest
 	Images  []kubelet.Program // programs for images, before the built-in ones
 	Network netns.Network
 	Log     *slog.Logger
@@ -51,6 +52,7 @@ type Lab struct {
 	state     *state
 	sockets   string // folder of the Unix sockets
 	token     string // of the simulated Hetzner project
+	readOnly  string // another token of it, with which nothing can be changed
 	ca        *pki.CA
 	processes *proc.Supervisor
 	registry  *kubelet.Registry
@@ -118,6 +120,9 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	}
 	if lab.token, err = ensureToken(lab.path("token")); err != nil {
 		return fmt.Errorf("the simulated project's token: %w", err)
+	}
+	if lab.readOnly, err = ensureToken(lab.path("read-only-token")); err != nil {
+		return fmt.Errorf("the simulated project's token for reading alone: %w", err)
 	}
 	if lab.ca, err = pki.EnsureCA(lab.path("pki"), "ca", "Slipway lab"); err != nil {
 		return fmt.Errorf("the lab's certificate authority: %w", err)

@@ -80,6 +80,7 @@ func (lab *Lab) parts() []Part {
 	if !lab.imageBuild.Possible {
 		rescueSystem = "the step image cannot build an image, the lab creates its snapshot: " + lab.imageBuild.Reason
 	}
+	api := fmt.Sprintf("the API of %s over HTTP, and as api.hetzner.cloud through the proxy", lab.cloud.API())
 	return append(parts,
 		Part{"kubelet", kubelet.StandIn,
 			"registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
@@ -88,7 +89,7 @@ func (lab *Lab) parts() []Part {
 			"Pods have no address; only the kube-apiserver reaches Services, through its egress selector"},
 		Part{"Talos", kubelet.Simulated,
 			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
-		Part{"Hetzner Cloud API", kubelet.Simulated, "the API over HTTP, and as api.hetzner.cloud through the proxy"},
+		Part{"Hetzner Cloud API", kubelet.Simulated, api},
 		Part{"rescue system", kubelet.Simulated, rescueSystem},
 		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
 		Part{"firewalls", kubelet.Simulated, "are stored and shown; they filter no packet"},

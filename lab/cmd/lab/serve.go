@@ -9,9 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/environment"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
@@ -51,6 +53,7 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	dir := flags.String("dir", "", "folder of the lab (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
+	api := flags.String("api", string(cloud.APINovember2026), "date of the simulated Hetzner API: 2026-02 or 2026-11")
 	images := flags.String("images", "", "YAML file: programs that run for images")
 	flags.IntVar(&untilGone, "until-gone", 0, "end when the process with this id has ended")
 	if err := parse(flags, args); err != nil {
@@ -74,6 +77,9 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	}
 	if cfg.Latency, err = environment.ParseLatency(*latency); err != nil {
 		return cfg, 0, fmt.Errorf("serve: %w", err)
+	}
+	if cfg.API = cloud.API(*api); !slices.Contains(cloud.APIs(), cfg.API) {
+		return cfg, 0, fmt.Errorf("serve: --api %q is none of %v", *api, cloud.APIs())
 	}
 	if *images != "" {
 		if cfg.Images, err = kubelet.LoadPrograms(*images); err != nil {
