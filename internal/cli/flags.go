@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -21,7 +21,8 @@ func addSharedFlags(root *cobra.Command, o *options) {
 		"use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
-	set.StringVar(&o.LabAPI, "lab-api", lab.NewestAPI, "date of the Hetzner API that the lab simulates: `2026-02 or 2026-11`")
+	set.StringVar(&o.LabAPI, "lab-api", lab.NewestAPI, "date of the Hetzner API that the lab simulates: `2026-02 or "+
+		"2026-11`")
 	set.StringVar(&o.LabImages, "lab-images", "",
 		"run other programs as the lab's pods: `FILE` with images and executables")
 	set.IntVar(&o.LabUntil, "lab-until-gone", 0,

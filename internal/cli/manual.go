@@ -129,7 +129,8 @@ func stepManuals() map[string]manual {
 			"management.kubeconfig", "launch.md#management-cluster"},
 		"capi-init": {management + "cert-manager, Cluster API and three providers", "launch.md#in-what-order"},
 		"secret":    {management + "a Secret with the Hetzner token", "launch.md#in-what-order"},
-		"endpoint": {project + "a Primary IP, protected against deletion, and the control plane's load balancer, which has it",
+		"endpoint": {project +
+			"a Primary IP, protected against deletion, and the control plane's load balancer, which has it",
 			"launch.md#the-address"},
 		"apply": {management +
 			"the cluster's objects, from which Cluster API creates network, load balancer and servers",

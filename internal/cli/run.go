@@ -159,7 +159,8 @@ func planOnPaper(c *console, cfg settings.Configuration) (planning.Bootstrap, er
 func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
 	dir := state.Lab()
 	return &lab.Lab{
-		Dir: dir, Latency: o.LabLatency, API: o.LabAPI, Images: labImages(c, o), Until: o.LabUntil, Client: lab.NewClient(dir),
+		Dir: dir, Latency: o.LabLatency, API: o.LabAPI, Images: labImages(c, o), Until: o.LabUntil,
+		Client:  lab.NewClient(dir),
 		WorkDir: c.workDir, Environment: c.environment,
 		CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}

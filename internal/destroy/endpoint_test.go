@@ -54,7 +54,8 @@ func TestDestroyKeepsTheAddress(t *testing.T) {
 		!strings.Contains(s.Snapshot("primary_ips", 80), `"protection":{"delete":true}`) {
 		t.Errorf("left: %v; the address is %s", s.Left(), s.Snapshot("primary_ips", 80))
 	}
-	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil || slices.Contains(s.Left(), "primary_ips/80") {
+	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil ||
+		slices.Contains(s.Left(), "primary_ips/80") {
 		t.Errorf("without --keep-address: %v, left %v", err, s.Left())
 	}
 }

@@ -34,7 +34,8 @@ func EnsureEndpoint(ctx context.Context, c *hcloud.Client, spec EndpointSpec,
 		return e, nil
 	}
 	if e.Location != spec.Location {
-		return nil, fmt.Errorf("primary IP %s of cluster %s is in location %s, the load balancer that is to have it in %s: an "+
+		return nil, fmt.Errorf("primary IP %s of cluster %s is in location %s, the load balancer that is to have it in %s: "+
+			"an "+
 			"address cannot leave its location; set LOCATION to %s, or delete the Primary IP (its protection first) to get "+
 			"another address", EndpointName(spec.Cluster), spec.Cluster, e.Location, spec.Location, e.Location)
 	}
@@ -120,7 +121,8 @@ func createEndpointBalancer(ctx context.Context, c *hcloud.Client, spec Endpoint
 	}
 	if at := created.LoadBalancer.PublicNet.IPv4.IP; at.String() != e.IPv4.String() {
 		_, err := deleteLoadBalancer(ctx, c, created.LoadBalancer.ID)
-		return 0, errors.Join(fmt.Errorf("load balancer %s was created with the address %s instead of %s, its Primary IP: the "+
+		return 0, errors.Join(fmt.Errorf("load balancer %s was created with the address %s instead of %s, its Primary IP: "+
+			"the "+
 			"Hetzner API at this address is older than October 2026; use CONTROL_PLANE_ENDPOINT=load-balancer", e.Name, at,
 			e.IPv4), err)
 	}

@@ -49,7 +49,8 @@ func FaultKinds() []FaultKind {
 			takes: slices.Concat([]string{"server"}, hitKeys)},
 		{Name: "vanish-server", Doc: "a server is gone, with its record, without a request",
 			needs: []string{"server"}, takes: []string{"seed"}},
-		{Name: "vanish-load-balancer", Doc: "a load balancer is gone, with its record, without a request; its Primary IP stays",
+		{Name: "vanish-load-balancer", Doc: "a load balancer is gone, with its record, without a request; its Primary IP " +
+			"stays",
 			needs: []string{"loadBalancer"}, takes: []string{"seed"}},
 		{Name: "apiserver-restart", Doc: "kube-apiservers are killed and start again, at once or after for",
 			takes: []string{"cluster", "server", "seed"}},

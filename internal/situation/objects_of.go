@@ -34,7 +34,8 @@ func LiveEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 		return render.Endpoint{}, err
 	}
 	if len(servers) > 0 {
-		return render.Endpoint{}, fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management cluster knows nothing "+
+		return render.Endpoint{}, fmt.Errorf("%d servers of a cluster %s exist at Hetzner (%s), but this management "+
+			"cluster knows nothing "+
 			"of it: "+
 			"a second cluster would be created in its network and load balancer; work with the management cluster that knows "+
 			"it, delete the servers, or choose another CLUSTER_NAME",

@@ -223,7 +223,8 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 	case f.api == "" && f.endpoint != nil && f.endpoint.LoadBalancer == 0:
 		d.Disaster, d.Sentence = EndpointLost, "the cluster works, and its load balancer was deleted"
 		d.Target = []string{"endpoint"}
-		d.Does = []string{fmt.Sprintf("creates a load balancer at the same address, %s, with the same servers; kubeconfigs and "+
+		d.Does = []string{fmt.Sprintf("creates a load balancer at the same address, %s, with the same servers; kubeconfigs "+
+			"and "+
 			"certificates stay as they are", f.endpoint.IPv4)}
 		d.Steps = []string{"endpoint"}
 	case f.api == "":

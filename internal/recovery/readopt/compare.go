@@ -214,7 +214,8 @@ func (c *comparing) compareServers() {
 		m := Mismatch{ID: "server-unknown/" + s.Name, What: fmt.Sprintf("server %s (%d), %s, is none of the "+
 			"backup's Machines", s.Name, s.ID, c.roles(s.Name))}
 		if !s.ControlPlane {
-			m.Would, m.Accept = "no cluster would manage it", "it is left as it is, and no cluster manages it: delete it by hand when "+
+			m.Would, m.Accept = "no cluster would manage it", "it is left as it is, and no cluster manages it: delete it by "+
+				"hand when "+
 				"its load is moved"
 			m.accepted = func(d *Comparison) { d.Others = append(d.Others, s.ID) }
 			c.add(m)
@@ -366,9 +367,11 @@ func (c *comparing) compareSurroundings() {
 		"its servers are deleted)"
 	switch lb := c.balancer; {
 	case c.endpoint != nil && c.endpoint.IPv4.String() == was && c.endpoint.LoadBalancer == 0:
-		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer at " + was + " does not exist; a Primary IP " +
+		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer at " + was + " does not exist; a " +
+			"Primary IP " +
 			"keeps its address",
-			Would: "the cluster would not answer at its address", Advice: "the step endpoint creates it again at that address: run the target endpoint first"})
+			Would: "the cluster would not answer at its address", Advice: "the step endpoint creates it again at that " +
+				"address: run the target endpoint first"})
 	case c.endpoint != nil && c.endpoint.IPv4.String() == was: // the objects name it: CAPH adopts it again
 	case lb == nil:
 		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer, " + was + ", does not exist",

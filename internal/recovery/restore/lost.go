@@ -111,7 +111,8 @@ func (r lostStep) refuseOthers(ctx context.Context) error {
 	case made:
 		return nil
 	}
-	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where another state folder has restored "+
+	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where another state folder has "+
+		"restored "+
 		"the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
 		records.RestoreFiles(r.tools.Files), lostFolder)
 }
@@ -283,7 +284,8 @@ func (r lostStep) keptAddress(ctx context.Context, was string, note func(string,
 	case err != nil || endpoint == nil:
 		return false, err
 	case endpoint.IPv4.String() != was:
-		note("note: Primary IP %d of the cluster has the address %s, the cluster had %s: kubeconfigs and tokens that name the "+
+		note("note: Primary IP %d of the cluster has the address %s, the cluster had %s: kubeconfigs and tokens that name "+
+			"the "+
 			"old one stop working", endpoint.PrimaryIP, endpoint.IPv4, was)
 	case endpoint.LoadBalancer == 0:
 		note("the load balancer is gone, Primary IP %d has its address: the cluster keeps %s, with another load balancer",

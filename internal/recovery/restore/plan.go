@@ -84,7 +84,8 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 	p.Secret = b.TokenSecret(g, p.Management)
 	p.Seed = seedStep{in}.add(g, p.Management)
 	p.Detached = firewall.addDetach(g).After(p.Claim)
-	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image, p.Endpoint).After(p.Providers, p.Secret, p.Seed, p.Detached)
+	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image, p.Endpoint).After(p.Providers, p.Secret, p.Seed,
+		p.Detached)
 
 	p.Target = etcd.addServers(g, p.Management, p.Cluster)
 	p.Upload = etcd.addUpload(g, p.Management, p.Cluster, p.Target)
