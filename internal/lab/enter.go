@@ -118,6 +118,7 @@ func (c *Client) PrepareImages(ctx context.Context, cfg config.Config, say flow.
 func (c *Client) Equip(tools platform.Tools) platform.Tools {
 	tools.Management = Management{Client: c}
 	// Everything in the lab sees this machine by its loopback.
+	tools.LookupHost = lookupHostsFile
 	tools.OwnAddress = func(context.Context) (netip.Addr, error) { return netip.MustParseAddr("127.0.0.1"), nil }
 	return tools
 }

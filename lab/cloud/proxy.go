@@ -2,8 +2,11 @@ package cloud
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,7 +20,8 @@ import (
 const apiHost = "api.hetzner.cloud"
 
 // Proxy is an HTTP proxy that answers CONNECT api.hetzner.cloud:443 itself, with a certificate of
-// the given CA, and serves the API there. Every other target is refused: nothing leaves the machine.
+// the given CA, and serves the API there. It connects to names that the machine's hosts file has at a loopback address,
+// as that of a control plane endpoint. Every other target is refused: nothing leaves the machine.
 func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
 	pair, err := ca.Issue(pki.Request{CommonName: apiHost, Hosts: []string{apiHost}})
 	if err != nil {
@@ -55,22 +59,79 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the lab's proxy takes only CONNECT "+apiHost+":443", http.StatusMethodNotAllowed)
 		return
 	}
-	if r.Host != apiHost+":443" {
-		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it answers for %s:443 only, and nothing leaves the machine",
-			r.Host,
-			apiHost), http.StatusForbidden)
+	if address := hostsFileAddress(r.Context(), r.Host); r.Host != apiHost+":443" && address != "" {
+		p.forward(w, r, address)
 		return
 	}
+	if r.Host != apiHost+":443" {
+		http.Error(w, fmt.Sprintf("the lab's proxy refuses %s: it answers for %s:443 only, and nothing leaves the machine",
+			r.Host, apiHost), http.StatusForbidden)
+		return
+	}
+	if conn := established(w); conn != nil {
+		p.tunnels.hand(tls.Server(conn, p.config))
+	}
+}
+
+// established takes over the connection of a CONNECT request and confirms it; nil where that fails.
+func established(w http.ResponseWriter) net.Conn {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		http.Error(w, "the lab's proxy cannot take over this connection: use HTTP/1.1", http.StatusInternalServerError)
-		return
+		return nil
 	}
 	if _, err := conn.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
 		_ = conn.Close()
+		return nil
+	}
+	return &peeked{Conn: conn, reader: buffered.Reader}
+}
+
+// hostsFile resolves names by the machine's hosts file alone.
+var hostsFile = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("the lab asks no name server")
+}}
+
+// hostsFileAddress is the loopback address and the port of a target whose name the hosts file has; empty: it has not.
+func hostsFileAddress(ctx context.Context, target string) string {
+	host, port, err := net.SplitHostPort(target)
+	if err != nil || net.ParseIP(host) != nil {
+		return ""
+	}
+	addresses, err := hostsFile.LookupNetIP(ctx, "ip4", host)
+	if err != nil {
+		return ""
+	}
+	for _, a := range addresses {
+		if a.Unmap().IsLoopback() {
+			return net.JoinHostPort(a.Unmap().String(), port)
+		}
+	}
+	return ""
+}
+
+// forward connects a client to an address, until either side ends.
+func (p *proxy) forward(w http.ResponseWriter, r *http.Request, address string) {
+	backend, err := (&net.Dialer{Timeout: 10 * time.Second}).DialContext(r.Context(), "tcp", address)
+	if err != nil {
+		http.Error(w, fmt.Sprintf("the lab's proxy cannot reach %s at %s: %v", r.Host, address, err), http.StatusBadGateway)
 		return
 	}
-	p.tunnels.hand(tls.Server(&peeked{Conn: conn, reader: buffered.Reader}, p.config))
+	client := established(w)
+	if client == nil {
+		_ = backend.Close()
+		return
+	}
+	end := sync.OnceFunc(func() {
+		_ = client.Close()
+		_ = backend.Close()
+	})
+	for _, pair := range [][2]net.Conn{{client, backend}, {backend, client}} {
+		go func() {
+			defer end()
+			_, _ = io.Copy(pair[0], pair[1])
+		}()
+	}
 }
 
 // peeked is a connection whose first bytes may already wait in a buffer.

@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"crypto/tls"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -96,4 +97,44 @@ func TestProxyNeedsTrust(t *testing.T) {
 	if _, err := transport.RoundTrip(request); err == nil || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("without the lab's CA the error is %v", err)
 	}
+}
+
+// A name that the hosts file has at a loopback address, as that of a control plane endpoint, is reached.
+func TestProxyReachesNamesOfTheHostsFile(t *testing.T) {
+	w := newHarness(t)
+	ca, err := pki.NewCA("lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := w.cloud.Proxy(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+	}))
+	defer backend.Close()
+	trusted := backend.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	trusted.ServerName = "example.com" // the certificate's
+	transport := &http.Transport{Proxy: http.ProxyURL(at), TLSClientConfig: trusted}
+	defer transport.CloseIdleConnections()
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(backend.URL, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://localhost:"+port, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := transport.RoundTrip(request)
+	if err != nil || reply.StatusCode != http.StatusTeapot {
+		t.Fatalf("https://localhost:%s through the proxy: %v, %v", port, reply, err)
+	}
+	_ = reply.Body.Close()
 }
