@@ -294,14 +294,17 @@ func tunnel(t *testing.T, to string) string {
 			return
 		}
 		defer there.Close()
-		w.WriteHeader(http.StatusOK)
-		here, _, err := http.NewResponseController(w).Hijack()
+		// First of all: what the client sends after the answer must not be read by the server.
+		here, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
 		defer here.Close()
+		if _, err := io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+			return
+		}
 		var both sync.WaitGroup
-		both.Go(func() { _, _ = io.Copy(there, here); _ = there.(*net.TCPConn).CloseWrite() })
+		both.Go(func() { _, _ = io.Copy(there, buffered); _ = there.(*net.TCPConn).CloseWrite() })
 		both.Go(func() { _, _ = io.Copy(here, there); _ = here.Close() })
 		both.Wait()
 	}))
