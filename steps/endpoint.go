@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -66,13 +67,17 @@ func (step endpointStep) run(ctx context.Context, say flow.Say, offer Offer) (En
 		say("the manifests name the control plane's address, or want no load balancer: none is created")
 		return byCAPH, nil
 	}
-	found, err := hetzner.FindEndpoint(ctx, step.tools.Hetzner, step.cfg.ClusterName)
-	if err != nil {
-		return Endpoint{}, err
+	found, foreign := hetzner.FindEndpoint(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+	if foreign != nil && !errors.As(foreign, new(*hetzner.ForeignError)) {
+		return Endpoint{}, foreign
 	}
 	exists, err := situation.ClusterExists(ctx, step.cfg, step.tools)
 	if err != nil {
 		return Endpoint{}, err
+	}
+	// What another owner has under these names does not matter to a cluster that has its address by CAPH.
+	if foreign != nil && !exists && step.cfg.ControlPlaneEndpoint != config.EndpointLoadBalancer {
+		return Endpoint{}, foreign
 	}
 	switch {
 	case found == nil && step.cfg.ControlPlaneEndpoint == config.EndpointLoadBalancer:

@@ -128,6 +128,20 @@ func TestExistingClusterKeepsItsEndpoint(t *testing.T) {
 	}
 }
 
+// What another owner has under the endpoint's names does not matter to a cluster that has its address by CAPH.
+func TestAnotherOwnerBesideAnExistingCluster(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	cfg.ControlPlaneEndpoint = config.EndpointLoadBalancer
+	w.Hetzner.SetPrimaryIPs(schema.PrimaryIP{ID: 7, Name: "k8s-control-plane", Type: "ipv4", IP: "127.0.0.50"})
+	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
+		t.Errorf("as it is configured by default: %v", err)
+	}
+}
+
 // What another owner has under the endpoint's names is refused, with the reason, before anything is created.
 func TestEndpointOfAnotherOwner(t *testing.T) {
 	another := int64(4711)
@@ -140,12 +154,31 @@ func TestEndpointOfAnotherOwner(t *testing.T) {
 		w := clustertest.New(t)
 		w.Hetzner.SetPrimaryIPs(ip)
 		_, err := runPlan(t, w, w.Config(), flow.Memory(), nil)
-		var foreign *hetzner.ForeignError
-		if !errors.As(err, &foreign) || !strings.Contains(err.Error(), says) {
+		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)
 		}
 		if len(w.Hetzner.LoadBalancers()) != 0 || len(w.Hetzner.PrimaryIPs()) != 1 {
 			t.Error("something was created")
+		}
+	}
+}
+
+// A Primary IP of the cluster that something else has is refused also where the cluster exists, and the journal keeps
+// what it is.
+func TestEndpointAssignedToAnother(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Hetzner.SetServers(controlPlaneServers()...)
+	w.Hetzner.SetLoadBalancers()
+	another, ip := int64(4711), w.Hetzner.PrimaryIPs()[0]
+	ip.AssigneeID, ip.AssigneeType = &another, "server"
+	w.Hetzner.SetPrimaryIPs(ip)
+	for what, j := range map[string]flow.Journal{"with the journal": journal, "without": flow.Memory()} {
+		if _, err := runPlan(t, w, w.Config(), j, nil); err == nil ||
+			!strings.Contains(err.Error(), "is assigned to server 4711") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

@@ -66,8 +66,8 @@ func (r Resource) IsEndpointBalancer() bool {
 }
 
 // FindEndpoint finds a cluster's control plane endpoint by its labels; nil where there is no Primary IP with them. A
-// Primary IP or a load balancer of its name without the labels has another owner, and is a *ForeignError, as is a
-// Primary IP that is assigned to something else.
+// Primary IP of its name without the labels has another owner, and is a *ForeignError. A load balancer of its name
+// without them, and a Primary IP that is assigned to something else, are in the cluster's way, and errors.
 func FindEndpoint(ctx context.Context, c *hcloud.Client, cluster string) (*Endpoint, error) {
 	ip, err := findEndpointIP(ctx, c, cluster)
 	if err != nil || ip == nil {
@@ -84,9 +84,9 @@ func FindEndpoint(ctx context.Context, c *hcloud.Client, cluster string) (*Endpo
 		e.LoadBalancer, e.Name = lb.ID, lb.Name
 	}
 	if ip.AssigneeID != 0 && ip.AssigneeID != e.LoadBalancer {
-		return nil, &ForeignError{fmt.Sprintf("primary IP %s (%s) of cluster %s is assigned to %s %d, which is not the "+
+		return nil, fmt.Errorf("primary IP %s (%s) of cluster %s is assigned to %s %d, which is not the "+
 			"cluster's load balancer: unassign it (delete the load balancer that has it), or choose another CLUSTER_NAME",
-			ip.Name, ip.IP, cluster, ip.AssigneeType, ip.AssigneeID)}
+			ip.Name, ip.IP, cluster, ip.AssigneeType, ip.AssigneeID)
 	}
 	return e, nil
 }
@@ -142,9 +142,9 @@ func findEndpointBalancer(ctx context.Context, c *hcloud.Client, cluster string,
 		case caphs:
 			byCAPH = append(byCAPH, lb.ID)
 		case lb.Name == EndpointName(cluster):
-			return nil, nil, &ForeignError{fmt.Sprintf("load balancer %d is called %s, as that of cluster %s would be, and does "+
+			return nil, nil, fmt.Errorf("load balancer %d is called %s, as that of cluster %s would be, and does "+
 				"not carry the labels %s, so it is not touched: rename or delete it, or choose another CLUSTER_NAME", lb.ID,
-				lb.Name, cluster, endpointSelector(cluster))}
+				lb.Name, cluster, endpointSelector(cluster))
 		}
 	}
 	return has, byCAPH, nil

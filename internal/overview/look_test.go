@@ -129,6 +129,33 @@ func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	}
 }
 
+// Of a cluster whose load balancer was deleted it says that a Primary IP keeps the address, and what to type; without a
+// token it says what else it knows.
+func TestLookAtAClusterWithoutItsLoadBalancer(t *testing.T) {
+	t.Parallel()
+	w := built(t)
+	if err := w.Tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.Workload)); err != nil {
+		t.Fatal(err)
+	}
+	w.Hetzner.SetLoadBalancers()
+	o, _ := lookAt(t, w, "")
+	if o.Lost == nil || !strings.Contains(o.Lost.Sentence, "keeps the address "+clustertest.LoadBalancerIP) ||
+		!strings.Contains(o.Lost.Sentence, "bootstrap endpoint") {
+		t.Errorf("it does not say what keeps the address: %+v", o.Lost)
+	}
+	tools := w.Tools()
+	tools.Hetzner = nil
+	sources, err := render.Read(render.VariablesOf(w.Config()), tools.Overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := Begin(t.Context(), w.Config(), tools, sources, Recorded{APIAnswered: true})
+	defer l.Close()
+	if o := l.Overview(); o.Lost == nil || strings.Contains(o.Lost.Sentence, "keeps the address") {
+		t.Errorf("without a token: %+v", o.Lost)
+	}
+}
+
 // A management cluster that is silent keeps nothing back of what the cluster itself says, nor does Hetzner.
 func TestLookWithoutOthers(t *testing.T) {
 	t.Parallel()

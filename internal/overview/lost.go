@@ -26,11 +26,9 @@ func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers see
 	if etcd := lostMembers(s, cloud, servers); etcd != "" {
 		parts = append(parts, etcd)
 	}
-	if kept, err := hetzner.FindEndpoint(l.hetzner.ctx, l.tools.Hetzner, l.cfg.ClusterName); err == nil && kept != nil &&
-		kept.LoadBalancer == 0 {
-		parts = append(parts,
-			fmt.Sprintf("its load balancer was deleted, Primary IP %d keeps the address %s, and %s creates "+
-				"another load balancer there", kept.PrimaryIP, kept.IPv4, l.tools.Command("endpoint")))
+	if kept := cloud.endpoint; kept != nil && kept.LoadBalancer == 0 {
+		parts = append(parts, fmt.Sprintf("its load balancer was deleted, Primary IP %d keeps the address %s, and %s creates "+
+			"another load balancer there", kept.PrimaryIP, kept.IPv4, l.tools.Command("endpoint")))
 	}
 	return &Lost{Sentence: strings.Join(parts, "; "), Command: l.tools.Command("restore", "--diagnose")}
 }

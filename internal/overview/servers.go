@@ -20,11 +20,12 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// seenCloud is what Hetzner says of the cluster's servers.
+// seenCloud is what Hetzner says of the cluster's servers, and of its control plane endpoint.
 type seenCloud struct {
 	at       time.Time
 	servers  []hetzner.Server
 	failures []hetzner.Failure
+	endpoint *hetzner.Endpoint // nil: no Primary IP keeps the address, or that is not known
 	err      error
 }
 
@@ -37,6 +38,7 @@ func (l *Look) seeCloud() (c seenCloud) {
 	c.at, c.err = time.Now().UTC(), l.hetzner.heard(c.err)
 	if c.err == nil { // beside what the servers say
 		c.failures, _ = hetzner.Failures(l.hetzner.ctx, l.tools.Hetzner, time.Now().Add(-situation.FailuresSince))
+		c.endpoint, _ = hetzner.FindEndpoint(l.hetzner.ctx, l.tools.Hetzner, l.cfg.ClusterName)
 	}
 	return c
 }
