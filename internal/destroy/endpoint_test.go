@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 )
 
@@ -15,6 +16,7 @@ func TestDestroyDeletesTheAddressLast(t *testing.T) {
 	defer s.Close()
 	plantCluster(s)
 	plantEndpoint(s)
+	s.Lock(10, 4) // the network takes longer than everything else
 	if err := listAndDestroy(t.Context(), demolisher(t, s, nil), Options{Images: true, Volumes: true},
 		quietly); err != nil {
 		t.Fatal(err)
@@ -33,6 +35,28 @@ func TestDestroyDeletesTheAddressLast(t *testing.T) {
 	if slices.Contains(s.Left(), "primary_ips/80") || slices.Contains(s.Left(), "load_balancers/81") {
 		t.Errorf("left: %v", s.Left())
 	}
+}
+
+// An address that its load balancer still has is not unprotected.
+func TestAssignedAddressIsNotTouched(t *testing.T) {
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantEndpoint(s)
+	inventory, err := hetzner.ListResources(t.Context(), s.Client(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range inventory.Resources {
+		if !r.IsEndpointAddress() {
+			continue
+		}
+		pending, err := hetzner.NewRemoval(s.Client(nil)).Remove(t.Context(), r)
+		if err != nil || !strings.Contains(pending, "is assigned to its load balancer") || len(s.Writes()) > 0 {
+			t.Errorf("%q, %v; it wrote %v", pending, err, s.Writes())
+		}
+		return
+	}
+	t.Fatal("the inventory does not have the address")
 }
 
 // With --keep-address it stays as it is, protected; a later destroy takes it.
