@@ -102,7 +102,10 @@ func TestCAPHsCalls(t *testing.T) {
 		must[*hcloud.ServerDeleteResult](t)(w.Server.DeleteWithResult(ctx, one))
 	}
 	for _, remove := range []func() (*hcloud.Response, error){
-		func() (*hcloud.Response, error) { return w.LoadBalancer.Delete(ctx, lb) },
+		func() (*hcloud.Response, error) {
+			_, response, err := w.LoadBalancer.DeleteWithResult(ctx, lb)
+			return response, err
+		},
 		func() (*hcloud.Response, error) { return w.Network.Delete(ctx, network) },
 		func() (*hcloud.Response, error) { return w.PlacementGroup.Delete(ctx, group) },
 	} {
@@ -170,7 +173,5 @@ func TestCloudControllerManagersCalls(t *testing.T) {
 		t.Errorf("the Service's load balancer is %+v", found)
 	}
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.DeleteService(ctx, lb, 80)))
-	if _, err := w.LoadBalancer.Delete(ctx, lb); err != nil {
-		t.Error(err)
-	}
+	w.done(must[hcloud.LoadBalancerDeleteResult](t)(w.LoadBalancer.DeleteWithResult(ctx, lb)).Action)
 }

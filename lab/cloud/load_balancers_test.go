@@ -129,9 +129,7 @@ func TestLoadBalancerForwardsToHealthyTargetsOnly(t *testing.T) {
 	if len(lb.Targets) != 0 || !refused(public) {
 		t.Errorf("after the server's end the targets are %+v", lb.Targets)
 	}
-	if _, err := w.LoadBalancer.Delete(ctx, lb); err != nil {
-		t.Error(err)
-	}
+	w.done(must[hcloud.LoadBalancerDeleteResult](t)(w.LoadBalancer.DeleteWithResult(ctx, lb)).Action)
 }
 
 func TestLoadBalancerEndsConnectionsOfRemovedTargets(t *testing.T) {
@@ -353,7 +351,7 @@ func TestLoadBalancerActions(t *testing.T) {
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.EnablePublicInterface(ctx, lb)))
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb,
 		hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(true)})))
-	_, err = w.LoadBalancer.Delete(ctx, lb)
+	_, _, err = w.LoadBalancer.DeleteWithResult(ctx, lb)
 	wants(t, "protected", err)
 	w.done(must[*hcloud.Action](t)(w.LoadBalancer.ChangeProtection(ctx, lb,
 		hcloud.LoadBalancerChangeProtectionOpts{Delete: hcloud.Ptr(false)})))
