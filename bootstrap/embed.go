@@ -19,22 +19,26 @@ type Chart struct {
 	Release    string // name of the Helm release
 	Namespace  string // where it is installed
 	Values     string // file of this folder
+	Program    string // what its step, and its log in the target logs, are called
 }
 
 // Cilium is the network: CNI, kube-proxy's replacement and Hubble.
 func Cilium() Chart {
 	return Chart{Name: "cilium", Repository: "https://helm.cilium.io", Release: "cilium", Namespace: "kube-system",
-		Values: "cilium-values.yaml"}
+		Values: "cilium-values.yaml", Program: "cilium"}
 }
 
-// HCloudCCM is Hetzner's cloud controller manager: provider IDs, addresses and zones of Nodes, Services' load balancers.
+// HCloudCCM is Hetzner's cloud controller manager: provider IDs, addresses and zones of Nodes, Services' load
+// balancers.
 func HCloudCCM() Chart {
 	return Chart{Name: "hcloud-cloud-controller-manager", Repository: "https://charts.hetzner.cloud",
-		Release: "hcloud-cloud-controller-manager", Namespace: "kube-system", Values: "hcloud-ccm-values.yaml"}
+		Release: "hcloud-cloud-controller-manager", Namespace: "kube-system", Values: "hcloud-ccm-values.yaml",
+		Program: "hcloud-ccm"}
 }
 
 // TalosCCM is Talos's cloud controller manager: it approves the kubelets' serving certificates, nothing else.
 func TalosCCM() Chart {
 	return Chart{Name: "talos-cloud-controller-manager", Repository: "oci://ghcr.io/siderolabs/charts",
-		Release: "talos-cloud-controller-manager", Namespace: "kube-system", Values: "talos-ccm-values.yaml"}
+		Release: "talos-cloud-controller-manager", Namespace: "kube-system", Values: "talos-ccm-values.yaml",
+		Program: "talos-ccm"}
 }

@@ -17,11 +17,18 @@ func (v Variable) Type() string {
 	}
 }
 
-// Choices are the only values that a variable can have; nil: there are too many to list, or only the cloud knows.
+// Choices are the only values that a variable can have, or the words of a list; nil: there are too many to list, or
+// only the cloud knows.
 func (v Variable) Choices() []string {
 	switch v.Name {
 	case "LOCATION":
 		return locations
+	case "SPREAD":
+		return []string{SpreadHost, SpreadLocation}
+	case "MANAGEMENT":
+		return managements
+	case "LAB_PROGRAMS":
+		return labProgramSources
 	case "VERSIONS":
 		return versionSetNames()
 	case "LOAD_BALANCER_TYPE":
@@ -46,7 +53,9 @@ func (v Variable) Pattern() string {
 	case v.Name == "CLUSTER_NAME":
 		return dnsLabel.String()
 	case v.Name == "SERVER_TYPE":
-		return hcloudName.String()
+		return listOf(hcloudName.String())
+	case v.Name == "LOCATION":
+		return listOf(strings.Join(locations, "|"))
 	case strings.HasSuffix(v.Name, "_CIDR"):
 		return `^[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}$`
 	case v.Default != "" && strings.HasSuffix(v.Name, "_VERSION"):

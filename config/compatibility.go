@@ -37,13 +37,16 @@ func talosRuns() map[uint64]Minors {
 }
 
 // caphSupports is what a minor of CAPH 1.x is tested with: Cluster API, and Kubernetes of the clusters
-// (docs/caph/01-getting-started/01-introduction.md at v1.1.8). It calls other versions neither good nor bad.
+// (docs/caph/01-getting-started/01-introduction.md at v1.1.8). It calls other versions neither good nor bad. The table
+// there has CAPI v1.10 for CAPH v1.1 too, which holds for none of its releases: see CAPHMinor.
 func caphSupports() map[uint64]struct{ capi, kubernetes Minors } {
-	return map[uint64]struct{ capi, kubernetes Minors }{
-		0: {capi: Minors{8, 10}, kubernetes: Minors{31, 34}},
-		1: {capi: Minors{10, 13}, kubernetes: Minors{32, 36}},
-	}
+	return map[uint64]struct{ capi, kubernetes Minors }{0: {capi: Minors{8, 10}, kubernetes: Minors{31, 34}}}
 }
+
+// CAPHMinor is the newest minor of CAPH 1.x that works with the core of ClusterctlMinor. CAPH v1.1.0 to v1.1.8 watch
+// Cluster API's objects as cluster.x-k8s.io/v1beta2 (imports of main.go and controllers/), which that core does not
+// serve: their manager ends with "no matches for kind Cluster in version cluster.x-k8s.io/v1beta2".
+const CAPHMinor = 0
 
 // ciliumTests is the Kubernetes that a minor of Cilium 1.x is tested with
 // (Documentation/network/kubernetes/compatibility.rst at its tags). It calls other versions neither good nor bad.
@@ -194,9 +197,15 @@ func supports(talos, kubernetes semver.Version) error {
 	return nil
 }
 
-// providers checks that Talos's providers are of the line that goes with the core: CABPT v0.7 and CACPPT v0.6 are for
-// Cluster API v1.11 and newer (their go.mod and release notes).
+// providers checks that the providers are of the line that goes with the core: CABPT v0.7 and CACPPT v0.6 (their go.mod
+// and release notes), and CAPH v1.1 (CAPHMinor), are for Cluster API v1.11 and newer.
 func (v *Findings) providers(c Config) {
+	if caph, ok := v.version("caphVersion", c.CAPHVersion, "v"); ok &&
+		(caph.Major > 1 || caph.Major == 1 && caph.Minor > CAPHMinor) {
+		v.addPair("caphVersion", "capiVersion", c.CAPHVersion, fmt.Sprintf("is for Cluster API v1.%d and newer: it reads "+
+			"Cluster API's objects as v1beta2, which v1.%d does not serve", ClusterctlMinor+1, ClusterctlMinor),
+			fmt.Sprintf("choose v1.%d.x, which goes with v1.%d", CAPHMinor, ClusterctlMinor))
+	}
 	for _, p := range []struct {
 		field, value string
 		minor        uint64

@@ -15,12 +15,15 @@ type Config struct {
 	// The cluster at Hetzner.
 	// DNS label; the prefix of everything made for the cluster
 	ClusterName string `json:"clusterName" yaml:"clusterName"`
-	// Hetzner location of the servers and the load balancer
+	// Hetzner locations, the preferred first, separated by commas: servers and load balancer are created in the first that
+	// has a server type in stock
 	Location string `json:"location" yaml:"location"`
-	// Hetzner server type of the control plane
+	// Hetzner server types of the control plane, the preferred first, separated by commas: the first in stock is used
 	ServerType string `json:"serverType" yaml:"serverType"`
 	// odd, for etcd's quorum
 	ControlPlaneReplicas int `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"`
+	// what the control plane's servers are spread over: SpreadHost or SpreadLocation
+	Spread string `json:"spread" yaml:"spread"`
 	// Hetzner load balancer type
 	LoadBalancerType string `json:"loadBalancerType" yaml:"loadBalancerType"`
 	// how the Kubernetes API is addressed: "primary-ip", "load-balancer", or a host name; see Config.EndpointHostName
@@ -58,7 +61,9 @@ type Config struct {
 	// Where the parts come from.
 	// node image of the kind management cluster
 	KindNodeImage string `json:"kindNodeImage" yaml:"kindNodeImage"`
-	// an existing management cluster in place of kind
+	// ManagementKind, ManagementLocal or ManagementExisting; empty: ManagementProvider chooses
+	Management string `json:"management" yaml:"management"`
+	// kubeconfig of an existing management cluster
 	ManagementKubeconfig string `json:"managementKubeconfig" yaml:"managementKubeconfig"`
 	// folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
 	ProviderRepository string `json:"providerRepository" yaml:"providerRepository"`
@@ -72,6 +77,12 @@ type Config struct {
 	HCloudCCMRepository string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`
 	// as above
 	TalosCCMRepository string `json:"talosCcmRepository" yaml:"talosCcmRepository"`
+
+	// Where the lab's programs come from.
+	// LabProgramsAuto, LabProgramsImages or LabProgramsSource
+	LabPrograms string `json:"labPrograms" yaml:"labPrograms"`
+	// file with mirrors and private registries of images; empty: registry.yaml beside the configuration, where it exists
+	RegistryConfig string `json:"registryConfig" yaml:"registryConfig"`
 
 	// Who may reach the Kubernetes and the Talos API on the servers' public addresses besides private ranges: ranges and
 	// "auto" (this machine's own address), separated by commas.
@@ -123,6 +134,16 @@ type Config struct {
 	BootstrapTimeout Duration `json:"bootstrapTimeout" yaml:"bootstrapTimeout"`
 }
 
+// Where the lab's programs come from: values of Config.LabPrograms.
+const (
+	// LabProgramsAuto uses a set that is there; else images, where their registries answer within seconds; else source.
+	LabProgramsAuto = "auto"
+	// LabProgramsImages uses the programs in the projects' official images, at the configured versions.
+	LabProgramsImages = "images"
+	// LabProgramsSource builds the programs from source, at the versions of the lab's go.mod.
+	LabProgramsSource = "source"
+)
+
 // Namespace holds the Cluster API objects in the management cluster, as in the guide.
 const Namespace = "default"
 
@@ -143,6 +164,8 @@ func Defaults() Config {
 		ClusterName:          "k8s",
 		Location:             "nbg1",
 		ServerType:           "cx33",
+		Spread:               SpreadHost,
+		LabPrograms:          LabProgramsAuto,
 		ControlPlaneReplicas: 3,
 		LoadBalancerType:     "lb11",
 		ControlPlaneEndpoint: EndpointPrimaryIP,

@@ -54,6 +54,14 @@ func TestValidate(t *testing.T) {
 		{"kind's own default", "KIND_NODE_IMAGE=kindest/node:v1.35.0", "kindNodeImage", "v1.33"},
 		{"kind image without version", "KIND_NODE_IMAGE=kindest/node:latest", "kindNodeImage", "version"},
 		{"no kind, no image needed", "KIND_NODE_IMAGE= MANAGEMENT_KUBECONFIG=/some/kubeconfig", "", ""},
+		{"local, no image needed", "KIND_NODE_IMAGE= MANAGEMENT=local", "", ""},
+		{"existing", "MANAGEMENT=existing MANAGEMENT_KUBECONFIG=/some/kubeconfig", "", ""},
+		{"existing, and none named", "MANAGEMENT=existing", "management", "MANAGEMENT_KUBECONFIG"},
+		{"local, and one named", "MANAGEMENT=local MANAGEMENT_KUBECONFIG=/some/kubeconfig", "managementKubeconfig",
+			"remove it"},
+		{"unknown management", "MANAGEMENT=docker", "management", "kind, local, existing"},
+		{"local, too old for Cluster API", "MANAGEMENT=local KUBERNETES_VERSION=v1.28.5 TALOS_VERSION=v1.8.4",
+			"kubernetesVersion", "managed from"},
 		{"issuer without client", "OIDC_ISSUER_URL=https://auth.example.com/", "oidcClientId", "both"},
 		{"client without issuer", "OIDC_CLIENT_ID=kubernetes", "oidcIssuerUrl", "both"},
 		{"plain issuer", "OIDC_ISSUER_URL=http://auth.example.com OIDC_CLIENT_ID=kubernetes", "oidcIssuerUrl", "https"},
@@ -66,6 +74,14 @@ func TestValidate(t *testing.T) {
 			"oci://xxxxx@ghcr.io"},
 		{"a password that breaks its address", "CILIUM_REPOSITORY=https://me:se%cret@charts.example.com", "ciliumRepository",
 			"\"https://xxxxx@charts.example.com\""},
+		{"server types and locations", "SERVER_TYPE=cx33,cpx32,cax21 LOCATION=nbg1,fsn1 SPREAD=location", "", ""},
+		{"a server type twice", "SERVER_TYPE=cx33,cpx32,cx33", "serverType", "names cx33 twice"},
+		{"an unknown location of several", "LOCATION=nbg1,xyz1", "location", "choose one of ash"},
+		{"no location", "LOCATION=,", "location", "is empty"},
+		{"spread over one location", "SPREAD=location", "spread", "more than one location"},
+		{"one server in several locations", "SPREAD=location LOCATION=nbg1,fsn1 CONTROL_PLANE_REPLICAS=1", "spread",
+			"more than one server"},
+		{"spread over nothing known", "SPREAD=rack", "spread", "host or location"},
 		{"no time", "NODES_TIMEOUT=0s", "nodesTimeout", "25m"},
 		{"more time than there is", "NODES_TIMEOUT=2562047h", "nodesTimeout", "longer than 48h"},
 		{"no deadline of the run", "BOOTSTRAP_TIMEOUT=0s", "", ""},
@@ -169,4 +185,16 @@ func setVariable(t *testing.T, c *Config, kv string) {
 		}
 	}
 	t.Fatalf("no variable %s", key)
+}
+
+func TestManagementProvider(t *testing.T) {
+	for want, c := range map[string]Config{
+		ManagementKind:     {},
+		ManagementExisting: {ManagementKubeconfig: "/some/kubeconfig"},
+		ManagementLocal:    {Management: ManagementLocal},
+	} {
+		if got := c.ManagementProvider(); got != want {
+			t.Errorf("of %+v: %s, want %s", c, got, want)
+		}
+	}
 }

@@ -53,6 +53,9 @@ var locations = []string{"ash", "fsn1", "hel1", "hil", "nbg1", "sin"}
 // loadBalancerTypes are what the HetznerCluster CRD of CAPH v1.0.7 accepts.
 var loadBalancerTypes = []string{"lb11", "lb21", "lb31"}
 
+// labProgramSources are the values of LabPrograms.
+var labProgramSources = []string{LabProgramsAuto, LabProgramsImages, LabProgramsSource}
+
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 	hostName   = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\.)+[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
@@ -97,13 +100,7 @@ func (v *Findings) cluster(c Config) {
 		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName),
 			"server names begin with it; choose a shorter one")
 	}
-	if !slices.Contains(locations, c.Location) {
-		v.add("location", c.Location, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
-			strings.Join(locations, ", "))
-	}
-	if !hcloudName.MatchString(c.ServerType) {
-		v.add("serverType", c.ServerType, "is not a server type's name", "names look like cx33, cpx31 or cax21")
-	}
+	v.placement(c)
 	if !slices.Contains(loadBalancerTypes, c.LoadBalancerType) {
 		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+
 			strings.Join(loadBalancerTypes, ", "))
@@ -259,7 +256,6 @@ func (v *Findings) Versions(c Config) {
 	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
 	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
-	v.version("caphVersion", c.CAPHVersion, "v")
 	v.providers(c)
 	v.version("ciliumVersion", c.CiliumVersion, "")
 	v.version("hcloudCcmVersion", c.HCloudCCMVersion, "")
@@ -297,7 +293,8 @@ func (v *Findings) version(field, value, prefix string) (semver.Version, bool) {
 }
 
 func (v *Findings) sources(c Config) {
-	if c.ManagementKubeconfig == "" {
+	v.management(c)
+	if c.ManagementProvider() == ManagementKind {
 		v.KindImage(c)
 	}
 	if c.ProviderRepository != "" && !filepath.IsAbs(c.ProviderRepository) {
@@ -307,6 +304,10 @@ func (v *Findings) sources(c Config) {
 	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
 		v.add("certManagerUrl", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
 			c.CertManagerVersion), "set both, or neither")
+	}
+	if !slices.Contains(labProgramSources, c.LabPrograms) {
+		v.add("labPrograms", c.LabPrograms, "is nothing that the lab's programs can come from",
+			"write "+strings.Join(labProgramSources, ", "))
 	}
 	for _, r := range []struct{ field, value string }{
 		{"ciliumRepository", c.CiliumRepository},

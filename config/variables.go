@@ -65,12 +65,16 @@ func variables() []Variable {
 	vs := []Variable{
 		{Name: "CLUSTER_NAME", Doc: "name of the cluster, prefix of everything created for it",
 			Pointer: func(c *Config) any { return &c.ClusterName }},
-		{Name: "LOCATION", Doc: "Hetzner location of servers and load balancer",
+		{Name: "LOCATION", Doc: "Hetzner location of servers and load balancer; several, the preferred first: the first " +
+			"that has a server type in stock",
 			Pointer: func(c *Config) any { return &c.Location }},
-		{Name: "SERVER_TYPE", Doc: "Hetzner server type of the control plane",
+		{Name: "SERVER_TYPE", Doc: "Hetzner server type of the control plane; several, the preferred first: the first in " +
+			"stock",
 			Pointer: func(c *Config) any { return &c.ServerType }},
 		{Name: "CONTROL_PLANE_REPLICAS", Doc: "number of control plane servers, odd",
 			Pointer: func(c *Config) any { return &c.ControlPlaneReplicas }},
+		{Name: "SPREAD", Doc: "what the control plane's servers are spread over: host (of one location), or location (all " +
+			"of LOCATION that have the server type in stock)", Pointer: func(c *Config) any { return &c.Spread }},
 		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type",
 			Pointer: func(c *Config) any { return &c.LoadBalancerType }},
 		{Name: "CONTROL_PLANE_ENDPOINT", Doc: "address of the Kubernetes API: primary-ip (kept when the load balancer is " +
@@ -110,7 +114,10 @@ func variables() []Variable {
 
 		{Name: "KIND_NODE_IMAGE", Doc: "node image of the kind management cluster",
 			Pointer: func(c *Config) any { return &c.KindNodeImage }},
-		{Name: "MANAGEMENT_KUBECONFIG", Doc: "kubeconfig of an existing management cluster, in place of kind",
+		{Name: "MANAGEMENT", Doc: "what the management cluster is: kind (needs a container engine), local (processes of " +
+			"this machine, Linux) or existing (that of MANAGEMENT_KUBECONFIG); default: existing where that is set, else kind",
+			Pointer: func(c *Config) any { return &c.Management }},
+		{Name: "MANAGEMENT_KUBECONFIG", Doc: "kubeconfig of an existing management cluster",
 			Pointer: func(c *Config) any { return &c.ManagementKubeconfig }},
 		{Name: "PROVIDER_REPOSITORY", Doc: "folder with the providers' releases in clusterctl's layout, in place of " +
 			"the internet", Pointer: func(c *Config) any { return &c.ProviderRepository }},
@@ -124,6 +131,11 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.HCloudCCMRepository }},
 		{Name: "TALOS_CCM_REPOSITORY", Doc: "chart repository of the Talos cloud controller manager",
 			Pointer: func(c *Config) any { return &c.TalosCCMRepository }},
+		{Name: "LAB_PROGRAMS", Doc: "where the lab's programs come from: auto (a set that is there, else images where " +
+			"registries answer, else source), images (at the configured versions) or source",
+			Pointer: func(c *Config) any { return &c.LabPrograms }},
+		{Name: "REGISTRY_CONFIG", Doc: "file with mirrors and private registries of images (default: registry.yaml beside " +
+			"the configuration, where it exists)", Pointer: func(c *Config) any { return &c.RegistryConfig }},
 		{Name: "FIREWALL_ALLOW", Doc: "ranges, and auto for this machine's own address, that the firewall lets in besides " +
 			"private ones", Pointer: func(c *Config) any { return &c.FirewallAllow }},
 
@@ -156,9 +168,10 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.LoadBalancerTimeout }},
 		{Name: "CONTROL_PLANE_TIMEOUT", Doc: "longest time for wait-cp, kubeconfig and talosconfig, each",
 			Pointer: func(c *Config) any { return &c.ControlPlaneTimeout }},
-		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm and talos-ccm, each",
+		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm and wait-releases, each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
-		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes", Pointer: func(c *Config) any { return &c.NodesTimeout }},
+		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes and wait-machines, each",
+			Pointer: func(c *Config) any { return &c.NodesTimeout }},
 		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply",
 			Pointer: func(c *Config) any { return &c.FirewallTimeout }},
 		{Name: "DESTROY_TIMEOUT", Doc: "longest time for destroy, through Cluster API and again by the Hetzner API",

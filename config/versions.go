@@ -32,14 +32,14 @@ func VersionSets() []VersionSet {
 			"HCLOUD_CCM_VERSION": "1.29.2",
 			"TALOS_CCM_VERSION":  "0.5.4",
 		}},
-		// Talos's providers support no Cluster API after v1.10, which manages no Kubernetes after v1.33: these two decide
-		// the rest. The Talos CCM's chart 0.5.4 is that of its v1.12.0.
+		// Talos's providers support no Cluster API after v1.10, which manages no Kubernetes after v1.33 and serves no API
+		// that CAPH v1.1 can read: these two decide the rest. The Talos CCM's chart 0.5.4 is that of its v1.12.0.
 		{Name: "current", Doc: "the newest that go together and work with Hetzner's API of November 2026",
 			Versions: map[string]string{
 				"TALOS_VERSION":      "v1.13.9",
 				"KUBERNETES_VERSION": "v1.33.13",
 				"CAPI_VERSION":       "v1.10.10",
-				"CAPH_VERSION":       "v1.1.8",
+				"CAPH_VERSION":       "v1.0.12",
 				"CABPT_VERSION":      "v0.6.12",
 				"CACPPT_VERSION":     "v0.5.13",
 				"CILIUM_VERSION":     "1.18.13",

@@ -52,6 +52,27 @@ func TestVersionSets(t *testing.T) {
 	}
 }
 
+// TestCAPHGoesWithTheCore: a CAPH that reads an API which the core does not serve is refused, with the line to take.
+func TestCAPHGoesWithTheCore(t *testing.T) {
+	for version, refused := range map[string]bool{
+		"v1.0.7": false, "v1.0.12": false, "v1.1.0": true, "v1.1.8": true, "v2.0.0": true,
+	} {
+		c := Defaults()
+		setVariable(t, &c, "CAPH_VERSION="+version)
+		errs := c.Validate()
+		if !refused {
+			if len(errs) > 0 {
+				t.Errorf("%s: %v", version, errs)
+			}
+			continue
+		}
+		if len(errs) != 1 || errs[0].Field != "caphVersion" || !strings.Contains(errs[0].Error(),
+			"which v1.10 does not serve") || !strings.Contains(errs[0].Error(), "choose v1.0.x") {
+			t.Errorf("%s: %v", version, errs)
+		}
+	}
+}
+
 // TestTalosRunsIsTalossOwnTable holds the table against the machinery inside this command, where that knows a minor.
 func TestTalosRunsIsTalossOwnTable(t *testing.T) {
 	compared := 0
@@ -94,9 +115,9 @@ func TestRemarks(t *testing.T) {
 			[]string{"(HCLOUD_CCM_VERSION=1.39.0)", "and Cluster API v1.10 manages no newer one"}},
 		{"before the end of support", "HCLOUD_CCM_VERSION=1.30.1", time.Date(2026, time.February, 28, 0, 0, 0, 0, time.UTC),
 			nil},
-		{"CAPH with an older Kubernetes", "CAPH_VERSION=v1.1.8 KUBERNETES_VERSION=v1.31.1 HCLOUD_CCM_VERSION=1.39.0",
-			time.Time{}, []string{"CAPH v1.1 is tested with Kubernetes v1.32 to v1.36, not with v1.31.1"}},
-		{"CAPH that is not known", "CAPH_VERSION=v1.2.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v1.2"}},
+		{"CAPH with an older Kubernetes", "CAPH_VERSION=v1.0.12 KUBERNETES_VERSION=v1.30.1 HCLOUD_CCM_VERSION=1.39.0",
+			time.Time{}, []string{"CAPH v1.0 is tested with Kubernetes v1.31 to v1.34, not with v1.30.1"}},
+		{"CAPH that is not known", "CAPH_VERSION=v0.9.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v0.9"}},
 		{"Cilium with an older Kubernetes", "KUBERNETES_VERSION=v1.29.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{},
 			[]string{"CAPH v1.0", "Cilium 1.18 is tested with Kubernetes v1.30 to v1.33, not with v1.29.0"}},
 		{"Cilium that is not known", "CILIUM_VERSION=1.19.3 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"Cilium 1.19"}},

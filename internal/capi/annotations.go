@@ -16,3 +16,9 @@ const (
 	// restoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
 	RestoredAnnotation = "slipway.dev/restored-from"
 )
+
+const (
+	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked for
+	// it last.
+	OrderedAgainAnnotation = "slipway.dev/ordered-again"
+)

@@ -121,6 +121,15 @@ func Troubles(o *unstructured.Unstructured) string {
 	return strings.Join(found, ", ")
 }
 
+// orderedOnce is the reason of CAPH, from v1.0.12 on, for a server that it has ordered once and orders again only when
+// the machine changes or CAPH starts again.
+const orderedOnce = "ServerCreateFailedIrrecoverableError"
+
+// GivenUp tells whether CAPH does not order the server of an HCloudMachine again by itself.
+func GivenUp(server *unstructured.Unstructured) bool {
+	return strings.Contains(Troubles(server), "ServerCreateSucceeded: "+orderedOnce)
+}
+
 // Addresses lists a Machine's addresses of one type.
 func Addresses(machine *unstructured.Unstructured, kind string) []string {
 	entries, _, _ := unstructured.NestedSlice(machine.Object, "status", "addresses")

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -80,6 +81,7 @@ type observed struct {
 	Values      map[string]string // variable → value
 	image, zone string            // what the manifests need besides
 	endpoint    render.Endpoint
+	placement   render.Placement
 }
 
 // Observe asks the cluster for its objects, and for the variables' values in them.
@@ -90,7 +92,10 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	}
 	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"),
 		endpoint: render.EndpointOf(infrastructure)}
-	v := render.ManifestVariables(sources, "image", o.zone, o.endpoint)
+	if o.placement, err = situation.LivePlacement(ctx, cfg, self); err != nil {
+		return observed{}, err
+	}
+	v := render.ManifestVariables(sources, "image", o.zone, o.endpoint).Placed(o.placement)
 	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
 		return observed{}, err
@@ -119,12 +124,15 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	return o, nil
 }
 
+// isList tells of a variable whose value is a list, of which a cluster has one word.
+func isList(variable string) bool { return variable == "SERVER_TYPE" || variable == "LOCATION" }
+
 // compare compares the variables' values.
 func (d *deviations) compare(live map[string]string) {
 	for _, variable := range config.Variables() {
 		has, known := live[variable.Name]
 		wanted := variable.Get(d.cfg)
-		if !known || has == wanted {
+		if !known || has == wanted || isList(variable.Name) && slices.Contains(config.Listed(wanted), has) {
 			continue
 		}
 		place, written := d.origin(variable.Field)
@@ -145,7 +153,8 @@ func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.
 		}
 	}
 	sources.Vars = render.VariablesOf(cfg)
-	return render.Manifests(cfg, sources, render.ManifestVariables(sources, o.image, o.zone, o.endpoint))
+	return render.Manifests(cfg, sources,
+		render.ManifestVariables(sources, o.image, o.zone, o.endpoint).Placed(o.placement))
 }
 
 // manifests says what applying the manifests would still do.

@@ -26,18 +26,19 @@ import (
 
 // clinic is a doctor with an environment in which every check passes, to be changed until one fails.
 type clinic struct {
-	store     *hetznertest.Store
-	charts    *httptest.Server
-	index     string
-	github    string // what GitHub says of its budget
-	cfg       config.Config
-	overrides string
-	provider  *clustertest.Provider
-	engine    *Engine // of the provider; nil: it needs none
-	files     platform.Files
-	recorded  int64
-	routes    []netip.Prefix
-	routesErr error
+	store      *hetznertest.Store
+	charts     *httptest.Server
+	index      string
+	github     string // what GitHub says of its budget
+	cfg        config.Config
+	overrides  string
+	provider   *clustertest.Provider
+	engine     *Engine // of the provider; nil: it needs none
+	impossible error   // why the provider does not work here; nil: it does
+	files      platform.Files
+	recorded   int64
+	routes     []netip.Prefix
+	routesErr  error
 }
 
 func newClinic(t *testing.T) *clinic {
@@ -138,6 +139,9 @@ func (c *clinic) examine(t *testing.T) map[string]Finding {
 	var management platform.ManagementProvider = c.provider
 	if c.engine != nil {
 		management = engineProvider{c.provider, *c.engine}
+	}
+	if c.impossible != nil {
+		management = impossibleProvider{c.provider, c.impossible}
 	}
 	tools := platform.Tools{Hetzner: c.store.Client(nil), Management: management, Files: c.files, Overrides: c.overrides}
 	d := New(c.cfg, tools.WithDefaults(), clustertest.Sources(t, c.cfg, c.overrides)).Recorded(c.recorded)
@@ -347,8 +351,8 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"another cluster's network over ours": {func(_ *testing.T, c *clinic) {
 			c.store.Put("networks", 32, schema.Network{Name: "other", IPRange: "10.10.128.0/20", Labels: others})
 		}, "networks", Failed, "other (10.10.128.0/20)"},
-		"few requests left": {func(_ *testing.T, c *clinic) { c.store.Budget(3600, 12) }, "hetzner-budget", Failed,
-			"12 of 3600"},
+		"few requests left": {func(_ *testing.T, c *clinic) { c.store.Budget(120, 12) }, "hetzner-budget", Failed,
+			"12 of 120 requests are left; a bootstrap may need 300 within 1h00m"},
 		"requests untold": {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown,
 			"does not say"},
 		"Hetzner is silent": {func(_ *testing.T, c *clinic) { c.store.Close() }, "project", Unknown, "could not ask"},
@@ -437,5 +441,36 @@ func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
 	c.engine = nil // as of MANAGEMENT_KUBECONFIG
 	if f := c.examine(t)["management"]; f.Verdict != Failed || !strings.Contains(f.Reason, "list kind clusters") {
 		t.Errorf("without an engine: %+v", f)
+	}
+}
+
+// A management cluster that this machine does not allow is found before the run.
+func TestManagementThatIsNotPossible(t *testing.T) {
+	c := newClinic(t)
+	c.engine, c.impossible = nil, errors.New("no namespaces here")
+	if f := c.examine(t)["management"]; f.Verdict != Failed || f.Reason != "no namespaces here" {
+		t.Errorf("management: %+v", f)
+	}
+}
+
+// impossibleProvider does not work on this machine.
+type impossibleProvider struct {
+	platform.ManagementProvider
+	reason error
+}
+
+func (p impossibleProvider) Possible(context.Context) error { return p.reason }
+
+// With few requests left a bootstrap is slow, and works: they come back.
+func TestFewRequestsAreEnough(t *testing.T) {
+	c := newClinic(t)
+	c.store.Budget(3600, 200)
+	if f := c.examine(t)["hetzner-budget"]; f.Verdict != OK || !strings.Contains(f.Reason, "200 of 3600") ||
+		!strings.Contains(f.Reason, "slower now, its requests wait until 450 are left, in 4m10s at the earliest") {
+		t.Errorf("%+v", f)
+	}
+	c.cfg.BootstrapTimeout = config.Duration(time.Minute)
+	if f := c.examine(t)["hetzner-budget"]; f.Verdict != Failed || !strings.Contains(f.Reason, "300 within 1m00s") {
+		t.Errorf("%+v", f)
 	}
 }

@@ -45,7 +45,8 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		return unheard(err)
 	}
 	if err != nil {
-		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s needs a container engine, "+
+		return failed("start it, set MANAGEMENT=local, which needs none (Linux), or name an existing cluster in "+
+			"MANAGEMENT_KUBECONFIG", "%s needs a container engine, "+
 			"which does not answer: %v", d.manager(), err)
 	}
 	const rootless = "https://kind.sigs.k8s.io/docs/user/rootless/"

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,16 +12,20 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 const (
 	askAgain = "try again; use --skip-doctor if it is known to be correct"
-	// budgetNeeded is what Slipway and CAPH together may ask in the minutes of a bootstrap: an estimate, on the safe side.
-	budgetNeeded = 800
+	// budgetNeeded is what Slipway and the controllers ask together in a bootstrap: in the lab 174, CAPH 94 of them.
+	budgetNeeded = 300
+	// budgetWithin is how long a bootstrap may take where BOOTSTRAP_TIMEOUT does not say.
+	budgetWithin = time.Hour
 	// groupHolds is how many servers a spread placement group of Hetzner holds.
 	groupHolds = 10
 )
@@ -49,35 +54,52 @@ func (d *Doctor) token(ctx context.Context) Finding {
 
 func (d *Doctor) serverType(ctx context.Context) Finding {
 	c := d.cfg
-	if _, err := hetzner.FindOffer(ctx, d.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType); err != nil {
-		var wrong *hetzner.Unknown
-		if errors.As(err, &wrong) {
-			return failed("choose another LOCATION, SERVER_TYPE or LOAD_BALANCER_TYPE", "%v", err)
-		}
+	choice, err := capacity.Choose(ctx, d.tools.Hetzner, c)
+	var wrong *hetzner.Unknown
+	var none *capacity.OutOfStockError
+	switch {
+	case errors.As(err, &wrong):
+		return failed("choose another LOCATION, SERVER_TYPE or LOAD_BALANCER_TYPE", "%v", err)
+	case errors.As(err, &none):
+		return failed("add another SERVER_TYPE or LOCATION, or wait", "%s", strings.Join(none.Passed, "; "))
+	case err != nil:
 		return unheard(err)
 	}
-	balancing, _, err := hetzner.AskBalancing(ctx, d.tools.Hetzner, c.LoadBalancerType)
+	balancing, err := hetzner.FindLoadBalancerType(ctx, d.tools.Hetzner, c.LoadBalancerType)
 	if err != nil {
 		return unheard(err)
 	}
-	sale, err := hetzner.AskSale(ctx, d.tools.Hetzner, c.ServerType, c.Location)
-	switch {
-	case err != nil:
+	kind, err := hetzner.FindServerType(ctx, d.tools.Hetzner, choice.ServerType)
+	if err != nil {
 		return unheard(err)
-	case !balancing.Withdrawn.IsZero():
+	}
+	if !balancing.Withdrawn.IsZero() {
 		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType,
 			balancing.Withdrawn.Format(time.DateOnly))
-	case !sale.Withdrawn.IsZero():
-		return failed("choose another SERVER_TYPE: a server that is lost could not be created again",
-			"server type %s is withdrawn in %s on %s", c.ServerType, c.Location, sale.Withdrawn.Format(time.DateOnly))
-	case sale.Told && !sale.InStock:
-		return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", c.ServerType,
-			c.Location)
-	case !sale.Told:
-		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; "+
-			"Hetzner does not report whether %s is in stock in %s", c.ServerType, c.Location)
 	}
-	return ok("%s is sold and in stock in %s; load balancer type %s exists", c.ServerType, c.Location, c.LoadBalancerType)
+	told := true
+	for _, l := range choice.Locations {
+		sale := kind.At(l)
+		told = told && sale.Told
+		switch {
+		case !sale.Withdrawn.IsZero():
+			return failed("choose another SERVER_TYPE: a server that is lost could not be created again",
+				"server type %s is withdrawn in %s on %s", kind.Name, l, sale.Withdrawn.Format(time.DateOnly))
+		case sale.Told && !sale.InStock:
+			return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", kind.Name,
+				l)
+		}
+	}
+	where := strings.Join(choice.Locations, ", ")
+	if !told {
+		return unknown("the servers are ordered and waited for", "location, server type and load balancer type exist; "+
+			"Hetzner does not report whether %s is in stock in %s", kind.Name, where)
+	}
+	passed := ""
+	if len(choice.Passed) > 0 {
+		passed = " (" + strings.Join(choice.Passed, "; ") + ")"
+	}
+	return ok("%s is sold and in stock in %s%s; load balancer type %s exists", kind.Name, where, passed, c.LoadBalancerType)
 }
 
 // planned is what the manifests ask Hetzner for.
@@ -92,7 +114,7 @@ func (d *Doctor) planned() (planned, error) {
 		return planned{}, err
 	}
 	var p planned
-	for _, o := range orders.Of(r.Now, d.cfg.Location) {
+	for _, o := range orders.Of(r.Now, d.cfg.PreferredLocation()) {
 		switch o.Kind {
 		case hetzner.KindServer:
 			p.servers += o.Count
@@ -129,12 +151,12 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 			"placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
 	}
 	name := d.cfg.LoadBalancerType
-	b, found, err := hetzner.AskBalancing(ctx, d.tools.Hetzner, name)
+	b, err := hetzner.FindLoadBalancerType(ctx, d.tools.Hetzner, name)
 	switch {
+	case errors.As(err, new(*hetzner.Unknown)):
+		return unknown("see the check server-type", "load balancer type %s does not exist", name)
 	case err != nil:
 		return unheard(err)
-	case !found:
-		return unknown("see the check server-type", "load balancer type %s does not exist", name)
 	case p.group > b.Targets:
 		return failed("choose a larger LOAD_BALANCER_TYPE", "%d servers, a rolling update's counted, do not fit behind a "+
 			"load balancer %s, which has %d targets", p.group, name, b.Targets)
@@ -164,12 +186,12 @@ func (d *Doctor) limits(context.Context) Finding {
 
 func (d *Doctor) image(ctx context.Context) Finding {
 	c := d.cfg
-	offer, err := hetzner.FindOffer(ctx, d.tools.Hetzner, c.Location, c.ServerType, c.LoadBalancerType)
+	choice, err := capacity.Choose(ctx, d.tools.Hetzner, c)
 	if err != nil {
 		return unknown("see the check server-type", "which architecture the servers have is not known: %v", err)
 	}
 	var told []string
-	for _, architecture := range c.Architectures(offer.Architecture) {
+	for _, architecture := range c.Architectures(choice.Architecture) {
 		name := c.Image(architecture)
 		found, err := hetzner.FindImages(ctx, d.tools.Hetzner, name, architecture)
 		switch {
@@ -180,7 +202,7 @@ func (d *Doctor) image(ctx context.Context) Finding {
 				&hetzner.ImageError{Name: name, Architecture: architecture, Found: found,
 					Prune: d.tools.Command("image", "--prune")})
 		case len(found) == 0:
-			why, err := hetzner.AskUpload(ctx, d.tools.Hetzner, c.Location, architecture, c.ServerType)
+			why, err := hetzner.AskUpload(ctx, d.tools.Hetzner, choice.Location, architecture, choice.ServerType)
 			if err != nil {
 				return unheard(err)
 			}
@@ -256,6 +278,7 @@ func (d *Doctor) networks(ctx context.Context) Finding {
 	return ok("%s overlaps none of the project's other networks", own)
 }
 
+// hetznerBudget fails where a bootstrap cannot get the requests that it needs; where it gets them slowly, it says so.
 func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
 	budget, err := hetzner.AskBudget(ctx, d.tools.Hetzner)
 	switch {
@@ -263,9 +286,15 @@ func (d *Doctor) hetznerBudget(ctx context.Context) Finding {
 		return unheard(err)
 	case budget.Limit == 0:
 		return unknown(askAgain, "Hetzner's answer does not say how many requests are left")
-	case budget.Remaining < min(budgetNeeded, budget.Limit):
-		return failed("wait: one comes back each second", "%d of %d requests an hour are left, a bootstrap may need %d",
-			budget.Remaining, budget.Limit, budgetNeeded)
+	}
+	within := cmp.Or(d.cfg.BootstrapTimeout.D(), budgetWithin)
+	if until := budget.Until(budgetNeeded); until > within {
+		return failed("wait, or end what else uses the project's requests", "%s; a bootstrap may need %d within %s",
+			budget, budgetNeeded, text.Elapsed(within))
+	}
+	if budget.Low() {
+		return ok("%s: a bootstrap is slower now, its requests wait until %d are left, in %s at the earliest", budget,
+			budget.Enough(), text.Elapsed(budget.Until(budget.Enough())))
 	}
 	return ok("%d of %d requests an hour are left", budget.Remaining, budget.Limit)
 }

@@ -16,6 +16,7 @@ import (
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/api/v1alpha3"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -31,9 +32,20 @@ const (
 	largestIndex = 32 << 20
 )
 
+// Possible is a ManagementProvider that does not work on every machine.
+type Possible interface {
+	// Possible is nil if it works on this one. It changes nothing.
+	Possible(context.Context) error
+}
+
 // management asks who makes the management cluster; for kind that is the container engine.
 func (d *Doctor) management(ctx context.Context) Finding {
 	name := d.cfg.ManagementName()
+	if local, is := d.tools.Management.(Possible); is {
+		if err := local.Possible(ctx); err != nil {
+			return failed("let this machine have them, or choose another MANAGEMENT", "%v", err)
+		}
+	}
 	exists, err := d.tools.Management.Exists(ctx, name)
 	switch {
 	case err != nil && d.engineSilent(ctx):
@@ -64,6 +76,8 @@ func (d *Doctor) manager() string {
 		return "the cluster of MANAGEMENT_KUBECONFIG"
 	case "lab":
 		return "the lab"
+	case config.ManagementLocal:
+		return "a local management cluster"
 	default:
 		return name
 	}

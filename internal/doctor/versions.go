@@ -15,7 +15,7 @@ import (
 func (d *Doctor) versions(ctx context.Context) Finding {
 	c, v := d.cfg, &config.Findings{}
 	v.Versions(c)
-	if c.ManagementKubeconfig == "" {
+	if c.ManagementProvider() == config.ManagementKind {
 		v.KindImage(c)
 	}
 	if len(v.Errs) > 0 {
@@ -44,6 +44,9 @@ func (d *Doctor) versions(ctx context.Context) Finding {
 
 // managementVersion says what manages; a finding where that is known not to do.
 func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
+	if d.tools.Management.Name() == config.ManagementLocal {
+		return "a local management cluster of Kubernetes " + d.cfg.KubernetesVersion, nil
+	}
 	path := d.cfg.ManagementKubeconfig
 	if path == "" || d.tools.Management.Name() != "kubeconfig" {
 		image, _, _ := strings.Cut(d.cfg.KindNodeImage, "@")

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 )
 
 // errTokenReadonly is the code for a read-only token until 2026; since then it is "forbidden".
@@ -37,75 +39,14 @@ func CanWrite(ctx context.Context, c *hcloud.Client) (bool, error) {
 	return false, explain(err)
 }
 
-// Budget is what is left of the requests that the project may make in an hour.
-type Budget struct {
-	Limit, Remaining int // 0, 0: the answer does not tell
-}
-
-// AskBudget asks with the smallest list.
-func AskBudget(ctx context.Context, c *hcloud.Client) (Budget, error) {
+// AskBudget asks with the smallest list. It is zero where the answer does not tell.
+func AskBudget(ctx context.Context, c *hcloud.Client) (ratelimit.Budget, error) {
 	_, response, err := c.Location.List(ctx, hcloud.LocationListOpts{})
 	if err != nil {
-		return Budget{}, explain(err)
+		return ratelimit.Budget{}, explain(err)
 	}
-	r := response.Meta.Ratelimit
-	return Budget{r.Limit, r.Remaining}, nil
-}
-
-// Sale is how a server type is sold in a location.
-type Sale struct {
-	Sold      bool      // the location has it
-	Withdrawn time.Time // when it is not sold any more, as announced; zero: nothing is
-	Told      bool      // whether InStock is known
-	InStock   bool
-	Locations []string // that have it
-}
-
-// AskSale asks how a server type is sold. A type that does not exist is not sold.
-func AskSale(ctx context.Context, c *hcloud.Client, serverType, location string) (Sale, error) {
-	t, _, err := c.ServerType.GetByName(ctx, serverType)
-	if err != nil {
-		return Sale{}, fmt.Errorf("look up server type %s: %w", serverType, explain(err))
-	}
-	if t == nil {
-		return Sale{}, nil
-	}
-	s := Sale{Locations: soldAt(t)}
-	s.Sold = len(s.Locations) == 0 || slices.Contains(s.Locations, location)
-	if t.IsDeprecated() {
-		s.Withdrawn = t.UnavailableAfter()
-	}
-	for _, at := range t.Locations {
-		if at.Location != nil && at.Location.Name == location {
-			s.Told, s.InStock = true, at.Available
-			if at.IsDeprecated() {
-				s.Withdrawn = at.UnavailableAfter()
-			}
-		}
-	}
-	return s, nil
-}
-
-// Balancing is what a load balancer type can do.
-type Balancing struct {
-	Targets, Services int       // the most of each
-	Withdrawn         time.Time // when it is not sold any more, as announced; zero: nothing is
-}
-
-// AskBalancing asks for a load balancer type; false: there is none.
-func AskBalancing(ctx context.Context, c *hcloud.Client, name string) (Balancing, bool, error) {
-	t, _, err := c.LoadBalancerType.GetByName(ctx, name)
-	if err != nil {
-		return Balancing{}, false, fmt.Errorf("look up load balancer type %s: %w", name, explain(err))
-	}
-	if t == nil {
-		return Balancing{}, false, nil
-	}
-	b := Balancing{Targets: t.MaxTargets, Services: t.MaxServices}
-	if t.IsDeprecated() {
-		b.Withdrawn = t.UnavailableAfter()
-	}
-	return b, true, nil
+	budget, _ := ratelimit.Read(response.Header, time.Now())
+	return budget, nil
 }
 
 // uploadSystem is what hcloudimages has the temporary server made from, before it boots into the rescue system.
@@ -123,9 +64,10 @@ func AskUpload(ctx context.Context, c *hcloud.Client, location, architecture, se
 		return "", err
 	}
 	inStock := slices.ContainsFunc(types, func(name string) bool {
-		sale, saleErr := AskSale(ctx, c, name, location)
-		err = errors.Join(err, saleErr)
-		return saleErr == nil && (sale.InStock || !sale.Told)
+		kind, askErr := FindServerType(ctx, c, name)
+		err = errors.Join(err, askErr)
+		sale := kind.At(location)
+		return askErr == nil && (sale.InStock || !sale.Told)
 	})
 	if !inStock && err == nil {
 		return fmt.Sprintf("no server type to create the image with is in stock in %s: %s", location,

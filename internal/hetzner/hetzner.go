@@ -39,94 +39,6 @@ func explain(err error) error {
 	return err
 }
 
-// Unknown is a name that Hetzner does not know, or does not offer where it is wanted.
-type Unknown struct {
-	What  string // "server type"
-	Name  string
-	Why   string
-	Known []string // what there is instead
-}
-
-// Error implements error.
-func (e *Unknown) Error() string {
-	s := fmt.Sprintf("%s %q %s", e.What, e.Name, e.Why)
-	if len(e.Known) > 0 {
-		s += ": choose one of " + strings.Join(e.Known, ", ")
-	}
-	return s
-}
-
-// Offer is what Hetzner has of the configured names.
-type Offer struct {
-	Location         string `json:"location"`
-	NetworkZone      string `json:"networkZone"`
-	ServerType       string `json:"serverType"`
-	Architecture     string `json:"architecture"` // "amd64" or "arm64"
-	LoadBalancerType string `json:"loadBalancerType"`
-}
-
-// FindOffer asks whether location, server type and load balancer type exist and go together. It is also the cheapest
-// proof that the token is good.
-func FindOffer(ctx context.Context, c *hcloud.Client, location, serverType, loadBalancerType string) (Offer, error) {
-	l, _, err := c.Location.GetByName(ctx, location)
-	if err != nil {
-		return Offer{}, fmt.Errorf("look up location %s: %w", location, explain(err))
-	}
-	if l == nil {
-		return Offer{}, unknown(ctx, "location", location, c.Location.All, func(l *hcloud.Location) string { return l.Name })
-	}
-	t, _, err := c.ServerType.GetByName(ctx, serverType)
-	if err != nil {
-		return Offer{}, fmt.Errorf("look up server type %s: %w", serverType, explain(err))
-	}
-	if t == nil {
-		return Offer{}, unknown(ctx, "server type", serverType, c.ServerType.All,
-			func(t *hcloud.ServerType) string { return t.Name })
-	}
-	if where := soldAt(t); len(where) > 0 && !slices.Contains(where, location) {
-		return Offer{}, &Unknown{What: "server type", Name: serverType, Why: "is not sold in " + location +
-			"; locations that have it", Known: where}
-	}
-	lb, _, err := c.LoadBalancerType.GetByName(ctx, loadBalancerType)
-	if err != nil {
-		return Offer{}, fmt.Errorf("look up load balancer type %s: %w", loadBalancerType, explain(err))
-	}
-	if lb == nil {
-		return Offer{}, unknown(ctx, "load balancer type", loadBalancerType, c.LoadBalancerType.All,
-			func(t *hcloud.LoadBalancerType) string { return t.Name })
-	}
-	return Offer{
-		Location: l.Name, NetworkZone: string(l.NetworkZone),
-		ServerType: t.Name, Architecture: Architecture(t.Architecture),
-		LoadBalancerType: lb.Name,
-	}, nil
-}
-
-// unknown lists what there is in place of a name; that this fails too is no reason to hide the first finding.
-func unknown[T any](ctx context.Context, what, name string, all func(context.Context) ([]T, error),
-	nameOf func(T) string) error {
-	e := &Unknown{What: what, Name: name, Why: "does not exist at Hetzner"}
-	if list, err := all(ctx); err == nil {
-		for _, item := range list {
-			e.Known = append(e.Known, nameOf(item))
-		}
-		slices.Sort(e.Known)
-	}
-	return e
-}
-
-// soldAt lists the locations that sell a server type, as its prices tell.
-func soldAt(t *hcloud.ServerType) []string {
-	var names []string
-	for _, p := range t.Pricings {
-		if p.Location != nil {
-			names = append(names, p.Location.Name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // Architecture is Go's and Talos's name ("amd64") for Hetzner's ("x86").
 func Architecture(a hcloud.Architecture) string {
 	if a == hcloud.ArchitectureARM {
@@ -168,6 +80,7 @@ func NetworkID(ctx context.Context, c *hcloud.Client, cluster string) (int64, er
 type Server struct {
 	ID       int64
 	Name     string
+	Type     string // "cx33"
 	Status   string
 	Private  []netip.Addr
 	Public   netip.Addr // IPv4; the zero Addr: it has none
@@ -206,7 +119,7 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 	servers := make([]Server, 0, len(list))
 	for _, s := range list {
 		server := Server{
-			ID: s.ID, Name: s.Name, Status: string(s.Status), Location: placeOf(s.Location),
+			ID: s.ID, Type: typeOf(s.ServerType), Name: s.Name, Status: string(s.Status), Location: placeOf(s.Location),
 			Machine: s.Labels[machineLabel], ControlPlane: s.Labels[roleLabel] == controlPlaneRole,
 			Protected: s.Protection.Delete,
 		}

@@ -23,44 +23,6 @@ func start(t *testing.T) *hetznertest.Server {
 	return s
 }
 
-func TestFindOffer(t *testing.T) {
-	c := start(t).Client(hetznertest.Token)
-	for serverType, architecture := range map[string]string{"cx33": "amd64", "cax21": "arm64"} {
-		got, err := hetzner.FindOffer(t.Context(), c, "nbg1", serverType, "lb11")
-		want := hetzner.Offer{Location: "nbg1", NetworkZone: "eu-central", ServerType: serverType, Architecture: architecture,
-			LoadBalancerType: "lb11"}
-		if err != nil || got != want {
-			t.Errorf("got %+v, %v; want %+v", got, err, want)
-		}
-	}
-}
-
-func TestFindOfferNamesWhatIsUnknown(t *testing.T) {
-	c := start(t).Client(hetznertest.Token)
-	for _, tt := range []struct{ location, serverType, loadBalancer, want string }{
-		{"xyz1", "cx33", "lb11", `location "xyz1" does not exist at Hetzner: choose one of fsn1, nbg1`},
-		{"nbg1", "cx99", "lb11", `server type "cx99" does not exist at Hetzner: choose one of cax21, cx33`},
-		{"nbg1", "cx33", "lb99", `load balancer type "lb99"`},
-		{"fsn1", "cx33", "lb11", `"cx33" is not sold in fsn1`},
-	} {
-		_, err := hetzner.FindOffer(t.Context(), c, tt.location, tt.serverType, tt.loadBalancer)
-		var unknown *hetzner.Unknown
-		if !errors.As(err, &unknown) || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("got %v, want %s", err, tt.want)
-		}
-	}
-}
-
-func TestWrongToken(t *testing.T) {
-	_, err := hetzner.FindOffer(t.Context(), start(t).Client("a-token-nobody-knows"), "nbg1", "cx33", "lb11")
-	if !errors.Is(err, hetzner.ErrToken) {
-		t.Fatalf("got %v", err)
-	}
-	if strings.Contains(err.Error(), "a-token-nobody-knows") {
-		t.Errorf("the error shows the token: %v", err)
-	}
-}
-
 func TestFindImage(t *testing.T) {
 	name := "talos-amd64-v1.12.2"
 	named := hetznertest.Image(9, "other", "x86", "available")

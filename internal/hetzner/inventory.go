@@ -220,9 +220,7 @@ func (t *stocktaking) takeServers(ctx context.Context, c *hcloud.Client) error {
 	}
 	for _, s := range all {
 		r := Resource{Kind: KindServer, ID: s.ID, Name: s.Name, Location: placeOf(s.Location), labels: s.Labels}
-		if s.ServerType != nil {
-			r.Type = s.ServerType.Name
-		}
+		r.Type = typeOf(s.ServerType)
 		if s.Image != nil {
 			r.image = s.Image.ID
 		}
@@ -440,6 +438,13 @@ func addresses(all ...net.IP) []string {
 		}
 	}
 	return found
+}
+
+func typeOf(t *hcloud.ServerType) string {
+	if t == nil {
+		return ""
+	}
+	return t.Name
 }
 
 func placeOf(l *hcloud.Location) string {

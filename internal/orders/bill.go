@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -85,17 +86,20 @@ func Wanted(ctx context.Context, cfg config.Config, tools platform.Tools, source
 	if err != nil {
 		return nil, err
 	}
-	return Of(r.Now, cfg.Location), nil
+	return Of(r.Now, cfg.PreferredLocation()), nil
 }
 
 // missingImages are the snapshots that the step image would make.
 func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools) (orders []hetzner.Order,
 	notes []string, err error) {
-	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
+	choice, err := capacity.Choose(ctx, tools.Hetzner, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, architecture := range cfg.Architectures(offer.Architecture) {
+	if cfg.ChoosesPlacement() {
+		notes = append(notes, "the control plane gets "+choice.Explain())
+	}
+	for _, architecture := range cfg.Architectures(choice.Architecture) {
 		name := cfg.Image(architecture)
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, name, architecture)
 		if err != nil {
@@ -113,9 +117,10 @@ func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools)
 // one.
 func AppliedVariables(ctx context.Context, cfg config.Config, tools platform.Tools,
 	sources render.Sources) (render.Variables, error) {
-	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
+	choice, err := capacity.Choose(ctx, tools.Hetzner, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return render.ManifestVariables(sources, cfg.Image(offer.Architecture), offer.NetworkZone, render.MadeUp(cfg)), nil
+	return render.ManifestVariables(sources, cfg.Image(choice.Architecture), choice.NetworkZone,
+		render.MadeUp(cfg)).Placed(choice.Placement()), nil
 }

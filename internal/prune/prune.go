@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -21,12 +22,12 @@ type Image struct {
 // Plan finds out which snapshots of the configured image conflict with the newest available one, for the servers'
 // architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
 func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image, error) {
-	offer, err := hetzner.FindOffer(ctx, tools.Hetzner, cfg.Location, cfg.ServerType, cfg.LoadBalancerType)
+	choice, err := capacity.Choose(ctx, tools.Hetzner, cfg)
 	if err != nil {
 		return nil, err
 	}
 	var plan []Image
-	for _, architecture := range cfg.Architectures(offer.Architecture) {
+	for _, architecture := range cfg.Architectures(choice.Architecture) {
 		p := Image{Name: cfg.Image(architecture), Architecture: architecture}
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, architecture)
 		if err != nil {

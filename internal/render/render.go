@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -21,6 +22,10 @@ const (
 	NetworkZoneVariable    = "NETWORK_ZONE"
 	ImageNameVariable      = "IMAGE_NAME" // the configuration's may be empty, the manifests' never is
 	LoadBalancerIPVariable = "LOAD_BALANCER_IP"
+
+	serverTypeVariable      = "SERVER_TYPE" // the configuration's may be a list, the manifests' is the chosen one
+	locationVariable        = "LOCATION"    // as above, of the load balancer
+	serverLocationsVariable = "CONTROL_PLANE_LOCATIONS"
 
 	endpointHostVariable     = "CONTROL_PLANE_HOST"
 	loadBalancerNameVariable = "LOAD_BALANCER_NAME"
@@ -72,7 +77,7 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 	r := &Rendered{}
 	for _, o := range all {
 		if o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName {
-			if err := setEndpoint(o, v); err != nil {
+			if err := errors.Join(setEndpoint(o, v), setLocations(o, v)); err != nil {
 				return nil, fmt.Errorf("%s: %w", sources.Cluster.Name, err)
 			}
 		}
@@ -143,16 +148,24 @@ func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstruc
 		sources.OidcPatch.Name)
 }
 
+// NameByContent is a template's name with a hash of its spec after it.
+func NameByContent(name string, template *unstructured.Unstructured) (string, error) {
+	spec, err := json.Marshal(template.Object["spec"]) // keys in order
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", kube.Describe(template), err)
+	}
+	sum := sha256.Sum256(spec)
+	return name + "-" + hex.EncodeToString(sum[:])[:TemplateHashLength], nil
+}
+
 // nameByContent gives a template, whose spec is immutable, a name that changes with its spec, and every reference
 // to it with it.
 func nameByContent(template *unstructured.Unstructured, all []*unstructured.Unstructured) error {
-	spec, err := json.Marshal(template.Object["spec"]) // keys in order
-	if err != nil {
-		return fmt.Errorf("read %s: %w", kube.Describe(template), err)
-	}
-	sum := sha256.Sum256(spec)
 	old := template.GetName()
-	name := old + "-" + hex.EncodeToString(sum[:])[:TemplateHashLength]
+	name, err := NameByContent(old, template)
+	if err != nil {
+		return err
+	}
 	template.SetName(name)
 	for _, o := range all {
 		rename(o.Object, template.GetKind(), old, name)

@@ -82,6 +82,8 @@ func VariablesOf(c config.Config) Variables {
 	for _, variable := range config.Variables() {
 		v[variable.Name] = variable.Get(c)
 	}
+	v[serverTypeVariable], v[locationVariable] = c.PreferredServerType(), c.PreferredLocation()
+	v[serverLocationsVariable] = c.PreferredLocation()
 	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -278,10 +279,9 @@ func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.C
 		return err
 	}
 	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
-	offer, err := hetzner.FindOffer(ctx, replacer.tools.Hetzner, replacer.cfg.Location, server("type"),
-		replacer.cfg.LoadBalancerType)
+	kind, err := hetzner.FindServerType(ctx, replacer.tools.Hetzner, server("type"))
 	if err == nil {
-		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), offer.Architecture,
+		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), kind.Architecture,
 			replacer.tools.Command("image", "--prune"))
 	}
 	if err != nil {
@@ -302,9 +302,12 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
+	stock := stockout.Watch{Cfg: replacer.cfg, Tools: replacer.tools, Sources: replacer.sources, Say: say}
 	within := replacer.cfg.ControlPlaneTimeout.D() + replacer.cfg.NodesTimeout.D()
 	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes,
 		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
+	reader := rollout.Reader{Cfg: replacer.cfg, Tools: replacer.tools, Management: manager, Workload: workload,
+		NodeRefs: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := nodes.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
@@ -312,7 +315,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			}
 			freed = true
 		}
-		roll, err := rollout.Read(ctx, replacer.cfg, replacer.tools, manager, workload)
+		roll, err := reader.Read(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -332,7 +335,8 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		}
 		missing = append(missing, roll.Missing(replacer.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
-			return strings.Join(missing, "; "), nil
+			_, lacks, err := stock.Look(ctx, manager)
+			return wait.Sentences(append(missing, lacks)...), err
 		}
 		e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, "")
 		if err != nil {

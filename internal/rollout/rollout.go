@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,11 +68,56 @@ type State struct {
 	Nodes    []corev1.Node
 	Machines []unstructured.Unstructured
 	Servers  []hetzner.Server
+	unasked  bool // Hetzner was not asked for the servers yet
+	nodeRefs bool // Machines without a node are missing, too
 }
 
-// Read asks Cluster API, the cluster itself and Hetzner.
-func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (r State,
-	err error) {
+// Read asks Cluster API, the cluster itself and Hetzner. Machines whose node Cluster API does not know are missing.
+func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, workload *kube.Cluster) (State, error) {
+	return (&Reader{Cfg: cfg, Tools: tools, Management: mgmt, Workload: workload, NodeRefs: true}).Read(ctx)
+}
+
+// serversEvery is how often a Reader asks Hetzner while something else does not agree.
+const serversEvery = 20 * time.Second
+
+// Reader is for a wait, which reads again and again. It asks Hetzner each time once Cluster API and the nodes agree:
+// what it finds complete is so at Hetzner too. Until then the servers only add to what a wait says: they are asked for
+// later, and may be some seconds old.
+type Reader struct {
+	Cfg                  config.Config
+	Tools                platform.Tools
+	Management, Workload *kube.Cluster
+	// NodeRefs tells that Cluster API has to know the node of each Machine, too.
+	NodeRefs bool
+
+	servers []hetzner.Server
+	known   bool      // servers have been asked for
+	next    time.Time // when they are to be asked for again
+}
+
+// Read asks Cluster API, the cluster itself and, where it matters, Hetzner.
+func (o *Reader) Read(ctx context.Context) (State, error) {
+	r, err := readObjects(ctx, o.Cfg, o.Management, o.Workload)
+	if err != nil {
+		return State{}, err
+	}
+	r.nodeRefs = o.NodeRefs
+	if o.next.IsZero() {
+		o.next = time.Now().Add(serversEvery)
+	}
+	if len(r.missing(o.Cfg.NetworkCIDR, nil)) > 0 && time.Now().Before(o.next) {
+		r.Servers, r.unasked = o.servers, !o.known
+		return r, nil
+	}
+	if r.Servers, err = hetzner.Servers(ctx, o.Tools.Hetzner, o.Cfg.ClusterName); err != nil {
+		return State{}, err
+	}
+	o.servers, o.known, o.next = r.Servers, true, time.Now().Add(serversEvery)
+	return r, nil
+}
+
+// readObjects asks Cluster API and the cluster itself.
+func readObjects(ctx context.Context, cfg config.Config, mgmt, workload *kube.Cluster) (r State, err error) {
 	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return State{}, err
@@ -84,15 +130,24 @@ func Read(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt, wo
 	}
 	r.Nodes = nodes.Items
 	slices.SortFunc(r.Nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	if r.Machines, err = capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName); err != nil {
-		return State{}, err
-	}
-	r.Servers, err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+	r.Machines, err = capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName)
 	return r, err
 }
 
 // Missing lists what does not agree yet.
 func (r State) Missing(networkCIDR string) []string {
+	if r.unasked {
+		return r.missing(networkCIDR, nil)
+	}
+	servers := map[string]hetzner.Server{}
+	for _, s := range r.Servers {
+		servers[s.ProviderID()] = s
+	}
+	return r.missing(networkCIDR, servers)
+}
+
+// missing is Missing with servers by their provider IDs; nil: they are not compared.
+func (r State) missing(networkCIDR string, servers map[string]hetzner.Server) []string {
 	var missing []string
 	add := func(format string, args ...any) { missing = append(missing, fmt.Sprintf(format, args...)) }
 
@@ -105,12 +160,8 @@ func (r State) Missing(networkCIDR string) []string {
 	if len(r.Nodes) != len(r.Machines) {
 		add("%d nodes for %d Machines", len(r.Nodes), len(r.Machines))
 	}
-	if len(r.Servers) != len(r.Machines) {
-		add("%d servers for %d Machines", len(r.Servers), len(r.Machines))
-	}
-	servers := map[string]hetzner.Server{}
-	for _, s := range r.Servers {
-		servers[s.ProviderID()] = s
+	if servers != nil && len(servers) != len(r.Machines) {
+		add("%d servers for %d Machines", len(servers), len(r.Machines))
 	}
 	network, err := netip.ParsePrefix(networkCIDR)
 	if err != nil {
@@ -123,14 +174,23 @@ func (r State) Missing(networkCIDR string) []string {
 		}
 	}
 	missing = append(missing, why.Lines()...)
+	if without := WithoutNodeRef(r.Machines); r.nodeRefs && without != "" {
+		missing = append(missing, without)
+	}
+	return missing
+}
+
+// WithoutNodeRef names the Machines whose node Cluster API does not know yet; empty: it knows all.
+func WithoutNodeRef(machines []unstructured.Unstructured) string {
 	var unknown []string
-	for _, m := range r.Machines {
+	for _, m := range machines {
 		if capi.Text(&m, "status", "nodeRef", "name") == "" {
 			unknown = append(unknown, m.GetName())
 		}
 	}
-	if len(unknown) > 0 {
-		add("Cluster API has not seen the nodes of Machines %s (it looks twice a minute)", strings.Join(unknown, ", "))
+	if len(unknown) == 0 {
+		return ""
 	}
-	return missing
+	return fmt.Sprintf("Cluster API has not seen the nodes of Machines %s (it looks twice a minute)",
+		strings.Join(unknown, ", "))
 }

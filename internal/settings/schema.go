@@ -48,6 +48,9 @@ func propertyOf(v config.Variable) property {
 		p.Default = asJSON(v.Default)
 	}
 	for _, choice := range v.Choices() {
+		if p.Pattern != "" {
+			break // the choices are the words of a list
+		}
 		p.Enum = append(p.Enum, asJSON(choice))
 	}
 	if len(p.Enum) > 0 {

@@ -3,6 +3,8 @@ package situation
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +27,40 @@ type cloudSight struct {
 	servers  []why.Server
 	failures []why.Failure
 	err      error
+
+	shown string // what CAPH's objects said last
+	moved bool   // they say something else than when Hetzner was asked
+
+	endpoint endpointSight
+}
+
+// endpointSight is what Hetzner answered last about the cluster's address.
+type endpointSight struct {
+	mu      sync.Mutex
+	at      time.Time
+	address string
+	lost    string
+}
+
+// noticed compares what CAPH's objects say with what they said last.
+func (s *cloudSight) noticed(told why.Situation) {
+	var shown strings.Builder
+	for _, o := range append([]unstructured.Unstructured{*OrEmpty(told.Infrastructure)}, told.Servers...) {
+		fmt.Fprintln(&shown, o.GetName(), o.Object["status"]) // maps are printed in the order of their keys
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := shown.String(); now != s.shown {
+		s.shown, s.moved = now, true
+	}
+}
+
+// old says whether the last answer is to be asked for again. s.mu is held.
+func (s *cloudSight) old() bool {
+	if s.moved || s.err != nil {
+		return time.Since(s.at) >= cloudFresh
+	}
+	return time.Since(s.at) >= cloudStale
 }
 
 // read asks Hetzner again where its last answer is old.
@@ -35,9 +71,10 @@ func (s *cloudSight) read(ctx context.Context, cfg config.Config, tools platform
 		s.err = errors.New("there is no token")
 		return
 	}
-	if time.Since(s.at) < cloudFresh {
+	if !s.old() {
 		return
 	}
+	s.moved = false
 	var servers []hetzner.Server
 	var failures []hetzner.Failure
 	s.err = together(

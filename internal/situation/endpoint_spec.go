@@ -17,8 +17,10 @@ import (
 
 // EndpointSpec is the control plane endpoint that the manifests ask for; nil where they name an address, a host name or
 // a load balancer of their own, or want no load balancer.
-func EndpointSpec(cfg config.Config, sources render.Sources, zone string) (*hetzner.EndpointSpec, error) {
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", zone, render.Endpoint{}))
+func EndpointSpec(cfg config.Config, sources render.Sources, zone string,
+	placement render.Placement) (*hetzner.EndpointSpec, error) {
+	r, err := render.Manifests(cfg, sources,
+		render.ManifestVariables(sources, "image", zone, render.Endpoint{}).Placed(placement))
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,10 @@ import (
 const (
 	// situationWithin bounds each question about a situation; all are asked at once.
 	situationWithin = 3 * time.Second
-	// cloudFresh is how long what Hetzner answered counts: its limit is 3600 requests an hour for all clients of the
-	// project.
+	// cloudFresh is how long what Hetzner answered counts while Cluster API's objects change, cloudStale while they do
+	// not: its limit is 3600 requests an hour for all clients of the project.
 	cloudFresh = 5 * time.Second
+	cloudStale = 20 * time.Second
 	// FailuresSince is how old a failed action of Hetzner's may be to be reported.
 	FailuresSince = time.Hour
 	// eventsSince is how old a warning may be to be reported.
@@ -78,6 +79,7 @@ func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (
 		s.Silent[why.Management] = silence.Error()
 		return s, ""
 	}
+	o.cloud.noticed(told)
 	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
 	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events,
 		told.Outdated
@@ -85,7 +87,7 @@ func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (
 	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
 	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, s.Machines, runs) })
 	asking.Go(func() { s.Images = o.ReadImages(ctx, s.Servers) })
-	asking.Go(func() { s.Lost = o.ReadEndpoint(ctx, c, s.Infrastructure) })
+	asking.Go(func() { s.Lost = o.lost(ctx, c, s.Infrastructure) })
 	asking.Wait()
 	return s, uid
 }
@@ -295,28 +297,6 @@ func networkOf(cfg config.Config) netip.Prefix {
 	return network
 }
 
-func unreadyPods(ctx context.Context, workload *kube.Cluster) ([]why.Pod, error) {
-	l := &corev1.PodList{}
-	if err := workload.List(ctx, l, client.InNamespace(metav1.NamespaceSystem)); err != nil {
-		return nil, fmt.Errorf("list the Pods of the system: %w", err)
-	}
-	var found []why.Pod
-	for i := range l.Items {
-		if p := &l.Items[i]; p.DeletionTimestamp == nil && !podReady(p) {
-			found = append(found, why.Pod{Name: p.Name, Trouble: kube.PodTrouble(p)})
-		}
-	}
-	slices.SortFunc(found, func(a, b why.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return found, nil
-}
-
-func podReady(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || slices.ContainsFunc(p.Status.Conditions,
-		func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		})
-}
-
 // ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why
 // it does not answer.
 func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
@@ -345,16 +325,27 @@ func (o *Observer) ReadImages(ctx context.Context, servers []unstructured.Unstru
 			continue
 		}
 		name := capi.Text(&servers[i], "spec", "imageName")
-		offer, err := hetzner.FindOffer(ctx, o.Tools.Hetzner, o.Cfg.Location, capi.Text(&servers[i], "spec", "type"),
-			o.Cfg.LoadBalancerType)
+		kind, err := hetzner.FindServerType(ctx, o.Tools.Hetzner, capi.Text(&servers[i], "spec", "type"))
 		if err != nil {
 			return nil
 		}
-		if found, err := hetzner.FindImages(ctx, o.Tools.Hetzner, name, offer.Architecture); err == nil {
+		if found, err := hetzner.FindImages(ctx, o.Tools.Hetzner, name, kind.Architecture); err == nil {
 			return &why.Images{Name: name, Found: len(found)}
 		}
 	}
 	return nil
+}
+
+// lost is ReadEndpoint, for all waits of a run together: it asks Hetzner again where its last answer is old.
+func (o *Observer) lost(ctx context.Context, c Watched, infrastructure *unstructured.Unstructured) string {
+	s := &o.cloud.endpoint
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.address != c.LoadBalancerIP || time.Since(s.at) >= cloudFresh {
+		s.address, s.lost = c.LoadBalancerIP, o.ReadEndpoint(ctx, c, infrastructure)
+		s.at = time.Now()
+	}
+	return s.lost
 }
 
 // ReadEndpoint tells why the cluster's address will never answer again, where it is lost.

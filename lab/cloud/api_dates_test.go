@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
 // address creates a Primary IPv4 in nbg1.
@@ -107,5 +108,47 @@ func TestTheAPIOfFebruary2026(t *testing.T) {
 	lb := w.balanced(network)
 	if status, body := w.raw(http.MethodDelete, "/load_balancers/"+idText(lb.ID), ""); status != http.StatusNoContent {
 		t.Errorf("deleting a load balancer answers %d %s", status, body)
+	}
+}
+
+// Images and load balancer types tell when they are withdrawn; until 2026 only that they are to be.
+func TestDeprecations(t *testing.T) {
+	announced, last := time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC), time.Date(2027, 2, 1, 0, 0, 0, 0, time.UTC)
+	for api, told := range map[API]bool{APIFebruary2026: false, APINovember2026: true} {
+		w := newHarness(t, func(c *Config) { c.API = api })
+		ctx := t.Context()
+		for _, one := range w.cloud.catalog.loadBalancerTypes {
+			if one.Name == "lb31" {
+				one.retired = &schema.DeprecationInfo{Announced: announced, UnavailableAfter: last}
+			}
+		}
+		lb := must[*hcloud.LoadBalancerType](t)(w.LoadBalancerType.GetByName(ctx, "lb31"))
+		if lb.IsDeprecated() != told || told && !lb.UnavailableAfter().Equal(last) {
+			t.Errorf("%s: lb31 is %+v", api, lb.Deprecation)
+		}
+		if _, body := w.raw(http.MethodGet, "/load_balancer_types?name=lb31", ""); !strings.Contains(body,
+			`"deprecated":"2026-08-01T00:00:00Z"`) {
+			t.Errorf("%s: %s", api, body)
+		}
+		if lb = must[*hcloud.LoadBalancerType](t)(w.LoadBalancerType.GetByName(ctx, "lb11")); lb.IsDeprecated() {
+			t.Errorf("%s: lb11 is %+v", api, lb.Deprecation)
+		}
+		old := must[*hcloud.Image](t)(w.Image.GetForArchitecture(ctx, "debian-11", hcloud.ArchitectureX86))
+		if old == nil || old.IsDeprecated() != told {
+			t.Fatalf("%s: debian-11 is %+v", api, old)
+		}
+		if _, body := w.raw(http.MethodGet, "/images?name=debian-11&include_deprecated=true", ""); !strings.Contains(body,
+			`"deprecated":"2026-08-31T00:00:00Z"`) {
+			t.Errorf("%s: %s", api, body)
+		}
+		listed, err := w.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSystem}})
+		if err != nil || len(listed) == 0 {
+			t.Fatal(listed, err)
+		}
+		for _, one := range listed {
+			if one.Name == old.Name {
+				t.Errorf("%s: %s is listed, and nobody asked for deprecated ones", api, one.Name)
+			}
+		}
 	}
 }

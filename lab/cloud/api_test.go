@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ func TestWrongTokenIsUnauthorized(t *testing.T) {
 	w := newHarness(t)
 	_, err := w.client("another-token").Location.All(t.Context())
 	wants(t, "unauthorized", err)
-	if !strings.Contains(err.Error(), "(unauthorized)") { // what CAPH looks for
+	if !regexp.MustCompile(`\(unauthorized, [0-9a-f]{16}\)$`).MatchString(err.Error()) {
 		t.Errorf("the error reads %q", err)
 	}
 }
@@ -330,5 +331,39 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 	if real, err := ParseLatency("real"); err != nil || real.HealthCheck != 1 {
 		t.Errorf("the real latency is %+v, %v", real, err)
+	}
+}
+
+// A project can be left with few requests: they come back as before, or up to a lower limit.
+func TestLowerBudget(t *testing.T) {
+	w := newHarness(t, func(c *Config) { c.RateLimit = RateLimit{Limit: 3600, Per: 1000 * time.Hour} })
+	asked := func(limit, remaining int, full time.Duration) {
+		t.Helper()
+		_, reply, err := w.Location.List(t.Context(), hcloud.LocationListOpts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate := reply.Meta.Ratelimit
+		if in := time.Until(rate.Reset); rate.Limit != limit || rate.Remaining != remaining || (in-full).Abs() > time.Hour {
+			t.Errorf("the budget is %+v, full in %v; not %d of %d, full in %v", rate, in, remaining, limit, full)
+		}
+	}
+	raise, err := w.cloud.LowerBudget(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked(3600, 0, 1000*time.Hour)
+	_, _, err = w.Location.List(t.Context(), hcloud.LocationListOpts{})
+	wants(t, "rate_limit_exceeded", err)
+	raise()
+	asked(3600, 3599, 0)
+	if _, err := w.cloud.LowerBudget(50, 100); err != nil {
+		t.Fatal(err)
+	}
+	asked(100, 49, 510*time.Hour)
+	for _, wrong := range [][2]int{{-1, 0}, {101, 100}, {3601, 0}, {0, -1}} {
+		if _, err := w.cloud.LowerBudget(wrong[0], wrong[1]); err == nil {
+			t.Errorf("%v is taken", wrong)
+		}
 	}
 }

@@ -266,13 +266,20 @@ func (c *Cloud) viewServerType(one *serverType) schema.ServerType {
 }
 
 func (c *Cloud) viewLoadBalancerType(one *loadBalancerType) schema.LoadBalancerType {
-	return schema.LoadBalancerType{
+	shown := schema.LoadBalancerType{
 		ID: one.ID, Name: one.Name, Description: strings.ToUpper(one.Name),
 		MaxConnections: one.connections, MaxServices: one.services,
 		MaxTargets: one.targets, MaxAssignedCertificates: one.certificates,
-		Prices:               c.loadBalancerTypePrices(one),
-		DeprecatableResource: schema.DeprecatableResource{Deprecation: one.retired},
+		Prices: c.loadBalancerTypePrices(one),
 	}
+	if one.retired != nil {
+		announced := one.retired.Announced.Format(time.RFC3339)
+		shown.Deprecated = &announced //lint:ignore SA1019 The API answers it still.
+		if c.since(APINovember2026) {
+			shown.Deprecation = one.retired
+		}
+	}
+	return shown
 }
 
 // zones are the existing network zones.

@@ -30,18 +30,26 @@ type image struct {
 	From         int64      `json:"from,omitempty"` // the server that it was taken from
 	FromName     string     `json:"fromName,omitempty"`
 	Deleted      *time.Time `json:"deleted,omitempty"` // deleted, but servers created from it still show it
+
+	Retired *schema.DeprecationInfo `json:"retired,omitempty"` // nil: it is not deprecated
 }
 
 // systemImages are the images of Hetzner that programs in the lab request.
 func systemImages() []*image {
 	var made []*image
 	id := int64(1001)
-	for _, system := range []struct{ flavor, version, text string }{
-		{"ubuntu", "24.04", "Ubuntu 24.04"},
-		{"ubuntu", "22.04", "Ubuntu 22.04"},
-		{"debian", "13", "Debian 13"},
-		{"debian", "12", "Debian 12"},
-		{"rocky", "9", "Rocky Linux 9"},
+	for _, system := range []struct {
+		flavor, version, text string
+		retired               *schema.DeprecationInfo
+	}{
+		{"ubuntu", "24.04", "Ubuntu 24.04", nil},
+		{"ubuntu", "22.04", "Ubuntu 22.04", nil},
+		{"debian", "13", "Debian 13", nil},
+		{"debian", "12", "Debian 12", nil},
+		{"rocky", "9", "Rocky Linux 9", nil},
+		// One that is deprecated, so that programs meet one; the dates are the lab's.
+		{"debian", "11", "Debian 11", &schema.DeprecationInfo{Announced: time.Date(2026, 8, 31, 0, 0, 0, 0, time.UTC),
+			UnavailableAfter: time.Date(2027, 2, 28, 0, 0, 0, 0, time.UTC)}},
 	} {
 		for _, architecture := range []string{"x86", "arm"} {
 			made = append(made, &image{
@@ -49,6 +57,7 @@ func systemImages() []*image {
 					Created: time.Date(2025, 8, 1, 0, 0, 0, 0, time.UTC)},
 				Type: imageSystem, Status: "available", Description: system.text,
 				OSFlavor: system.flavor, OSVersion: system.version, Architecture: architecture, DiskSize: 5,
+				Retired: system.retired,
 			})
 			id++
 		}
@@ -59,21 +68,23 @@ func systemImages() []*image {
 func (c *Cloud) images() resource[*image] {
 	return resource[*image]{
 		kind: kindImage, path: "images", all: c.state.Images, nameless: true,
-		view: func(one *image) any { return one.view() },
+		view: func(one *image) any { return c.viewImage(one) },
 		filters: map[string]func(*image) string{
 			"type":         func(one *image) string { return one.Type },
 			"status":       func(one *image) string { return one.Status },
 			"architecture": func(one *image) string { return one.Architecture },
 			"bound_to":     func(*image) string { return "" }, // backups, which only automatic backups would bind
 		},
-		hidden:   func(_ *call, one *image) bool { return one.Deleted != nil },
+		hidden: func(q *call, one *image) bool {
+			return one.Deleted != nil || one.Retired != nil && q.query.Get("include_deprecated") != "true"
+		},
 		update:   updateImage,
 		remove:   removeImage,
 		commands: map[string]func(*call, *image) (any, error){"change_protection": protectImage},
 	}
 }
 
-func (i *image) view() schema.Image {
+func (c *Cloud) viewImage(i *image) schema.Image {
 	shown := schema.Image{
 		ID: i.ID, Status: i.Status, Type: i.Type, Description: i.Description,
 		DiskSize: float32(i.DiskSize), Created: &i.Created, OSFlavor: i.OSFlavor,
@@ -92,6 +103,12 @@ func (i *image) view() schema.Image {
 	}
 	if i.From != 0 {
 		shown.CreatedFrom = &schema.ImageCreatedFrom{ID: i.From, Name: i.FromName}
+	}
+	if i.Retired != nil {
+		shown.Deprecated = &i.Retired.Announced //lint:ignore SA1019 The API answers it still.
+		if c.since(APINovember2026) {
+			shown.Deprecation = i.Retired
+		}
 	}
 	return shown
 }
@@ -198,7 +215,7 @@ func createImage(q *call, from *server) (any, error) {
 	}
 	q.state.Images[made.ID] = made
 	action := q.begin("create_image", on(kindServer, from.ID), on(kindImage, made.ID))
-	return map[string]any{"image": made.view(), "action": action.view()}, nil
+	return map[string]any{"image": q.viewImage(made), "action": action.view()}, nil
 }
 
 // endCreateImage makes the image available, or removes it if its action failed.

@@ -1,6 +1,7 @@
 package cloud
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -25,6 +26,27 @@ type bucket struct {
 
 func newBucket(limit RateLimit, now time.Time) *bucket {
 	return &bucket{limit: limit, tokens: float64(limit.Limit), seen: now}
+}
+
+// LowerBudget leaves the project so many requests, which come back as before. With a limit that is not 0 no more than
+// that come back, as many in the same time. The returned function gives the configured limit back, whole.
+func (c *Cloud) LowerBudget(remaining, limit int) (undo func(), err error) {
+	allowed := c.config.RateLimit
+	if limit > 0 {
+		allowed.Limit = limit
+	}
+	if remaining < 0 || limit < 0 || remaining > allowed.Limit {
+		return nil, fmt.Errorf("lowering the rate limit: %d requests left of a limit of %d: neither can be negative, and no "+
+			"more can be left than the limit", remaining, allowed.Limit)
+	}
+	set := func(limit RateLimit, tokens int) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.bucket = newBucket(limit, now())
+		c.bucket.tokens = float64(tokens)
+	}
+	set(allowed, remaining)
+	return func() { set(c.config.RateLimit, c.config.RateLimit.Limit) }, nil
 }
 
 // take uses one request of the limit, if one is left, and sets the rate limit headers of the reply.

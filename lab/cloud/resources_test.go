@@ -417,7 +417,9 @@ func TestMetadata(t *testing.T) {
 		}
 	}
 	if name != "one" || id != one.ID || zone != "nbg1-dc3" || region != "eu-central" || !ip.Equal(one.PublicNet.IPv4.IP) ||
-		!strings.Contains(nets, "ip: 127.40.64.1\n") {
+		!strings.Contains(nets, fmt.Sprintf("- ip: 127.40.64.1\n  alias_ips: []\n  interface_num: 1\n  mac_address: %s\n"+
+			"  network_id: %d\n  network_name: %s\n  network: %s\n  subnet: ", one.PrivateNet[0].MACAddress, network.ID,
+			network.Name, network.IPRange)) {
 		t.Errorf("the metadata are %q %d %q %q %v %q", name, id, zone, region, ip, nets)
 	}
 	for path, want := range map[string]string{"userdata": "user data", "metadata/local-ipv4": "127.40.64.1"} {

@@ -5,7 +5,9 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -38,7 +40,16 @@ func (c *Cloud) handle(pattern string, serve handler) {
 
 // Handler serves the API under /v1.
 func (c *Cloud) Handler() http.Handler {
-	return c.logged(http.StripPrefix("/v1", c.mux))
+	return c.logged(correlated(http.StripPrefix("/v1", c.mux)))
+}
+
+// correlated gives every answer a number of its own, as Hetzner does. hcloud-go puts it into the texts of errors:
+// "unable to authenticate (unauthorized, 15184c16fb506e24)".
+func correlated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Correlation-Id", fmt.Sprintf("%016x", rand.Uint64()))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // serve answers one request, with the faults that hit it.
@@ -101,8 +112,8 @@ func (q *call) answer(header http.Header, serve handler, hit *strike) (any, erro
 		q.Cloud, serve = then, then.routes[q.r.Pattern]
 	}
 	if limited {
-		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.config.RateLimit.Limit,
-			c.config.RateLimit.Per)
+		return nil, refuse("rate_limit_exceeded", "limit of %d requests per %v reached", c.bucket.limit.Limit,
+			c.bucket.limit.Per)
 	}
 	reply, err := serve(q)
 	if q.r.Method != http.MethodGet {

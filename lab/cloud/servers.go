@@ -104,7 +104,7 @@ func (c *Cloud) viewServer(one *server) serverView {
 		Datacenter: c.viewDatacenter(one.Location),
 	}
 	if base := c.state.Images[one.Image]; base != nil {
-		made := base.view()
+		made := c.viewImage(base)
 		shown.Image = &made
 	}
 	for _, place := range one.Nets {

@@ -2,6 +2,8 @@ package hetznertest
 
 import (
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -28,6 +30,8 @@ type api struct {
 // start begins to answer.
 func (a *api) start(answer http.HandlerFunc) {
 	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// another one for each answer, which hcloud-go puts into the texts of errors
+		w.Header().Set("X-Correlation-Id", fmt.Sprintf("%016x", rand.Uint64()))
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.requests++

@@ -43,6 +43,7 @@ type Plan struct {
 	Kubeconfig  *flow.Step[steps.Kubeconfig]  // nil: the cluster manages itself
 	Talosconfig *flow.Step[steps.Talosconfig] // the same
 	Nodes       *flow.Step[steps.Nodes]       // the same
+	Machines    *flow.Step[steps.Machines]    // the same
 	Access      *flow.Step[steps.Access]      // nil: it does not
 	HandOver    *flow.Step[steps.Reservation]
 
@@ -188,6 +189,7 @@ func (p *Plan) accessFromManagement() {
 	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
 	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
 	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
+	p.Machines = p.b.Machines(p.Graph, p.Management, p.Cluster).After(p.Nodes)
 }
 
 func (p *Plan) accessFromItself() {
@@ -199,7 +201,7 @@ func (p *Plan) last() []flow.Node {
 	if p.Access != nil {
 		return []flow.Node{p.Access}
 	}
-	return []flow.Node{p.Talosconfig, p.Nodes}
+	return []flow.Node{p.Talosconfig, p.Nodes, p.Machines}
 }
 
 // Look looks at everything, and changes nothing.

@@ -55,7 +55,7 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequ
 		return orders.Bill{}, nil
 	}
 	more := orders.Extra{Image: would[p.Image.Name()], Firewall: p.Firewall != nil && would[p.Firewall.Name()]}
-	return orders.Missing(ctx, p.in.cfg, p.in.tools, orders.Of(p.in.source.Wanted(), p.in.cfg.Location), more)
+	return orders.Missing(ctx, p.in.cfg, p.in.tools, orders.Of(p.in.source.Wanted(), p.in.cfg.PreferredLocation()), more)
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.

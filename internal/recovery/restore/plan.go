@@ -44,6 +44,7 @@ type Plan struct {
 	Release       *flow.Step[steps.Cluster]
 	Talos         *flow.Step[steps.Talosconfig]
 	Nodes         *flow.Step[steps.Nodes]
+	Machines      *flow.Step[steps.Machines]
 	HandOver      *flow.Step[steps.Reservation]
 	Pivot         *flow.Step[steps.Pivot] // nil: the cluster did not manage itself
 	Access        *flow.Step[steps.Access]
@@ -97,9 +98,10 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 	p.Release = releaseStep{in}.add(g, p.Management, p.Cluster).After(p.Members, p.Sweep)
 	p.Talos = b.Talosconfig(g, p.Management, p.Release)
 	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
+	p.Machines = b.Machines(g, p.Management, p.Release).After(p.Nodes)
 
-	p.All = []string{p.Talos.Name(), p.Nodes.Name()}
-	last := flow.Node(p.Nodes)
+	p.All = []string{p.Talos.Name(), p.Machines.Name()}
+	last := flow.Node(p.Machines)
 	if source.Contents.Header.SelfManaged {
 		p.pivot(lost.movedByThis)
 		last = p.Access
@@ -116,7 +118,7 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 
 // pivot makes a cluster that managed itself do so again.
 func (p *Plan) pivot(underway func() (bool, error)) {
-	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Talos).ResumeWhen(underway)
+	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Machines, p.Talos).ResumeWhen(underway)
 	p.Access = p.b.Access(p.Graph).After(p.Pivot)
 	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).OrderAfter(p.Access)
 	p.All = []string{p.Access.Name(), p.Clean.Name()}

@@ -34,6 +34,12 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 	if err != nil || cfg.ServerType != "cax21" || cfg.ImageName != "talos-arm64-v9" || cfg.ControlPlaneReplicas != 3 {
 		t.Errorf("%+v, %v", cfg, err)
 	}
+	several := config.Defaults()
+	several.ServerType, several.Spread = "cx33,cax31,cax21", config.SpreadLocation
+	if cfg, err = lostBackup(t).Configure(several); err != nil || cfg.ServerType != "cax21,cax31" ||
+		cfg.Spread != config.SpreadHost {
+		t.Errorf("what it had, and for lack of stock others of its architecture: %q, %v", cfg.ServerType, err)
+	}
 	for name, spoil := range map[string]func(*source.Backup){
 		"CLUSTER_NAME=other": func(b *source.Backup) { b.Contents.Header.Cluster = "other" },
 		"Secret k8s-talos":   func(b *source.Backup) { b.Contents.Secrets = nil },
@@ -435,7 +441,7 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 	}
 	source.Contents.Header.SelfManaged = false
 	if p, err = New(config.Defaults(), tools, source); err != nil || p.Pivot != nil ||
-		!slices.Contains(p.All, "wait-nodes") {
+		!slices.Contains(p.All, "wait-machines") {
 		t.Errorf("a cluster that did not manage itself: %v, %v", p.All, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -48,6 +49,7 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
 	)
 	var out recovery.Target
+	stock := stockout.Watch{Cfg: r.cfg, Tools: r.tools, Sources: r.sources, Say: say}
 	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes,
 		Explain: r.observer.Progress(mgmt,
@@ -61,7 +63,8 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 			return "", err
 		}
 		if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
-			return missing, nil
+			_, lacks, err := stock.Look(ctx, mgmt)
+			return wait.Sentences(missing, lacks), err
 		}
 		chosen := nodes[0]
 		if has := etcddata.WithData(nodes); len(has) > 0 {

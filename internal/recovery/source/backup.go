@@ -109,7 +109,7 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 		to   *string
 		from string
 	}{
-		{&cfg.ServerType, capi.Text(template, "spec", "template", "spec", "type")},
+		{&cfg.ServerType, serverTypes(capi.Text(template, "spec", "template", "spec", "type"), cfg.ServerTypes())},
 		{&cfg.ImageName, capi.Text(template, "spec", "template", "spec", "imageName")},
 		{&cfg.LoadBalancerType, capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "type")},
 		{&cfg.Location, capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")},
@@ -121,6 +121,7 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 			*v.to = v.from
 		}
 	}
+	cfg.Spread = config.SpreadHost // the servers' locations are in the objects, the configuration's is the load balancer's
 	// A cluster keeps the kind of its endpoint. A host name is in the objects, and stands for an address already.
 	cfg.ControlPlaneEndpoint = config.EndpointLoadBalancer
 	if s.KeepsAddress() {
@@ -132,6 +133,24 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 	cfg.ControlPlaneReplicas = int(capi.Number(tcp, "spec", "replicas"))
 	return cfg, nil
 }
+
+// serverTypes are what a cluster is restored with: the server type that it had, and where several are configured those
+// of the same architecture after it, for when Hetzner has no more of the first. The image has one architecture.
+func serverTypes(had string, configured []string) string {
+	all := []string{had}
+	if len(configured) < 2 || had == "" {
+		return had
+	}
+	for _, one := range configured {
+		if one != had && strings.HasPrefix(one, arm64Prefix) == strings.HasPrefix(had, arm64Prefix) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, ",")
+}
+
+// arm64Prefix begins the names of Hetzner's server types for arm64, and of no others.
+const arm64Prefix = "cax"
 
 // Endpoint is the address that the cluster had, and the host that its own objects name, which may be a name in DNS.
 func (s Backup) Endpoint() (ip, host string) {

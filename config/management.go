@@ -1,0 +1,49 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/blang/semver/v4"
+)
+
+// What the management cluster can be.
+const (
+	ManagementKind     = "kind"     // a kind cluster, in a container engine
+	ManagementLocal    = "local"    // processes of this machine
+	ManagementExisting = "existing" // the cluster of ManagementKubeconfig
+)
+
+var managements = []string{ManagementKind, ManagementLocal, ManagementExisting}
+
+// ManagementProvider is what the management cluster is: Management, or what follows from ManagementKubeconfig.
+func (c Config) ManagementProvider() string {
+	switch {
+	case c.Management != "":
+		return c.Management
+	case c.ManagementKubeconfig != "":
+		return ManagementExisting
+	default:
+		return ManagementKind
+	}
+}
+
+func (v *Findings) management(c Config) {
+	switch {
+	case c.Management != "" && !slices.Contains(managements, c.Management):
+		v.add("management", c.Management, "is nothing that a management cluster can be", "write "+
+			strings.Join(managements, ", "))
+	case c.Management == ManagementExisting && c.ManagementKubeconfig == "":
+		v.add("management", c.Management, "needs a kubeconfig", "name it in managementKubeconfig (MANAGEMENT_KUBECONFIG)")
+	case c.Management != "" && c.Management != ManagementExisting && c.ManagementKubeconfig != "":
+		v.add("managementKubeconfig", c.ManagementKubeconfig, "is not used where management is "+c.Management,
+			"remove it, or set management to "+ManagementExisting)
+	}
+	version, err := semver.ParseTolerant(c.KubernetesVersion)
+	if c.Management == ManagementLocal && err == nil && !Management().Has(version) {
+		v.add("kubernetesVersion", c.KubernetesVersion, "is the version of the local management cluster too, and Cluster "+
+			fmt.Sprintf("API v1.%d is managed from %s", ClusterctlMinor, Management()), "write one of these, or set "+
+			"management to "+ManagementKind)
+	}
+}

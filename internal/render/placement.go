@@ -1,0 +1,55 @@
+package render
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/capi"
+)
+
+// Placement is what the servers of a control plane are, and where. The zero value is the preferred of the
+// configuration.
+type Placement struct {
+	ServerType string
+	Location   string   // of the load balancer
+	Locations  []string // of the servers
+}
+
+// PlacementOf is the placement that a HetznerCluster and an HCloudMachineTemplate have; either may be nil.
+func PlacementOf(infrastructure, template *unstructured.Unstructured) Placement {
+	var p Placement
+	if infrastructure != nil {
+		p.Location = capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")
+		p.Locations, _, _ = unstructured.NestedStringSlice(infrastructure.Object, "spec", "controlPlaneRegions")
+	}
+	if template != nil {
+		p.ServerType = capi.Text(template, "spec", "template", "spec", "type")
+	}
+	return p
+}
+
+// Placed are the variables with a placement; what it leaves empty stays as it is.
+func (v Variables) Placed(p Placement) Variables {
+	v = maps.Clone(v)
+	for name, value := range map[string]string{serverTypeVariable: p.ServerType, locationVariable: p.Location,
+		serverLocationsVariable: strings.Join(p.Locations, ",")} {
+		if value != "" {
+			v[name] = value
+		}
+	}
+	return v
+}
+
+// setLocations writes the locations of the servers into a HetznerCluster, where its manifest has LOCATION alone. Other
+// locations in the manifest stay.
+func setLocations(o *unstructured.Unstructured, v Variables) error {
+	regions, _, err := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions")
+	if err != nil || !slices.Equal(regions, []string{v[locationVariable]}) || v[serverLocationsVariable] == "" {
+		return err
+	}
+	return unstructured.SetNestedStringSlice(o.Object, strings.Split(v[serverLocationsVariable], ","), "spec",
+		"controlPlaneRegions")
+}
