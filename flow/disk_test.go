@@ -4,6 +4,7 @@ import (
 	"context"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -56,13 +57,16 @@ func (f notedFile) Sync() error                    { f.add("sync"); return f.Dis
 func (f notedFile) Close() error                   { f.add("close"); return f.DiskFile.Close() }
 
 // The order is what makes a save whole or nothing: the data is on the disk
-// before it gets the name, and the name before the save returns.
+// before it gets the name, and the name before the save returns. A later change is on the disk before the run goes on.
 func TestASaveCallsTheDiskInOrder(t *testing.T) {
 	var calls, work ledger
 	j := flow.FolderOn(t.TempDir(), notedDisk{ledger: &calls})
 	mustRun(t, oneStep(&work), flow.Options{Journal: j})
-	save := []string{"mkdir", "create journal.json.tmp", "write", "sync", "close",
+	save := []string{"read journal.json", "mkdir", "create journal.json.tmp", "write", "sync",
 		"rename journal.json.tmp journal.json", "sync the folder"}
-	want := append([]string{"mkdir", "lock journal.lock", "read journal.json"}, save...)
-	wantLines(t, calls.take(), append(want, save...)...)
+	appended := []string{"write", "sync"}
+	end := []string{"close", "read journal.json", "mkdir", "create journal.json.tmp", "write", "sync", "close",
+		"rename journal.json.tmp journal.json", "sync the folder"}
+	wantLines(t, calls.take(), slices.Concat([]string{"mkdir", "lock journal.lock", "read journal.json"}, save, appended,
+		end)...)
 }

@@ -56,6 +56,14 @@
 // an "ensure": it looks for what it would make and adopts it. In return, losing
 // the journal costs time and never correctness.
 //
+// # Journals
+//
+// A [Journal] loads, saves and locks snapshots. One that is also an [Appender] is given only the records that changed,
+// so that what a run writes grows with the number of its steps. [Folder] and [Memory] are. A Folder appends a line with
+// a checksum for each change and flushes it; the run's first change, and one for which the lines have become four times
+// as long as the snapshot, replace the file by a snapshot, and so does the end of the run. A last line that a crash
+// left incomplete is dropped; other damage is a [CorruptError].
+//
 // # The point of no return
 //
 // Once a step marked with Seal is done, nothing before it is ever verified or

@@ -35,15 +35,26 @@ var diskFaults = map[string]struct {
 	"the rename fails and has renamed":         {"rename", after, syscall.EIO},
 	"the folder's flush fails":                 {"sync the folder", before, syscall.EIO},
 	"the folder's flush fails, having flushed": {"sync the folder", after, syscall.EIO},
+	"no space for a change":                    {"append", before, syscall.ENOSPC},
+	"the disk fills up in a change":            {"append", half, syscall.ENOSPC},
+	"a change is written, and fails":           {"append", after, syscall.EIO},
+	"a change's flush fails":                   {"sync the log", before, syscall.EIO},
+	"a change's flush fails, having flushed":   {"sync the log", after, syscall.EIO},
 }
 
 // Whatever a save fails with, and whichever save it is, the run says so and stops, and the next one resumes and creates
-// nothing twice; also when the power fails in between.
+// nothing twice; also when the power fails in between. Only the snapshot at the run's end may fail: what it would say
+// is on the disk.
 func TestFaultsOfTheDisk(t *testing.T) {
-	const saves = 8 // two of each of the diamond's steps
+	const changes = 8 // two of each of the diamond's steps, of which the first comes with a snapshot
 	for name, fault := range diskFaults {
-		for at := range saves {
-			t.Run(fmt.Sprintf("%s, save %d", name, at+1), func(t *testing.T) {
+		appending := fault.call == "append" || fault.call == "sync the log"
+		times := 2 // the first change, and the run's end
+		if appending {
+			times = changes - 1
+		}
+		for at := range times {
+			t.Run(fmt.Sprintf("%s, time %d", name, at+1), func(t *testing.T) {
 				var world sync.Map
 				var made ledger
 				g, d, n := diamond(&world, &made), newSimDisk(), 0
@@ -58,20 +69,34 @@ func TestFaultsOfTheDisk(t *testing.T) {
 				}
 				j := flow.FolderOn(simDir, d)
 				_, err := g.Run(t.Context(), flow.Options{Journal: j, Parallel: 1})
-				if !errors.Is(err, fault.err) {
-					t.Fatalf("error is %v", err)
+				if n <= at {
+					t.Fatalf("the fault did not happen: %d calls", n)
 				}
-				errorAs[*flow.StepError](t, err)
-				for _, say := range []string{"write the journal in " + simDir, fault.err.Error(), "is kept", "run again"} {
-					if !strings.Contains(err.Error(), say) {
-						t.Errorf("error %q does not say %q", err, say)
+				if atTheEnd := !appending && at == 1; atTheEnd {
+					if err != nil {
+						t.Fatalf("the run is done, and its error is %v", err)
 					}
+				} else {
+					wantSaveError(t, err, fault.err)
 				}
 				d.powerFails(false, 0.5)
 				mustLoad(t, j)
 				mustRun(t, g, flow.Options{Journal: j})
 				wantLines(t, made.sorted(), "a", "b", "c", "d")
 			})
+		}
+	}
+}
+
+func wantSaveError(t *testing.T, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error is %v", err)
+	}
+	errorAs[*flow.StepError](t, err)
+	for _, say := range []string{"write the journal in " + simDir, want.Error(), "is kept", "run again"} {
+		if !strings.Contains(err.Error(), say) {
+			t.Errorf("error %q does not say %q", err, say)
 		}
 	}
 }

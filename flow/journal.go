@@ -24,6 +24,30 @@ type Journal interface {
 	Save(ctx context.Context, s Snapshot) error
 }
 
+// Appender is a Journal that can record a change without writing all the rest
+// again. A journal that is none is given whole snapshots.
+type Appender interface {
+	Journal
+	// Append replaces the records that change has, and everything but the records: its Steps are only those that changed
+	// since the last Save or Append. After a crash at any point Load gives the snapshot with all of the change or
+	// with none of it, and once Append has returned, with it. It is called with the lock held.
+	Append(ctx context.Context, change Snapshot) error
+}
+
+// Append records a change in any journal, for a Journal that wraps another: where that one is no Appender, by a Load
+// and a Save.
+func Append(ctx context.Context, j Journal, change Snapshot) error {
+	if appender, ok := j.(Appender); ok {
+		return appender.Append(ctx, change)
+	}
+	s, err := j.Load(ctx)
+	if err != nil {
+		return fmt.Errorf("load the journal: %w", err)
+	}
+	s.apply(change)
+	return j.Save(ctx, s)
+}
+
 // Format is the version of a Snapshot's JSON that this package writes. It reads
 // this one and older ones, and refuses newer ones.
 const Format = 1
@@ -124,14 +148,19 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &p); err != nil {
 		return err
 	}
-	for name, rec := range p.Steps {
+	*s = Snapshot(p)
+	return s.checkStates()
+}
+
+// checkStates refuses a state that no release writes.
+func (s Snapshot) checkStates() error {
+	for name, rec := range s.Steps {
 		switch rec.State {
 		case StateStarted, StateDone, StateFailed, StateInterrupted:
 		default:
 			return fmt.Errorf("step %s is in the unknown state %q", name, rec.State)
 		}
 	}
-	*s = Snapshot(p)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"sync"
 	"time"
@@ -15,6 +14,8 @@ func Memory() Journal { return &memory{} }
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
+	lines  int       // the changes in data after its snapshot
+	whole  int       // the snapshot's bytes
 	locked time.Time // zero: free
 }
 
@@ -36,21 +37,47 @@ func (m *memory) Lock(context.Context) (func() error, error) {
 func (m *memory) Load(context.Context) (Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var s Snapshot
+	return m.load()
+}
+
+func (m *memory) load() (Snapshot, error) {
 	if m.data == nil {
-		return s, nil
+		return Snapshot{}, nil
 	}
-	err := json.Unmarshal(m.data, &s)
-	return s, err
+	return decodeText(m.data)
 }
 
 func (m *memory) Save(_ context.Context, s Snapshot) error {
-	data, err := json.Marshal(s)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.save(s)
+}
+
+func (m *memory) save(s Snapshot) error {
+	data, err := encodeWhole(s)
 	if err != nil {
 		return err
 	}
+	m.data, m.lines, m.whole = data, 0, len(data)
+	return nil
+}
+
+func (m *memory) Append(_ context.Context, change Snapshot) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.data = data
+	if m.data == nil || len(m.data)-m.whole > mostLog(m.whole) {
+		s, err := m.load()
+		if err != nil {
+			return err
+		}
+		s.apply(change)
+		return m.save(s)
+	}
+	line, err := encodeLine(m.lines+1, change)
+	if err != nil {
+		return err
+	}
+	m.data = append(m.data, line...)
+	m.lines++
 	return nil
 }

@@ -86,7 +86,7 @@ func (m *model) moment(call string, w when) error {
 	if r.over.Load() {
 		return errDead
 	}
-	if call == "sync the folder" && w == after {
+	if (call == "sync the folder" || call == "sync the log") && w == after {
 		for i := range m.steps {
 			m.steps[i].loose = false
 		}
@@ -307,11 +307,10 @@ func (m *model) settle(i int) {
 
 // recorded is a step's record in a journal as it is on the disk.
 func (m *model) recorded(data []byte, i int) (flow.Record, error) {
-	var s struct{ Steps map[string]flow.Record } // without the sum, which Load checks
 	if data == nil {
 		return flow.Record{}, errors.New("no journal")
 	}
-	err := json.Unmarshal(data, &s)
+	s, err := flow.FolderOn(simDir, diskWith(data)).Load(context.Background())
 	return s.Steps[stepName(i)], err
 }
 
@@ -320,14 +319,13 @@ func (m *model) recorded(data []byte, i int) (flow.Record, error) {
 // again, as truly as before: work begins only after that flush, so there was none.
 func (m *model) powerFails() {
 	m.disk.powerFails(m.run.Trouble.Names, m.run.Trouble.Files)
+	left := m.disk.onDisk(simDir)
 	for i := range m.steps {
 		b := &m.steps[i]
-		switch {
-		case !b.loose || m.run.Trouble.Names:
-		case b.is == done:
-			b.is = undone
-		default:
+		if rec, _ := m.recorded(left, i); b.loose && rec.State == flow.StateDone {
 			b.is = done
+		} else if b.loose {
+			b.is = undone
 		}
 	}
 }

@@ -135,8 +135,9 @@ func drawStory(t *rapid.T, print blueprint) story {
 	s.Forget = often(t, 10, "forget") && print.keepsOutputs()
 	s.Trouble.Kind = []kind{calm, kill, kill, power, power, fault, cancel}[rapid.Uint64().Draw(t, "trouble")%7]
 	if s.Trouble.Kind != calm {
-		const each = 24 // moments of a step: 11 of each of its two saves, 2 of its work
-		s.Trouble.At = 1 + int(rapid.Uint64().Draw(t, "at")%uint64(each*len(print)))
+		// Of a step: 5 of each of its two changes, 2 of its work; of a run: 11 of its first change, and of its end.
+		const each, once = 12, 17
+		s.Trouble.At = 1 + int(rapid.Uint64().Draw(t, "at")%uint64(each*len(print)+once))
 	}
 	if s.Trouble.Kind == power {
 		s.Trouble.Names = rapid.Bool().Draw(t, "names")

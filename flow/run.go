@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -189,41 +188,6 @@ func (r *run) verdict(ctx context.Context, report *Report, failures []error) err
 	return errors.Join(failures...)
 }
 
-// schedule starts each step as soon as all that it depends on is done, and returns
-// when nothing runs any more.
-func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
-	results := map[*node]result{}
-	running := map[*node]bool{}
-	ended := make(chan result)
-	ready := func(n *node) bool {
-		for _, m := range r.seals.before(n) {
-			// Only steps that this run wants count: it wants all that n needs, and perhaps not what n is ordered after.
-			if res, ok := results[m]; slices.Contains(wanted, m) && (!ok || res.err != nil) {
-				return false
-			}
-		}
-		return true
-	}
-	for {
-		for _, n := range wanted {
-			if _, known := results[n]; known || running[n] || !ready(n) {
-				continue
-			}
-			if r.stop.Load() || ctx.Err() != nil || r.opt.Parallel > 0 && len(running) >= r.opt.Parallel {
-				break
-			}
-			running[n] = true
-			go func() { ended <- r.ensure(ctx, n) }()
-		}
-		if len(running) == 0 {
-			return results
-		}
-		res := <-ended
-		delete(running, res.node)
-		results[res.node] = res
-	}
-}
-
 // skip reports a step that was not begun, and why.
 func (r *run) skip(ctx context.Context, n *node) result {
 	res := result{node: n, StepReport: StepReport{Name: n.name, Outcome: Skipped, Reason: "another step failed"}}
@@ -259,12 +223,20 @@ func (r *run) save(ctx context.Context, n *node, rec Record) error {
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	next := r.snapshot.with(n.name, rec)
-	next.Format, next.Graph, next.Run, next.Updated = Format, r.graph.name, r.id, time.Now()
-	if err := r.journal.Save(ctx, next); err != nil {
+	now := Snapshot{Format: Format, Graph: r.graph.name, Run: r.id, Updated: time.Now()}
+	if appender, ok := r.journal.(Appender); ok {
+		now.Steps = map[string]Record{n.name: rec}
+		if err := appender.Append(ctx, now); err != nil {
+			return fmt.Errorf("save the journal: %w", err)
+		}
+		r.snapshot.apply(now)
+		return nil
+	}
+	now.Steps = r.snapshot.with(n.name, rec).Steps
+	if err := r.journal.Save(ctx, now); err != nil {
 		return fmt.Errorf("save the journal: %w", err)
 	}
-	r.snapshot = next
+	r.snapshot = now
 	return nil
 }
 

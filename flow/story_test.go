@@ -12,20 +12,24 @@ const (
 	beforeTheFlush = 10 // the file has its name, and the folder is not flushed
 	aSave          = 11 // all of them
 	aWork          = 2  // those of a step's work
+	beforeTheSync  = 4  // of an appended change: it is written, and not flushed
 )
 
-// A record that a killed run renamed into place and did not flush is read by the
+// A record that a killed run renamed into place, or appended, and did not flush is read by the
 // runs after it, until a power failure takes it back. Then the record before it
 // counts, whichever of the two says done, and nothing is made twice for it.
 func TestAnUnflushedRecordGoesWithThePower(t *testing.T) {
 	calmly := story{}
 	powerless := func(s story, names bool) story {
 		s.Trouble = trouble{Kind: power, At: inTheWrite, Names: names}
+		if names {
+			s.Trouble.Files = 1
+		}
 		return s
 	}
 	changed := story{Spec: map[int]int{0: 2}, Trouble: trouble{Kind: kill, At: beforeTheFlush}}
 	changedBack := story{Spec: map[int]int{0: 0}, Trouble: trouble{Kind: fault, At: 1}}
-	unflushedDone := story{Trouble: trouble{Kind: kill, At: aSave + aWork + beforeTheFlush}}
+	unflushedDone := story{Trouble: trouble{Kind: kill, At: aSave + aWork + beforeTheSync}}
 	gone := story{Vanish: []int{0}}
 	for name, c := range map[string]struct {
 		stories []story
@@ -36,7 +40,7 @@ func TestAnUnflushedRecordGoesWithThePower(t *testing.T) {
 			[]story{calmly, changed, changedBack, powerless(gone, false)},
 			[]flow.State{flow.StateDone, flow.StateStarted, flow.StateStarted, flow.StateDone}, 2,
 		},
-		"started, and its name outlives it": {
+		"started, and what was not flushed outlives it": {
 			[]story{calmly, changed, changedBack, powerless(gone, true)},
 			[]flow.State{flow.StateDone, flow.StateStarted, flow.StateStarted, flow.StateStarted}, 2,
 		},
@@ -44,7 +48,7 @@ func TestAnUnflushedRecordGoesWithThePower(t *testing.T) {
 			[]story{unflushedDone, powerless(changed, false)},
 			[]flow.State{flow.StateDone, flow.StateStarted}, 1,
 		},
-		"done, and its name outlives it": {
+		"done, and what was not flushed outlives it": {
 			[]story{unflushedDone, powerless(changed, true)},
 			[]flow.State{flow.StateDone, flow.StateDone}, 1,
 		},

@@ -24,6 +24,7 @@ const (
 	Talos      World = "talos"
 	SSH        World = "ssh"
 	Kind       World = "kind"
+	Local      World = "local" // the daemon of a local management cluster
 	Lab        World = "lab"
 	File       World = "file"
 	Journal    World = "journal"
@@ -31,7 +32,7 @@ const (
 
 // Worlds lists them.
 func Worlds() []World {
-	return []World{Hetzner, Management, Workload, Talos, SSH, Kind, Lab, File, Journal}
+	return []World{Hetzner, Management, Workload, Talos, SSH, Kind, Local, Lab, File, Journal}
 }
 
 // Phase is what a line says of a call.

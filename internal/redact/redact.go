@@ -112,10 +112,20 @@ type Journal struct {
 
 // Save saves the snapshot without the secrets.
 func (j Journal) Save(ctx context.Context, s flow.Snapshot) error {
+	return j.Journal.Save(ctx, j.without(s))
+}
+
+// Append records the change without the secrets.
+func (j Journal) Append(ctx context.Context, change flow.Snapshot) error {
+	return flow.Append(ctx, j.Journal, j.without(change))
+}
+
+// without is a copy of a snapshot without the secrets.
+func (j Journal) without(s flow.Snapshot) flow.Snapshot {
 	s.Steps = maps.Clone(s.Steps)
 	for name, rec := range s.Steps {
 		rec.Error, rec.Said = j.Hide.Text(rec.Error), j.Hide.Text(rec.Said)
 		s.Steps[name] = rec
 	}
-	return j.Journal.Save(ctx, s)
+	return s
 }

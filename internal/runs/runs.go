@@ -17,6 +17,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -24,6 +25,9 @@ import (
 
 // SetupFile is, in the folder of a run, what the run was asked to do and with what configuration, without secrets.
 const SetupFile = "setup.json"
+
+// RequestsFile is, in the folder of a run that has ended, how many requests it sent to Hetzner.
+const RequestsFile = "requests.json"
 
 // Setup is what a run begins with.
 type Setup struct {
@@ -42,6 +46,8 @@ type Run struct {
 	Events  []flow.Event
 	Effects []effect.Line
 	Setup   Setup // zero: of an earlier version
+	// Requests are those to Hetzner; nil: the run was killed, or is of an earlier version.
+	Requests *ratelimit.Counts
 }
 
 // IDs are the runs of the folder, the oldest first.
@@ -67,17 +73,25 @@ func Read(s statedir.Dir, id string) (r Run, err error) {
 	if r.Effects, err = readEffects(path(statedir.EffectsFile)); err != nil {
 		return r, err
 	}
-	data, err := os.ReadFile(path(SetupFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &r.Setup)
-	}
-	if err != nil {
+	if err := readOptional(path(SetupFile), &r.Setup); err != nil {
 		return r, fmt.Errorf("read what run %s began with: %w", id, err)
 	}
+	if err := readOptional(path(RequestsFile), &r.Requests); err != nil {
+		return r, fmt.Errorf("read how many requests run %s sent to Hetzner: %w", id, err)
+	}
 	return r, nil
+}
+
+// readOptional reads JSON from a file that not every run has.
+func readOptional(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, into)
+	}
+	return err
 }
 
 func readEvents(path string) ([]flow.Event, error) {

@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"context"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -38,7 +39,7 @@ func (j *recordedJournal) Load(ctx context.Context) (flow.Snapshot, error) {
 	s, err := j.Journal.Load(ctx)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.known = s.Steps
+	j.know(s)
 	return s, err
 }
 
@@ -48,10 +49,32 @@ func (j *recordedJournal) Save(ctx context.Context, s flow.Snapshot) error {
 	defer j.mu.Unlock()
 	err := j.effects.Do(ctx, effect.Journal, "save", j.news(s), func() error { return j.Journal.Save(ctx, s) })
 	if err == nil {
-		j.known = s.Steps
+		j.know(s)
 		j.effects.Saved()
 	}
 	return err
+}
+
+// Append implements flow.Appender.
+func (j *recordedJournal) Append(ctx context.Context, change flow.Snapshot) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := j.effects.Do(ctx, effect.Journal, "save", j.news(change), func() error {
+		return flow.Append(ctx, j.Journal, change)
+	})
+	if err == nil {
+		if j.known == nil {
+			j.known = map[string]flow.Record{}
+		}
+		maps.Copy(j.known, change.Steps)
+		j.effects.Saved()
+	}
+	return err
+}
+
+// know remembers a whole snapshot, whose map the run changes later.
+func (j *recordedJournal) know(s flow.Snapshot) {
+	j.known = maps.Clone(s.Steps)
 }
 
 // news is what a snapshot says that was not known: "wait-cp/done".

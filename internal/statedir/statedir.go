@@ -155,6 +155,11 @@ func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
+// Append implements flow.Appender.
+func (j claimedJournal) Append(ctx context.Context, change flow.Snapshot) error {
+	return flow.Append(ctx, j.Journal, change)
+}
+
 // made reports whether the journal knows of a step that makes something.
 func (s Dir) made(ctx context.Context) (bool, error) {
 	snapshot, err := s.Journal().Load(ctx)

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -75,12 +76,30 @@ func journalStates(data []byte) (map[string]string, error) {
 			State string `json:"state"`
 		} `json:"steps"`
 	}
-	if err := json.Unmarshal(data, &journal); err != nil {
+	states := map[string]string{}
+	read := func() {
+		for step, record := range journal.Steps {
+			states[step] = record.State
+		}
+	}
+	snapshot := json.NewDecoder(bytes.NewReader(data))
+	if err := snapshot.Decode(&journal); err != nil {
 		return nil, fmt.Errorf("read %s: %w", journalFile, err)
 	}
-	states := map[string]string{}
-	for step, record := range journal.Steps {
-		states[step] = record.State
+	read()
+	// A run that was killed leaves lines behind the snapshot: a length, a checksum and the records that changed. The last
+	// may be incomplete.
+	lines := bytes.TrimPrefix(data[snapshot.InputOffset():], []byte("\n"))
+	for line := range bytes.Lines(lines) {
+		parts := bytes.SplitN(line, []byte(" "), 3)
+		journal.Steps = nil
+		if len(parts) < 3 || json.Unmarshal(parts[2], &journal) != nil {
+			if bytes.HasSuffix(line, []byte("\n")) {
+				return nil, fmt.Errorf("read %s: the line %.40q is no change", journalFile, line)
+			}
+			break
+		}
+		read()
 	}
 	return states, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -42,7 +43,28 @@ func (s *story) Page() report.Page {
 		{Name: "from the first moment to the last", Value: text.Elapsed(last.Ended().Sub(first.Began()))},
 		{Name: "steps that are done", Value: fmt.Sprintf("%d of %d", done, len(p.Rows))},
 	}
+	if requests, known := s.requests(); known {
+		p.Facts = append(p.Facts, report.Fact{Name: "Hetzner API, this command", Value: requests})
+	}
 	return p
+}
+
+// requests are those of all runs to Hetzner; known is false where no run has counted them.
+func (s *story) requests() (sum string, known bool) {
+	var all ratelimit.Counts
+	uncounted := 0
+	for _, r := range s.runs {
+		if r.Requests == nil {
+			uncounted++
+			continue
+		}
+		all = all.Plus(*r.Requests)
+	}
+	sum = all.String()
+	if uncounted > 0 {
+		sum += fmt.Sprintf(", and those of %s that did not count them", text.Plural(uncounted, "run", "runs"))
+	}
+	return sum, uncounted < len(s.runs)
 }
 
 func worldWords(world string) string {
@@ -275,7 +297,7 @@ func (s *story) changes() []report.Change {
 		}
 	}
 	rank := func(c report.Change) int {
-		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Lab),
+		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Local), string(effect.Lab),
 			string(effect.SSH)}, c.World)
 	}
 	slices.SortStableFunc(all, func(a, b report.Change) int { // the clusters, which are long, last
