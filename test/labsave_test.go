@@ -44,14 +44,15 @@ func labFaults(t *testing.T, c *command) {
 	if err := change(); err != nil {
 		t.Fatal(err)
 	}
-	c.lab("fault", "add", "webhook-unready", "service=caph-system/*")
+	added := c.lab("fault", "add", "webhook-unready", "service=caph-system/*")
 	if err := change(); err == nil || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("with webhooks that do not answer a change ends with %v", err)
 	}
 	if out := c.lab("fault", "list"); !strings.Contains(out, "webhook-unready service=caph-system/*  1 ") {
 		t.Errorf("the list does not count the hit:\n%s", out)
 	}
-	c.lab("fault", "remove", "1")
+	id, _, _ := strings.Cut(strings.TrimPrefix(added, "fault "), ":")
+	c.lab("fault", "remove", id)
 	if err := change(); err != nil {
 		t.Errorf("after the fault's end: %v", err)
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -27,18 +26,20 @@ const (
 	sayBuildEvery = 5 * time.Second
 )
 
-// builder builds the lab's programs from the source tree: the upstream ones
-// once for each version of the lab's go.mod, into the user's cache, and the
-// lab's daemon into its own folder.
+// builder makes the lab's programs: the upstream ones once for each version,
+// from the source tree or out of their images, into the user's cache, and the
+// lab's daemon, from source, into its own folder.
 type builder struct {
 	source string   // folder of the lab module
 	cache  string   // folder that holds a folder for each set of upstream programs
 	env    []string // for go; without secrets
+	lab    string   // folder of the lab that the programs are for
+	sets   *imageSets
 }
 
-// newBuilder finds the lab's source for a command that was called in dir.
-func newBuilder(dir string, environment map[string]string) (*builder, error) {
-	source, err := source(dir, carriedSource())
+// newBuilder finds the lab's source for a command that was called in the lab's WorkDir.
+func newBuilder(l *Lab) (*builder, error) {
+	source, err := source(l.WorkDir, carriedSource())
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,21 @@ func newBuilder(dir string, environment map[string]string) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a folder for the lab's programs: %w", err)
 	}
-	return &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(environment)}, nil
+	store, err := newStore(l.Programs.Registries)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(l.Environment),
+		lab: l.Dir}
+	b.sets = &imageSets{config: l.Programs.Config, dir: filepath.Join(cache, "slipway", "lab-images"), store: store,
+		modules: b.downloadModules, judgeAfter: judgeAfter}
+	return b, nil
+}
+
+// downloadModules makes sure that Go's module cache has modules, given as path@version.
+func (b *builder) downloadModules(ctx context.Context, modules []string) error {
+	_, err := b.goOutput(ctx, append([]string{"mod", "download"}, modules...)...)
+	return err
 }
 
 // withoutSecrets leaves out of an environment what only this command needs.
@@ -61,14 +76,14 @@ func withoutSecrets(environment map[string]string) []string {
 	return list
 }
 
-// Build builds everything, without starting it. With prune it removes what other
+// Build makes everything, without starting it. With prune it removes what other
 // versions of the lab have left.
 func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
-	builder, err := newBuilder(l.WorkDir, l.Environment)
+	builder, err := newBuilder(l)
 	if err != nil {
 		return err
 	}
-	bin, err := builder.upstream(ctx, say)
+	bin, err := builder.programs(ctx, say)
 	if err != nil {
 		return err
 	}
@@ -76,24 +91,15 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
 		return err
 	}
-	say("built: %s", bin)
+	if builder.sets.has(bin) {
+		say("fetched: %s", bin)
+	} else {
+		say("built: %s", bin)
+	}
 	if prune {
 		return builder.prune(ctx, bin, say)
 	}
 	return nil
-}
-
-// Built is nil if the upstream programs are built.
-func (l *Lab) Built(ctx context.Context) error {
-	builder, err := newBuilder(l.WorkDir, l.Environment)
-	if err != nil {
-		return err
-	}
-	bin, _, err := builder.bin(ctx)
-	if err == nil && !Exists(bin) {
-		err = errors.New("the lab's programs are not built for this version of it: " + platform.ShellCommand("lab", "build"))
-	}
-	return err
 }
 
 // toolchain is what besides go.mod and go.sum makes two builds different.
@@ -124,8 +130,10 @@ func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
 		return "", err
 	}
 	say("building etcd, Kubernetes and the Cluster API providers from source")
-	if err := b.compile(ctx, say, append(b.env, "CGO_ENABLED=0", "GOBIN="+unfinished),
-		"install", "-v", "-trimpath", "-ldflags", ldflags, "tool"); err != nil {
+	// With the flags of a plain `go run ./cmd/bootstrap`: what the command and these programs have in common is compiled
+	// once. Other flags, -trimpath or CGO_ENABLED among them, would compile it again.
+	if err := b.compile(ctx, say, append(b.env, "GOBIN="+unfinished),
+		"install", "-v", "-ldflags", ldflags, "tool"); err != nil {
 		return "", fmt.Errorf("build the lab's upstream programs: %w", err)
 	}
 	if err := os.Rename(unfinished, bin); err != nil {
@@ -148,8 +156,7 @@ func (b *builder) bin(ctx context.Context) (dir, ldflags string, err error) {
 // changed.
 func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
 	say("building the lab")
-	err := b.compile(ctx, say, append(b.env, "CGO_ENABLED=0"),
-		"build", "-v", "-trimpath", "-buildvcs=false", "-o", path, "./cmd/lab")
+	err := b.compile(ctx, say, b.env, "build", "-v", "-buildvcs=false", "-o", path, "./cmd/lab")
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}

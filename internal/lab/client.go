@@ -24,19 +24,27 @@ import (
 // ErrDown means that no lab answers in a folder.
 var ErrDown = errors.New("no lab is up")
 
-// Client speaks to the lab that is up in a folder, by its control API over a
-// Unix socket.
+// Client speaks to the daemon that is up in a folder, mostly a lab, by its control API over a Unix socket.
 type Client struct {
 	dir  string
+	name string // of the daemon in errors: "the lab"
 	http *http.Client
 }
+
+// downError is ErrDown of a daemon that is not a lab.
+type downError struct{ name string }
+
+func (e downError) Error() string      { return e.name + " is not running" }
+func (downError) Is(target error) bool { return target == ErrDown }
 
 // Info is what a lab tells about itself: GET /v1/info.
 type Info struct {
 	PID                int               `json:"pid"`
 	StartedAt          time.Time         `json:"startedAt"`
 	HetznerEndpoint    string            `json:"hetznerEndpoint"`
-	Token              string            `json:"token"` // of the simulated project
+	Proxy              string            `json:"proxy"`  // HTTPS proxy that answers as api.hetzner.cloud
+	CAFile             string            `json:"caFile"` // of the authority that signs the proxy's certificate
+	Token              string            `json:"token"`  // of the simulated project
 	NetworkCIDR        string            `json:"networkCidr"`
 	ControlPlaneCIDR   string            `json:"controlPlaneCidr"`
 	PodCIDR            string            `json:"podCidr"`
@@ -46,16 +54,21 @@ type Info struct {
 	CertManagerVersion string            `json:"certManagerVersion"`
 	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
 	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
-	Kubernetes         string            `json:"kubernetes"`        // what its control planes run; empty: an older lab
-	Notes              []string          `json:"notes"`
-	ImageBuild         struct {          // whether the step image can make the image in this lab
+	// Offers are all versions of what its repositories offer several of; an older lab offers one of each.
+	Offers     map[string][]string `json:"offers"`
+	Kubernetes string              `json:"kubernetes"` // what its control planes run; empty: an older lab
+	Notes      []string            `json:"notes"`
+	ImageBuild struct {            // whether the step image can make the image in this lab
 		Possible bool   `json:"possible"`
 		Reason   string `json:"reason"` // why not
 	} `json:"imageBuild"`
 }
 
-// NewClient makes no request.
-func NewClient(dir string) *Client {
+// NewClient returns a client of the lab in a folder. It makes no request.
+func NewClient(dir string) *Client { return newClient(dir, "the lab") }
+
+// newClient returns a client of a daemon. It makes no request.
+func newClient(dir, name string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		path, err := socketIn(dir)
 		if err != nil {
@@ -65,7 +78,7 @@ func NewClient(dir string) *Client {
 		return d.DialContext(ctx, "unix", path)
 	}
 	// No idle connection is kept: the lab may be another process at the next call.
-	return &Client{dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+	return &Client{dir: dir, name: name, http: &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
 }
 
 // socketIn is the path of the control socket. Where the folder's own path is
@@ -115,14 +128,18 @@ func (c *Client) Send(ctx context.Context, method, path string, body, answer any
 	reply, err := c.http.Do(request)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w in %s", ErrDown, c.dir)
+		down := ErrDown
+		if c.name != "the lab" {
+			down = downError{c.name}
+		}
+		return fmt.Errorf("%w in %s", down, c.dir)
 	case err != nil:
-		return fmt.Errorf("ask the lab in %s: %w", c.dir, err)
+		return fmt.Errorf("ask %s in %s: %w", c.name, c.dir, err)
 	}
 	defer reply.Body.Close()
 	data, err := io.ReadAll(reply.Body)
 	if err != nil {
-		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+		return fmt.Errorf("ask %s in %s: %s %s: %w", c.name, c.dir, method, path, err)
 	}
 	if reply.StatusCode/100 != 2 {
 		return c.refused(method, path, reply, data)
@@ -131,7 +148,7 @@ func (c *Client) Send(ctx context.Context, method, path string, body, answer any
 		return nil
 	}
 	if err := json.Unmarshal(data, answer); err != nil {
-		return fmt.Errorf("ask the lab in %s: %s %s: %w", c.dir, method, path, err)
+		return fmt.Errorf("ask %s in %s: %s %s: %w", c.name, c.dir, method, path, err)
 	}
 	return nil
 }
@@ -151,7 +168,7 @@ func (c *Client) refused(method, path string, reply *http.Response, body []byte)
 	if json.Unmarshal(body, &said) != nil || said.Error == "" {
 		said.Error = reply.Status
 	}
-	return fmt.Errorf("the lab in %s answers %s %s with: %w", c.dir, method, path,
+	return fmt.Errorf("%s in %s answers %s %s with: %w", c.name, c.dir, method, path,
 		&Error{Status: reply.StatusCode, Message: said.Error})
 }
 
@@ -164,7 +181,7 @@ func managementPath(name string) string { return "/v1/management/" + url.PathEsc
 
 // Ensure returns when the cluster's API server is ready and its node is.
 func (m Management) Ensure(ctx context.Context, name string, say flow.Say) ([]byte, error) {
-	say("asking the lab for the management cluster %s: real etcd, kube-apiserver, controller-manager and scheduler", name)
+	say("asking %s for %s: real etcd, kube-apiserver, controller-manager and scheduler", m.Client.name, name)
 	var made struct {
 		Kubeconfig string `json:"kubeconfig"`
 	}
@@ -172,7 +189,7 @@ func (m Management) Ensure(ctx context.Context, name string, say flow.Say) ([]by
 		return nil, err
 	}
 	if made.Kubeconfig == "" {
-		return nil, fmt.Errorf("the lab in %s gave no kubeconfig for %s", m.Client.dir, name)
+		return nil, fmt.Errorf("%s in %s gave no kubeconfig for %s", m.Client.name, m.Client.dir, name)
 	}
 	return []byte(made.Kubeconfig), nil
 }
@@ -189,9 +206,12 @@ func (m Management) Delete(ctx context.Context, name string) error {
 	return m.Client.Do(ctx, http.MethodDelete, managementPath(name), nil)
 }
 
-// Record makes the lab's client write down what it asks the lab to change.
-func (c *Client) Record(effects *effect.Recorder) {
-	c.http.Transport = effects.Transport(c.http.Transport, effect.Lab, func(request *http.Request) (verb, object string,
+// Record makes the client write down what it asks the lab to change.
+func (c *Client) Record(effects *effect.Recorder) { c.RecordAs(effects, effect.Lab) }
+
+// RecordAs is Record for a daemon that is another system than the lab.
+func (c *Client) RecordAs(effects *effect.Recorder, system effect.World) {
+	c.http.Transport = effects.Transport(c.http.Transport, system, func(request *http.Request) (verb, object string,
 		ok bool) {
 		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true
 	})

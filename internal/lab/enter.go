@@ -66,11 +66,7 @@ type Decision struct{ Variable, Value string }
 // Decides lists the variables that a lab decides, in place of this
 // configuration.
 func Decides(c settings.Configuration, info Info) []Decision {
-	own := func(name string) bool {
-		v := settings.Variable(name)
-		_, placed := c.Places[v.Field] // a program that uses Slipway as a library records no places
-		return placed || v.Get(c.Config) != v.Get(config.Defaults())
-	}
+	own := func(name string) bool { return configured(c, name) }
 	all := []Decision{
 		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
 		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
@@ -78,7 +74,7 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	if !own("PROVIDER_REPOSITORY") {
 		all = append(all, Decision{"PROVIDER_REPOSITORY", info.ProviderRepository})
 		for _, name := range []string{"CAPI", "CAPH", "CABPT", "CACPPT"} {
-			all = append(all, Decision{name + "_VERSION", info.Versions[name]})
+			all = append(all, Decision{name + "_VERSION", info.offered(name, c)})
 		}
 	}
 	if !own("CERT_MANAGER_URL") {
@@ -94,6 +90,34 @@ func Decides(c settings.Configuration, info Info) []Decision {
 		}
 	}
 	return all
+}
+
+// configured says whether a variable has another value than its default, or was set to that.
+func configured(c settings.Configuration, name string) bool {
+	v := settings.Variable(name)
+	_, placed := c.Places[v.Field] // a program that uses Slipway as a library records no places
+	return placed || v.Get(c.Config) != v.Get(config.Defaults())
+}
+
+// Replaces lists the configured repositories of manifests and charts, which are used in place of a lab's.
+func Replaces(c settings.Configuration) []Decision {
+	var own []Decision
+	for _, name := range []string{"PROVIDER_REPOSITORY", "CERT_MANAGER_URL", "CILIUM_REPOSITORY", "HCLOUD_CCM_REPOSITORY",
+		"TALOS_CCM_REPOSITORY"} {
+		if configured(c, name) {
+			own = append(own, Decision{name, settings.Variable(name).Get(c.Config)})
+		}
+	}
+	return own
+}
+
+// offered is the version of a component that the lab runs for a configuration: the configured one where its
+// repositories have it.
+func (i Info) offered(name string, c settings.Configuration) string {
+	if configured := settings.Variable(name + "_VERSION").Get(c.Config); slices.Contains(i.Offers[name], configured) {
+		return configured
+	}
+	return i.Versions[name]
 }
 
 // PrepareImages puts the configured image into the lab's project, under the name that it has for each architecture. It

@@ -7,28 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
-	"syscall"
-	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/platform"
-)
-
-const (
-	// upWithin is how long a started lab may take to answer: it resumes clusters that it had.
-	upWithin = 90 * time.Second
-	// downWithin is how long a lab may take to end everything; it bounds itself a little below.
-	downWithin = 30 * time.Second
-	// AnswerWithin is how long a lab that is up may take to say so.
-	AnswerWithin = 5 * time.Second
-	// lookEvery is how often a lab that comes or goes is looked at; its socket announces nothing.
-	lookEvery = 50 * time.Millisecond
 )
 
 // NewestAPI is the date of the Hetzner API that the lab simulates unless told otherwise.
@@ -49,6 +33,8 @@ type Lab struct {
 	Images  string // file with images and programs; empty: none
 	Until   int    // process with whose end it ends; 0: none
 	Client  *Client
+
+	Programs Programs
 
 	WorkDir     string
 	Environment map[string]string
@@ -76,14 +62,21 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if info, err := l.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
 		return info, err // started by whom we waited for
 	}
-	upstream, err := builder.upstream(ctx, say)
+	upstream, err := builder.programs(ctx, say)
 	if err != nil {
+		return Info{}, err
+	}
+	if err := builder.remember(upstream); err != nil {
 		return Info{}, err
 	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
-	return l.start(ctx, program, upstream, say)
+	mapping, err := builder.resolveMapping(ctx, "--lab-images", l.Images, say)
+	if err != nil {
+		return Info{}, err
+	}
+	return l.daemon().Start(ctx, program, l.arguments(upstream, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -96,7 +89,7 @@ func (l *Lab) Possible(ctx context.Context) error {
 }
 
 func (l *Lab) builder() (*builder, error) {
-	b, err := newBuilder(l.WorkDir, l.Environment)
+	b, err := newBuilder(l)
 	if err != nil {
 		return nil, fmt.Errorf("no lab is up in %s, and none can be built: %w; one that is up can be used from any folder: "+
 			"in the clone, run %s", l.Dir, err, platform.ShellCommand("lab", "up", "--state-dir", filepath.Dir(l.Dir)))
@@ -105,85 +98,27 @@ func (l *Lab) builder() (*builder, error) {
 }
 
 // Answering asks the lab for its info, within a moment.
-func (l *Lab) Answering(ctx context.Context) (Info, error) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerWithin)
-	defer cancel()
-	return l.Client.Info(ctx)
+func (l *Lab) Answering(ctx context.Context) (Info, error) { return l.daemon().Answering(ctx) }
+
+// daemon is the lab's process.
+func (l *Lab) daemon() Daemon {
+	return Daemon{Name: "the lab", Dir: l.Dir, LogFile: filepath.Join(l.Dir, "lab.log"), Client: l.Client,
+		Environment: daemonEnvironment(l.Environment)}
 }
 
-// start starts the daemon in a session of its own, so that neither a closed
-// terminal nor Ctrl-C reaches it, and waits until it answers.
-func (l *Lab) start(ctx context.Context, program, upstream string, say flow.Say) (Info, error) {
+// arguments are those of the lab's process.
+func (l *Lab) arguments(upstream, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
 	if l.API != "" {
 		args = append(args, "--api", l.API)
 	}
-	if l.Images != "" {
-		args = append(args, "--images", l.Images)
+	if mapping != "" {
+		args = append(args, "--images", mapping)
 	}
 	if l.Until != 0 {
 		args = append(args, "--until-gone", strconv.Itoa(l.Until))
 	}
-	logPath := filepath.Join(l.Dir, "lab.log")
-	log, err := os.OpenFile(logPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return Info{}, fmt.Errorf("open the lab's log: %w", err)
-	}
-	defer log.Close()
-	begin, err := log.Seek(0, 2)
-	if err != nil {
-		return Info{}, err
-	}
-	daemon := exec.Command(program, args...)
-	daemon.Dir, daemon.Env = l.Dir, daemonEnvironment(l.Environment)
-	daemon.Stdout, daemon.Stderr = log, log
-	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := daemon.Start(); err != nil {
-		return Info{}, fmt.Errorf("start the lab: %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- daemon.Wait() }()
-	say("starting (process %d, log in %s)", daemon.Process.Pid, logPath)
-
-	ctx, cancel := context.WithTimeoutCause(ctx, upWithin, fmt.Errorf("it did not answer within %s", upWithin))
-	defer cancel()
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		info, err := l.Answering(ctx)
-		if err == nil {
-			say("up: process %d, log in %s", info.PID, logPath)
-			return info, nil
-		}
-		if !errors.Is(err, ErrDown) && ctx.Err() == nil {
-			return Info{}, err
-		}
-		select {
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("it exited")
-			}
-			return Info{}, l.failed(err, logPath, begin)
-		case <-ctx.Done():
-			return Info{}, l.failed(context.Cause(ctx), logPath, begin)
-		case <-ticker.C:
-		}
-	}
-}
-
-// failed tells why a lab did not come up, with the end of what it logged since.
-func (l *Lab) failed(err error, logPath string, begin int64) error {
-	const lines = 15
-	data, readErr := os.ReadFile(logPath)
-	if readErr != nil || int64(len(data)) <= begin {
-		return fmt.Errorf("start the lab: %w; it wrote nothing to %s", err, logPath)
-	}
-	tail := strings.Split(strings.TrimSpace(string(data[begin:])), "\n")
-	tail = tail[max(0, len(tail)-lines):]
-	for i := range tail {
-		tail[i] = "  " + text.Printable(tail[i])
-	}
-	return fmt.Errorf("start the lab: %w; the end of %s:\n%s", err, logPath, strings.Join(tail, "\n"))
+	return args
 }
 
 // daemonEnvironment is what the daemon gets to see: where things are, and nothing
@@ -203,36 +138,4 @@ func daemonEnvironment(environment map[string]string) []string {
 
 // Down ends the lab and everything that it started, and returns when it is
 // gone. It reports whether there was one.
-func (l *Lab) Down(ctx context.Context) (bool, error) {
-	info, err := l.Answering(ctx)
-	if errors.Is(err, ErrDown) {
-		return false, nil
-	}
-	if err != nil {
-		return true, err
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, downWithin, fmt.Errorf("it did not end within %s", downWithin))
-	defer cancel()
-	if err := l.Client.Do(ctx, "POST", "/v1/down", nil); err != nil && !errors.Is(err, ErrDown) {
-		return true, fmt.Errorf("end the lab (process %d): %w", info.PID, err)
-	}
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		_, err := l.Answering(ctx)
-		if errors.Is(err, ErrDown) && !alive(info.PID) {
-			return true, nil
-		}
-		select {
-		case <-ctx.Done():
-			return true, fmt.Errorf("end the lab (process %d): %w", info.PID, context.Cause(ctx))
-		case <-ticker.C:
-		}
-	}
-}
-
-// alive reports whether a process exists. One that was our child and ended has
-// been waited for by start.
-func alive(pid int) bool {
-	return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
-}
+func (l *Lab) Down(ctx context.Context) (bool, error) { return l.daemon().Down(ctx) }

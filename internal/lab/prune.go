@@ -14,22 +14,66 @@ import (
 )
 
 // prune removes the sets of upstream programs other than the one in bin that no
-// lab runs and no process builds.
+// lab runs and no process makes, and the images that no set is made of.
 func (b *builder) prune(ctx context.Context, bin string, say flow.Say) error {
-	entries, err := os.ReadDir(b.cache)
-	if err != nil {
-		return fmt.Errorf("look for other versions of the lab's programs: %w", err)
+	if _, err := pruneSets(ctx, b.cache, bin, say); err != nil {
+		return err
 	}
-	for _, e := range entries {
-		home := filepath.Join(b.cache, e.Name())
-		if !e.IsDir() || home == filepath.Dir(bin) {
-			continue
+	return b.sets.prune(ctx, bin, say)
+}
+
+// prune removes the sets out of images that are not in use, and the images of none.
+func (s *imageSets) prune(ctx context.Context, bin string, say flow.Say) (err error) {
+	if !Exists(s.dir) {
+		return nil
+	}
+	unlock, err := flow.LockFile(ctx, filepath.Join(s.dir, fetchLock))
+	if held, ok := errors.AsType[*flow.LockedError](err); ok {
+		say("%s stays: process %d is fetching programs", s.store.Dir, held.PID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	left, err := pruneSets(ctx, s.dir, bin, say)
+	if err != nil {
+		return err
+	}
+	var keep []string
+	for _, home := range left {
+		origins, _ := readOrigins(filepath.Join(home, "bin")) // none: it is not whole
+		for _, o := range origins {
+			keep = append(keep, o.Digest)
 		}
-		if err := pruneSet(ctx, home, say); err != nil {
-			return fmt.Errorf("remove %s: %w", home, err)
-		}
+	}
+	if err := s.store.Prune(ctx, keep, say); err != nil {
+		return fmt.Errorf("remove images that no set of programs is made of: %w", err)
 	}
 	return nil
+}
+
+// pruneSets removes the sets of a folder that are not in use, and returns those that are left.
+func pruneSets(ctx context.Context, sets, bin string, say flow.Say) (left []string, err error) {
+	entries, err := os.ReadDir(sets)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("look for other versions of the lab's programs: %w", err)
+	}
+	for _, e := range entries {
+		home := filepath.Join(sets, e.Name())
+		if !e.IsDir() {
+			continue
+		}
+		if home != filepath.Dir(bin) {
+			if err := pruneSet(ctx, home, say); err != nil {
+				return nil, fmt.Errorf("remove %s: %w", home, err)
+			}
+		}
+		if Exists(home) {
+			left = append(left, home)
+		}
+	}
+	return left, nil
 }
 
 // pruneSet removes one set. Who builds it has its lock file, and a lab that runs

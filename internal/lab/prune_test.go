@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/images"
 )
 
 func TestPruneKeepsWhatIsInUse(t *testing.T) {
@@ -33,7 +34,7 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 	defer unlock()
 
 	var said []string
-	b := &builder{cache: cache}
+	b := &builder{cache: cache, sets: &imageSets{store: &images.Store{Dir: t.TempDir()}}}
 	err = b.prune(t.Context(), filepath.Join(cache, "present", "bin"),
 		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	if err != nil {

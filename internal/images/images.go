@@ -1,0 +1,185 @@
+// Package images fetches programs out of OCI images without a container engine: it pulls an image by its reference,
+// verifies every digest, keeps what it fetched in a folder that all labs of a user share, unpacks it safely, and finds
+// the program that the image's entry point names.
+//
+// Folders of a store: blobs/sha256/HEX (manifests, configurations and layers as the registry serves them), and
+// roots/HEX (an unpacked image, by the digest of its manifest). Both are named by a digest and renamed into place when
+// they are whole, so that processes share them without coordination; who fetches a blob or unpacks an image holds a
+// lock file meanwhile.
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/slipway-k8s/slipway/flow"
+)
+
+// Store fetches images into a folder. Its methods may be called at the same time, also from several processes.
+type Store struct {
+	// Dir is the folder of the store.
+	Dir string
+	// LockFile records the digest that each reference had at its first use.
+	LockFile string
+	// Registries are mirrors and private registries.
+	Registries Registries
+	// Platform whose image is taken; empty: linux, and the architecture of this machine.
+	Platform v1.Platform
+	// Transport sends requests to registries whose configuration names no certificate authority; nil: one that uses
+	// HTTPS_PROXY.
+	Transport http.RoundTripper
+	// Keychain has the credentials; nil: Docker's configuration and its credential helpers.
+	Keychain authn.Keychain
+	// Patience is how long a registry may send nothing; 0: DefaultPatience.
+	Patience time.Duration
+
+	clients clients
+	lock    sync.Mutex // serializes this process's access to the lock file
+}
+
+// DefaultPatience is how long a registry may send nothing before a request to it fails.
+const DefaultPatience = 30 * time.Second
+
+// Image is an image that the store holds, unpacked.
+type Image struct {
+	Reference string    `json:"image"`    // as it was asked for
+	Digest    string    `json:"digest"`   // what the reference stands for, as the lock file records it
+	Manifest  string    `json:"manifest"` // of the platform; the same where the registry has the image for one platform
+	Root      string    `json:"-"`        // the folder with the image's files
+	Config    v1.Config `json:"-"`
+}
+
+// Cached returns an image that the store holds. It sends no request. An image whose reference has no record in the lock
+// file is not taken for cached, unless the reference is a digest.
+func (s *Store) Cached(reference string) (Image, bool, error) {
+	ref, err := parse(reference)
+	if err != nil {
+		return Image{}, false, err
+	}
+	digest, err := s.recorded(ref)
+	if err != nil || digest == "" {
+		return Image{}, false, err
+	}
+	image, err := s.open(reference, digest)
+	if err != nil {
+		return Image{}, false, nil // it has to be fetched, or fetched anew
+	}
+	return image, true, nil
+}
+
+// Fetch returns an image, and fetches what the store does not hold of it. The first use of a reference records its
+// digest; where the registry names another one later, the image is refused.
+func (s *Store) Fetch(ctx context.Context, reference string, progress *Progress) (Image, error) {
+	if image, cached, err := s.Cached(reference); cached || err != nil {
+		return image, err
+	}
+	ref, err := parse(reference)
+	if err != nil {
+		return Image{}, err
+	}
+	pull := &pull{store: s, ref: ref, progress: progress}
+	digest, err := pull.resolve(ctx)
+	if err != nil {
+		return Image{}, fmt.Errorf("fetch the image %s: %w", reference, err)
+	}
+	if err := pull.contents(ctx, digest); err != nil {
+		return Image{}, fmt.Errorf("fetch the image %s: %w", reference, err)
+	}
+	image, err := s.open(reference, digest)
+	if err != nil {
+		return Image{}, fmt.Errorf("use the image %s: %w", reference, err)
+	}
+	return image, nil
+}
+
+// Reachable asks the registry for an image's manifest and discards the answer. It is how a caller finds out whether
+// fetching is worth while.
+func (s *Store) Reachable(ctx context.Context, reference string) error {
+	ref, err := parse(reference)
+	if err != nil {
+		return err
+	}
+	pull := &pull{store: s, ref: ref}
+	if _, _, err := pull.manifest(ctx, ref.Identifier()); err != nil {
+		return fmt.Errorf("ask for the image %s: %w", reference, err)
+	}
+	return nil
+}
+
+// parse reads a reference, which has to name a tag or a digest.
+func parse(reference string) (name.Reference, error) {
+	ref, err := name.ParseReference(reference, name.WithDefaultTag(""))
+	if err != nil {
+		return nil, fmt.Errorf("%q is not the reference of an image: %w", reference, err)
+	}
+	if ref.Identifier() == "" {
+		return nil, fmt.Errorf("%q names no version: add a tag (:v1.2.3) or a digest (@sha256:…)", reference)
+	}
+	return ref, nil
+}
+
+// open finds an unpacked image by what its reference stands for. It verifies what it reads of the cache.
+func (s *Store) open(reference, digest string) (Image, error) {
+	manifest, hash, err := s.cachedManifest(digest)
+	if err != nil {
+		return Image{}, err
+	}
+	config, err := s.cachedConfig(manifest)
+	if err != nil {
+		return Image{}, err
+	}
+	root := s.root(hash)
+	if _, err := os.Stat(root); err != nil {
+		return Image{}, err
+	}
+	return Image{Reference: reference, Digest: digest, Manifest: hash.String(), Root: root, Config: config.Config}, nil
+}
+
+func (s *Store) root(manifest v1.Hash) string { return filepath.Join(s.Dir, "roots", manifest.Hex) }
+
+func (s *Store) platform() v1.Platform {
+	if s.Platform.OS != "" {
+		return s.Platform
+	}
+	return v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
+}
+
+func (s *Store) patience() time.Duration {
+	if s.Patience > 0 {
+		return s.Patience
+	}
+	return DefaultPatience
+}
+
+// exclusively holds a lock file while work runs, and waits for another process that holds it.
+func exclusively(ctx context.Context, path string, work func() error) (err error) {
+	const lookEvery = 100 * time.Millisecond
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	for {
+		unlock, err := flow.LockFile(ctx, path)
+		if _, held := errors.AsType[*flow.LockedError](err); !held {
+			if err != nil {
+				return err
+			}
+			return errors.Join(work(), unlock())
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lookEvery):
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package images
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// goRunner is the program that the images of Kubernetes run their program with, to write its output into a file.
+const goRunner = "go-runner"
+
+// Program finds the program that an image runs: the one that its entry point names, behind go-runner where the image
+// uses it. The path is that of a file on this machine; the arguments are those of the entry point and the command.
+// Images of Kubernetes and etcd name no program, because their Pods do: otherwise is its path in the image then.
+func (i Image) Program(otherwise string) (file string, args []string, err error) {
+	words := append(append([]string{}, i.Config.Entrypoint...), i.Config.Cmd...)
+	if len(words) > 0 && path.Base(words[0]) == goRunner {
+		words = words[1:]
+		for len(words) > 0 && strings.HasPrefix(words[0], "-") { // its own flags
+			words = words[1:]
+		}
+	}
+	if otherwise != "" && (len(words) == 0 || path.Base(words[0]) != path.Base(otherwise)) {
+		words = []string{otherwise}
+	}
+	if len(words) == 0 {
+		return "", nil, fmt.Errorf("the image %s has no entry point, which would name its program", i.Reference)
+	}
+	file, err = i.find(words[0])
+	if err != nil {
+		return "", nil, fmt.Errorf("find the program %s of the image %s: %w", words[0], i.Reference, err)
+	}
+	return file, words[1:], nil
+}
+
+// find finds an executable file by its path, or by its name in the image's PATH.
+func (i Image) find(program string) (string, error) {
+	root, err := os.OpenRoot(i.Root)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	candidates := []string{program}
+	if !strings.Contains(program, "/") {
+		candidates = nil
+		for _, dir := range i.path() {
+			candidates = append(candidates, path.Join(dir, program))
+		}
+	} else if !path.IsAbs(program) {
+		candidates = []string{path.Join("/", i.Config.WorkingDir, program)}
+	}
+	for _, candidate := range candidates {
+		name := strings.TrimPrefix(path.Clean(candidate), "/")
+		info, err := root.Stat(name)
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return filepath.EvalSymlinks(filepath.Join(i.Root, filepath.FromSlash(name)))
+		}
+	}
+	return "", fmt.Errorf("there is no executable file %s", strings.Join(candidates, " or "))
+}
+
+// path is the image's PATH.
+func (i Image) path() []string {
+	for _, variable := range i.Config.Env {
+		if value, ok := strings.CutPrefix(variable, "PATH="); ok {
+			return strings.Split(value, ":")
+		}
+	}
+	return []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+}
