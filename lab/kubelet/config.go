@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/netip"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
 // Config configures a kubelet. Fields without a default named here are required.
@@ -59,6 +62,9 @@ type Config struct {
 	Processes *proc.Supervisor
 	// Programs maps images to executables; the first match counts.
 	Programs []Program
+	// RefuseUnmapped has a container whose image no program has wait, as one whose image cannot be pulled. Without it such
+	// a container is simulated.
+	RefuseUnmapped bool
 	// Bin is the folder of programs named without a path.
 	Bin string
 	// Lab is the lab's own binary, the program "lab".
@@ -68,6 +74,15 @@ type Config struct {
 	// PodEnv is the environment that every process gets under its container's own: HTTPS_PROXY, also the placeholder
 	// {proxy}, and SSL_CERT_FILE, also {ca}.
 	PodEnv map[string]string
+
+	// Sandboxes gives each Pod a network and each container a file system of its own; nil: they share the lab's network
+	// and the machine's files.
+	Sandboxes *sandbox.Runtime
+	// Metadata is served to the Node's Pods at 169.254.169.254, where they have a network of their own; nil: nothing is.
+	Metadata http.Handler
+	// LocalAPI is an address of the Kubernetes API that Pods on the host's network also reach at its port of 127.0.0.1,
+	// where they have a network of their own; the zero value: none.
+	LocalAPI netip.AddrPort
 
 	// Network is when the Node has its Pod network.
 	Network NetworkRule

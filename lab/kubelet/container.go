@@ -143,6 +143,12 @@ func (c *container) backOff(pause time.Duration) {
 
 // once runs the container one time. Ran is false when it could not be started.
 func (c *container) once(ctx context.Context) (code int32, ran bool) {
+	if c.program == nil && c.p.k.cfg.RefuseUnmapped {
+		message := fmt.Sprintf("no program runs for image %s in this cluster", c.spec.Image)
+		c.wait("ErrImagePull", message)
+		c.p.event(corev1.EventTypeWarning, "Failed", "Failed to pull image %q: %s", c.spec.Image, message)
+		return 0, false
+	}
 	if !c.p.k.pull(ctx, c.spec.Image) {
 		return 0, false
 	}

@@ -131,6 +131,9 @@ func (p *pod) field(path string) (string, error) {
 		if api.Spec.HostNetwork {
 			return p.k.cfg.InternalIP, nil
 		}
+		if network := p.network(); network != nil {
+			return network.Address().String(), nil
+		}
 		return "127.0.0.1", nil // where the Pod's processes listen; the API has no address
 	}
 	return "", fmt.Errorf("unsupported fieldPath: %v", path)

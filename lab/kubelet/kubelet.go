@@ -27,6 +27,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
 // Kubelet is the agent of one Node.
@@ -43,6 +45,7 @@ type Kubelet struct {
 	network atomic.Bool                 // the CNI agent has been ready
 	serving atomic.Value                // string: what became of the serving certificate
 	changed notifier                    // of the network
+	host    *sandbox.Network            // of Pods on the host's network; nil where they share the lab's. Set by Run
 
 	mu      sync.Mutex
 	pods    map[types.UID]*pod
@@ -99,6 +102,14 @@ func newKubelet(cfg Config, client, admin kubernetes.Interface) *Kubelet {
 func (k *Kubelet) Run(ctx context.Context) error {
 	if err := k.prepareDir(); err != nil {
 		return fmt.Errorf("kubelet of node %s: %w", k.cfg.Node, err)
+	}
+	if runtime := k.cfg.Sandboxes; runtime != nil {
+		network, stop, err := k.networkFrom(runtime, true)
+		if err != nil {
+			return fmt.Errorf("kubelet of node %s: the host's network: %w", k.cfg.Node, err)
+		}
+		defer stop()
+		k.host = network
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()

@@ -6,8 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
 // launch is a process that is ready to be started, with the ports that it was allotted.
@@ -45,7 +47,11 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 			l.release()
 		}
 	}()
+	network := p.network()
 	for _, port := range portsOf(c.program.texts()) {
+		if network != nil {
+			break
+		}
 		key := l.pod
 		key.port = port
 		if l.ports[port], err = cfg.Registry.allot(key); err != nil {
@@ -54,18 +60,28 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 		}
 	}
 
-	// No KUBERNETES_SERVICE_HOST: with it, client libraries look for a token in the file system of a container.
 	all := map[string]string{
-		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "TMPDIR": home, "HOSTNAME": p.hostname(),
+		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "HOSTNAME": p.hostname(),
 		"NO_PROXY": "127.0.0.0/8,localhost", // Go's clients exclude loopback by default
 	}
-	if p.hasIdentity() {
-		all["KUBECONFIG"] = p.kubeconfig()
+	if network == nil {
+		// No KUBERNETES_SERVICE_HOST: with it, client libraries look for a token in the file system of a container.
+		all["TMPDIR"] = home
+		if p.hasIdentity() {
+			all["KUBECONFIG"] = p.kubeconfig()
+		}
+	} else {
+		api, err := apiEnvironment(cfg.PodServer)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, api)
+		all[standin.NetworkVariable] = network.Address().String()
 	}
 	maps.Copy(all, cfg.PodEnv)
 	maps.Copy(all, env)
 	for name, text := range c.program.Env {
-		if all[name], err = fill(text, c.placeholder(l)); err != nil {
+		if all[name], err = c.fill(l, text); err != nil {
 			return nil, err
 		}
 	}
@@ -80,6 +96,9 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	}
 	for name, value := range all {
 		l.spec.Env = append(l.spec.Env, name+"="+value)
+	}
+	if network != nil {
+		return l, c.sandboxed(l, network, home)
 	}
 	return l, nil
 }
@@ -97,7 +116,7 @@ func (c *container) arguments(l *launch, env map[string]string) ([]string, error
 		}
 	}
 	for _, text := range c.program.Args {
-		arg, err := fill(text, c.placeholder(l))
+		arg, err := c.fill(l, text)
 		if err != nil {
 			return nil, err
 		}
@@ -126,6 +145,14 @@ func (c *container) executable() (string, error) {
 	return file, nil
 }
 
+// fill fills in the placeholders of a text. With a network of its own the program listens on all addresses of that.
+func (c *container) fill(l *launch, text string) (string, error) {
+	if c.p.network() != nil {
+		text = strings.ReplaceAll(text, "127.0.0.1:{port:", ":{port:")
+	}
+	return fill(text, c.placeholder(l))
+}
+
 // placeholder returns the values of the placeholders in this container's launch.
 func (c *container) placeholder(l *launch) func(word, argument string) (string, error) {
 	p, cfg := c.p, c.p.k.cfg
@@ -148,16 +175,25 @@ func (c *container) placeholder(l *launch) func(word, argument string) (string, 
 			return p.name, nil
 		case "node":
 			return cfg.Node, nil
+		case "tag":
+			return tagOf(c.spec.Image), nil
 		case "ca":
 			return needs(cfg.PodEnv["SSL_CERT_FILE"], "certificate authority for Pods")
 		case "proxy":
 			return needs(cfg.PodEnv["HTTPS_PROXY"], "HTTPS proxy for Pods")
 		case "dir":
-			return p.localDir(c.spec, argument)
+			dir, err := p.localDir(c.spec, argument)
+			if p.network() != nil { // mounted where the container expects it
+				dir = argument
+			}
+			return dir, err
 		default: // "port"; checkPlaceholders knows no other
 			port, err := strconv.ParseInt(argument, 10, 32)
 			if err != nil {
 				return "", err
+			}
+			if p.network() != nil {
+				return argument, nil
 			}
 			return strconv.Itoa(l.ports[int32(port)]), nil // portsOf found it in the same texts
 		}

@@ -8,7 +8,8 @@ import (
 )
 
 // LoadPrograms reads a mapping from a YAML file: a list of objects with the keys image, exec, prefix, args, env,
-// noContainerArgs, fidelity (real or stand-in; default real) and note. Errors name line and column.
+// noContainerArgs, fidelity (real or stand-in, which nothing checks; default mapped) and note. Errors name line and
+// column.
 func LoadPrograms(file string) ([]Program, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -48,7 +49,7 @@ func parsePrograms(data []byte) ([]Program, error) {
 }
 
 func parseProgram(item *yaml.Node) (Program, error) {
-	p := Program{Fidelity: Real}
+	p := Program{Fidelity: Mapped}
 	if item.Kind != yaml.MappingNode {
 		return p, at(item, "want an object with image and exec")
 	}

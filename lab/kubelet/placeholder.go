@@ -8,7 +8,7 @@ import (
 )
 
 // placeholder matches {word} and {word:argument}. Other text in braces, such as JSON, is not changed.
-var placeholder = regexp.MustCompile(`\{(kubeconfig|namespace|pod|node|ca|proxy|port|dir)(?::([^{}]*))?\}`)
+var placeholder = regexp.MustCompile(`\{(kubeconfig|namespace|pod|node|tag|ca|proxy|port|dir)(?::([^{}]*))?\}`)
 
 // checkPlaceholders returns an error for a malformed placeholder of a text.
 func checkPlaceholders(text string) error {

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // playWord as the first argument makes the test binary a program that runs for a Pod.
@@ -25,6 +26,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	if os.Getenv(apartVar) != "" {
+		os.Exit(runApart(m))
 	}
 	os.Exit(m.Run())
 }
@@ -40,8 +44,8 @@ func player(t testing.TB, image string, args ...string) Program {
 }
 
 // play is the program. It serves /readyz, /healthz, /sick (healthz fails from then on), /self (its arguments and
-// environment) and /validate (a webhook that refuses ConfigMaps whose data has the key "forbidden") until it is asked
-// to end.
+// environment), /read (a file), /fetch (an address's answer) and /validate (a webhook that refuses ConfigMaps whose data
+// has the key "forbidden") until it is asked to end.
 func play(args []string) error {
 	f := flag.NewFlagSet("play", flag.ContinueOnError)
 	address := f.String("address", "", "where to serve")
@@ -91,6 +95,21 @@ func play(args []string) error {
 	return server.Close()
 }
 
+// get returns the text at an address.
+func get(address string) (string, error) {
+	client := http.Client{Timeout: 5 * time.Second}
+	answer, err := client.Get(address)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s answers %s: %s", address, answer.Status, text)
+	}
+	return string(text), err
+}
+
 // given is the answer of /self.
 type given struct {
 	Args []string `json:"args"`
@@ -112,6 +131,22 @@ func playHandler(args []string) http.Handler {
 	mux.HandleFunc("/self", func(w http.ResponseWriter, _ *http.Request) {
 		dir, _ := os.Getwd()
 		_ = json.NewEncoder(w).Encode(given{Args: args, Env: os.Environ(), Dir: dir})
+	})
+	mux.HandleFunc("/read", func(w http.ResponseWriter, r *http.Request) {
+		text, err := os.ReadFile(r.URL.Query().Get("path"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write(text)
+	})
+	mux.HandleFunc("/fetch", func(w http.ResponseWriter, r *http.Request) {
+		text, err := get(r.URL.Query().Get("url"))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		fmt.Fprint(w, text)
 	})
 	mux.HandleFunc("/validate", func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

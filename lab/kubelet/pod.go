@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
 const (
@@ -48,6 +50,7 @@ type pod struct {
 	waiting     string // why no container has been started yet
 	tokens      map[tokenKey]token
 	volumes     map[string]map[string][]byte // files of each as last written
+	net         *sandbox.Network             // nil: the lab's
 }
 
 func newPod(k *Kubelet, api *corev1.Pod) *pod {
@@ -157,6 +160,11 @@ func (p *pod) play(ctx context.Context) {
 	if !p.awaitNetwork(ctx) || !p.mount(ctx) {
 		return
 	}
+	leave, ok := p.joinNetwork(ctx)
+	if !ok {
+		return
+	}
+	defer leave()
 	var refreshing sync.WaitGroup
 	refreshCtx, stopRefresh := context.WithCancel(ctx)
 	refreshing.Go(func() { p.refreshVolumes(refreshCtx) })

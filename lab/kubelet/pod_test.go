@@ -368,6 +368,17 @@ func TestTokensAreRefreshed(t *testing.T) {
 	}
 }
 
+// Where nothing is to be simulated, a container without a program does not start.
+func TestUnmappedImageIsRefused(t *testing.T) {
+	w := start(t, func(c *Config) { c.RefuseUnmapped = true })
+	w.create(newTestPod("unmapped", "example.org/unknown:v1"))
+	w.awaitPod("unmapped", "the image is refused", func(p *corev1.Pod) bool {
+		s := p.Status.ContainerStatuses
+		return len(s) == 1 && !s[0].Ready && s[0].State.Waiting != nil && s[0].State.Waiting.Reason == "ErrImagePull" &&
+			strings.Contains(s[0].State.Waiting.Message, "no program runs for image example.org/unknown:v1")
+	})
+}
+
 func TestUnrunnablePrograms(t *testing.T) {
 	w := start(t, func(c *Config) {
 		c.Bin = "/nonexistent"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -133,17 +132,17 @@ func (c *container) ask(ctx context.Context, kind string, probe *corev1.Probe) e
 	defer cancel()
 	switch {
 	case probe.HTTPGet != nil:
-		addr, ok := c.localAddress(probe.HTTPGet.Port)
-		if !ok {
+		addr, dial := c.probeTarget(probe.HTTPGet.Host, c.portNumber(probe.HTTPGet.Port))
+		if dial == nil {
 			return c.unprobed(kind, "port "+probe.HTTPGet.Port.String()+" is not among those that the image mapping asks for")
 		}
-		return getHTTP(ctx, addr, probe.HTTPGet)
+		return getHTTP(ctx, addr, dial, probe.HTTPGet)
 	case probe.TCPSocket != nil:
-		addr, ok := c.localAddress(probe.TCPSocket.Port)
-		if !ok {
+		addr, dial := c.probeTarget(probe.TCPSocket.Host, c.portNumber(probe.TCPSocket.Port))
+		if dial == nil {
 			return c.unprobed(kind, "port "+probe.TCPSocket.Port.String()+" is not among those that the image mapping asks for")
 		}
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		conn, err := dial(ctx, "tcp", addr)
 		if err != nil {
 			return err
 		}
@@ -161,26 +160,22 @@ func (c *container) unprobed(kind, why string) error {
 	return nil
 }
 
-// localAddress returns where a port of the container, by number or name, is on this machine.
-func (c *container) localAddress(port intstr.IntOrString) (string, bool) {
-	number := port.IntVal
-	if port.Type == intstr.String {
-		number = 0
-		for _, declared := range c.spec.Ports {
-			if declared.Name == port.StrVal {
-				number = declared.ContainerPort
-			}
+// portNumber returns the number of a port of the container, 0 for a name that it does not have.
+func (c *container) portNumber(port intstr.IntOrString) int32 {
+	if port.Type == intstr.Int {
+		return port.IntVal
+	}
+	for _, declared := range c.spec.Ports {
+		if declared.Name == port.StrVal {
+			return declared.ContainerPort
 		}
 	}
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	local, ok := c.ports[number]
-	return loopback(local), ok
+	return 0
 }
 
 // getHTTP succeeds with an answer of 200 to 399, as a kubelet's probe does: no
 // certificate is checked, no redirect followed.
-func getHTTP(ctx context.Context, addr string, get *corev1.HTTPGetAction) error {
+func getHTTP(ctx context.Context, addr string, dial dialer, get *corev1.HTTPGetAction) error {
 	target := url.URL{Scheme: strings.ToLower(string(get.Scheme)), Host: addr, Path: "/"}
 	if target.Scheme == "" {
 		target.Scheme = "http"
@@ -205,7 +200,8 @@ func getHTTP(ctx context.Context, addr string, get *corev1.HTTPGetAction) error 
 		}
 		request.Header.Add(h.Name, h.Value)
 	}
-	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dial,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}

@@ -14,12 +14,15 @@ import (
 //	{namespace}   namespace of the Pod
 //	{pod}         name of the Pod
 //	{node}        name of the Node
-//	{port:9443}   loopback port that stands for this port of the container; listen on 127.0.0.1
-//	{dir:/path}   local folder of the volume mounted at /path, or above it
+//	{tag}         tag of the container's image; empty where it has none
+//	{port:9443}   the port to listen on for this port of the container, at 127.0.0.1:{port:9443}
+//	{dir:/path}   folder of the volume mounted at /path, or above it
 //	{ca}          file with the certificate authorities that the lab's TLS servers are signed with
 //	{proxy}       URL of the lab's HTTPS proxy
 //
-// A probe reaches the process only on a port that a placeholder asks for.
+// Where a Pod has a network of its own, {port:9443} is 9443, 127.0.0.1:{port:9443} is :9443 (all addresses of the Pod),
+// and {dir:/path} is /path. Elsewhere the port is a free one, the folder is where the lab keeps the volume, and a probe
+// reaches the process only on a port that a placeholder asks for.
 type Program struct {
 	// Image is the image without tag and digest, a pattern of path.Match.
 	Image string
@@ -33,7 +36,8 @@ type Program struct {
 	Env map[string]string
 	// NoContainerArgs leaves the container's own arguments out.
 	NoContainerArgs bool
-	// Fidelity is "real" for an unmodified program and "stand-in" for one that behaves like it. The status shows it.
+	// Fidelity is "real" for an unmodified program, "stand-in" for one that behaves like it, and "mapped" for one of
+	// which only the mapping is known. The status shows it.
 	Fidelity string
 	// Note is a note for the status: how the program differs from the original, for example.
 	Note string
@@ -43,46 +47,24 @@ type Program struct {
 const (
 	Real      = "real"
 	StandIn   = "stand-in"
+	Mapped    = "mapped"
 	Simulated = "simulated"
 )
 
-// listensWide is true of every manager built on the webhook server of controller-runtime with only a port flag.
-const listensWide = "its webhook server listens on all addresses of the lab's network, for it has no flag for the host"
-
-// DefaultPrograms returns the built-in mapping: the three upstream provider managers, which are unmodified programs in
-// the lab's folder of programs, and the stand-ins, which are sub commands of the lab's binary. A mapping of one's own
-// goes before it; the first match counts.
-//
-// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election
-// is off: it asks for the namespace in a file that only a container has.
+// DefaultPrograms returns the built-in mapping of a lab: UpstreamPrograms, and the stand-ins, which are sub commands of
+// the lab's binary. A mapping of one's own goes before it; the first match counts.
 func DefaultPrograms() []Program {
-	manager := func(image, exec string, more ...string) Program {
-		return Program{
-			Image: image, Exec: exec, Fidelity: Real, Note: listensWide,
-			Args: append([]string{
-				"--kubeconfig={kubeconfig}",
-				"--webhook-port={port:9443}",
-				"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}",
-				"--health-addr=127.0.0.1:{port:9440}",
-				"--diagnostics-address=127.0.0.1:{port:8443}",
-			}, more...),
-		}
-	}
 	standIn := func(image, command string, args ...string) Program {
 		return Program{Image: image, Exec: labProgram, Prefix: []string{command}, Args: args, Fidelity: StandIn}
 	}
-	return []Program{
-		manager("registry.k8s.io/cluster-api/cluster-api-controller", "cluster-api", "--leader-elect=false"),
-		manager("ghcr.io/siderolabs/cluster-api-talos-controller",
-			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
-		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
-			"cluster-api-control-plane-provider-talos", "--enable-leader-election=false"),
+	return append(UpstreamPrograms(),
 		standIn("ghcr.io/syself/caph", "caph",
 			"--leader-elect=false",
 			"--metrics-bind-address=0",
 			"--health-probe-bind-address=127.0.0.1:{port:9440}",
 			"--webhook-port={port:9443}",
-			"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}"),
+			"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}",
+			"--follow={tag}"),
 		standIn("quay.io/jetstack/cert-manager-controller", "cert-manager",
 			"--leader-elect=false",
 			"--metrics-listen-address=0",
@@ -92,7 +74,32 @@ func DefaultPrograms() []Program {
 		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:10258}"),
 		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm",
-			"--kubeconfig={kubeconfig}", "--secure-port={port:50258}", "--cloud-config={dir:/etc/talos}/ccm-config.yaml"),
+			"--kubeconfig={kubeconfig}", "--secure-port={port:50258}", "--cloud-config={dir:/etc/talos}/ccm-config.yaml"))
+}
+
+// UpstreamPrograms maps the images of the three provider managers to the unmodified programs in the folder of programs.
+//
+// The flags are those of the managers' main.go (Cluster API v1.10.10, CABPT v0.6.12, CACPPT v0.5.13). Leader election
+// is off: it would delay a manager that starts again by the time of its lease.
+func UpstreamPrograms() []Program {
+	manager := func(image, exec string, more ...string) Program {
+		return Program{
+			Image: image, Exec: exec, Fidelity: Real,
+			Args: append([]string{
+				"--kubeconfig={kubeconfig}",
+				"--webhook-port={port:9443}",
+				"--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}",
+				"--health-addr=127.0.0.1:{port:9440}",
+				"--diagnostics-address=127.0.0.1:{port:8443}",
+			}, more...),
+		}
+	}
+	return []Program{
+		manager("registry.k8s.io/cluster-api/cluster-api-controller", "cluster-api", "--leader-elect=false"),
+		manager("ghcr.io/siderolabs/cluster-api-talos-controller",
+			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
+		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
+			"cluster-api-control-plane-provider-talos", "--enable-leader-election=false"),
 	}
 }
 
@@ -150,11 +157,22 @@ func Match(programs []Program, image string) (Program, bool) {
 
 // bareImage cuts tag and digest off.
 func bareImage(image string) string {
+	bare, _ := splitTag(image)
+	return bare
+}
+
+// tagOf is an image's tag; empty where it has none.
+func tagOf(image string) string {
+	_, tag := splitTag(image)
+	return tag
+}
+
+func splitTag(image string) (bare, tag string) {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
-		image = image[:i]
+		return image[:i], image[i+1:]
 	}
-	return image
+	return image, ""
 }
 
 // qualifiedImage names the registry that container runtimes take for granted.

@@ -78,7 +78,7 @@ func TestLoadPrograms(t *testing.T) {
 	want := []Program{
 		{
 			Image: "ghcr.io/syself/caph", Exec: "/opt/caph", Args: []string{"--health=127.0.0.1:{port:9440}", `{"json": true}`},
-			Env: map[string]string{"SSL_CERT_FILE": "{ca}"}, NoContainerArgs: true, Fidelity: Real,
+			Env: map[string]string{"SSL_CERT_FILE": "{ca}"}, NoContainerArgs: true, Fidelity: Mapped,
 		},
 		{Image: "quay.io/*/*", Exec: "lab", Prefix: []string{"cert-manager"}, Fidelity: StandIn, Note: "mine"},
 	}

@@ -3,6 +3,7 @@ package kubelet
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"sync"
 )
@@ -14,6 +15,13 @@ type Registry struct {
 	ports    map[int]bool // allotted
 	next     int
 	kubelets map[hostKey]string
+	pods     map[portKey]podNetwork // by key without port: Pods with a network of their own
+}
+
+// podNetwork is where a Pod is.
+type podNetwork struct {
+	uid     string
+	address netip.Addr
 }
 
 type hostKey struct{ cluster, host string }
@@ -32,16 +40,36 @@ const (
 
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
-	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{}}
+	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{},
+		pods: map[portKey]podNetwork{}}
 }
 
-// Address returns the local address ("127.0.0.1:20007") of a port of a Pod's containers; ok is false if no running
-// process has it.
+// Address returns the address in the lab of a port of a Pod's containers, "127.0.0.1:20007" or, of a Pod with a network
+// of its own, "198.18.0.7:9443"; ok is false if there is none.
 func (r *Registry) Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if own, ok := r.pods[portKey{cluster, namespace, pod, 0}]; ok {
+		return netip.AddrPortFrom(own.address, uint16(containerPort)).String(), true
+	}
 	addr, ok = r.addrs[portKey{cluster, namespace, pod, containerPort}]
 	return addr, ok
+}
+
+// setPod records the address of a Pod with a network of its own.
+func (r *Registry) setPod(key portKey, uid string, address netip.Addr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods[key] = podNetwork{uid, address}
+}
+
+// unsetPod removes it, unless a later Pod of the same name has taken its place.
+func (r *Registry) unsetPod(key portKey, uid string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pods[key].uid == uid {
+		delete(r.pods, key)
+	}
 }
 
 // Kubelet returns where the kubelet of a Node serves; host is the Node's name or one of its addresses.

@@ -195,6 +195,11 @@ func (p *pod) downwardFiles(items []corev1.DownwardAPIVolumeFile) (map[string][]
 	return files, errors.Join(errs...)
 }
 
+// hasFolder says whether the lab has a folder with the volume's files.
+func hasFolder(v corev1.Volume) bool {
+	return v.Secret != nil || v.ConfigMap != nil || v.Projected != nil || v.DownwardAPI != nil || v.EmptyDir != nil
+}
+
 // localDir returns the folder behind a path in a container.
 func (p *pod) localDir(spec corev1.Container, containerPath string) (string, error) {
 	best, rest := corev1.VolumeMount{}, ""
@@ -215,7 +220,7 @@ func (p *pod) localDir(spec corev1.Container, containerPath string) (string, err
 		return "", fmt.Errorf("container %s mounts volume %q, which the Pod does not have", spec.Name, best.Name)
 	}
 	v := p.seen().Spec.Volumes[i]
-	if v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.DownwardAPI == nil && v.EmptyDir == nil {
+	if !hasFolder(v) {
 		return "", fmt.Errorf("volume %q at %s is of a kind that the lab has no folder for", v.Name, containerPath)
 	}
 	if best.SubPathExpr != "" {

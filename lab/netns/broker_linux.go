@@ -9,11 +9,15 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// request asks the broker on the host for a listening socket; the reply has the socket or an error.
+// request asks the broker on the host for a socket that listens, or for one that is connected; the reply has the socket
+// or an error. A request to connect brings a socket of its own for the reply, because it may take long.
 type request struct {
-	Listen string `json:"listen"`
+	Listen string `json:"listen,omitempty"`
+	Dial   string `json:"dial,omitempty"`
 }
 
 type reply struct {
@@ -22,11 +26,16 @@ type reply struct {
 }
 
 // serveBroker answers requests until the process inside closes the socket.
-func serveBroker(conn *net.UnixConn) {
+func serveBroker(conn *net.UnixConn, dial Dialer) {
 	for {
 		var q request
-		if _, err := receive(conn, &q); err != nil {
+		back, err := receive(conn, &q)
+		if err != nil {
 			return
+		}
+		if back != nil {
+			go hostDial(back, q.Dial, dial)
+			continue
 		}
 		f, err := hostListen(q.Listen)
 		if err != nil {
@@ -39,6 +48,39 @@ func serveBroker(conn *net.UnixConn) {
 			return
 		}
 	}
+}
+
+// hostDial connects and sends the connection, unless the process inside closes the socket for the reply before.
+func hostDial(back *os.File, addr string, dial Dialer) {
+	conn, err := unixConn(back)
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		defer cancel()
+		_, _ = conn.Read(make([]byte, 1)) // nothing is sent: it ends when either side closes
+	}()
+	to, err := dial.connect(ctx, addr)
+	if err != nil {
+		_ = send(conn, reply{Error: err.Error()}) // the client may have given up
+		return
+	}
+	defer to.Close()
+	socket, ok := to.(interface{ File() (*os.File, error) })
+	if !ok {
+		_ = send(conn, reply{Error: fmt.Sprintf("connect to %s: a %T is no socket", addr, to)})
+		return
+	}
+	f, err := socket.File()
+	if err != nil {
+		_ = send(conn, reply{Error: err.Error()})
+		return
+	}
+	defer f.Close()
+	_ = send(conn, reply{}, f)
 }
 
 func hostListen(addr string) (*os.File, error) {
@@ -88,6 +130,42 @@ func (b *broker) listen(addr string) (net.Listener, error) {
 	return l, nil
 }
 
+func (b *broker) dial(ctx context.Context, addr string) (net.Conn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	theirs := os.NewFile(uintptr(fds[1]), "reply")
+	conn, err := unixConn(os.NewFile(uintptr(fds[0]), "reply"))
+	if err != nil {
+		theirs.Close()
+		return nil, err
+	}
+	defer conn.Close()
+	b.mu.Lock()
+	err = send(b.conn, request{Dial: addr}, theirs)
+	b.mu.Unlock()
+	theirs.Close()
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	var r reply
+	f, err := receive(conn, &r)
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("connect to %s: %w", addr, context.Cause(ctx))
+	case err != nil:
+		return nil, fmt.Errorf("connect to %s: %w", addr, err)
+	case r.Error != "":
+		return nil, errors.New(r.Error)
+	case f == nil:
+		return nil, fmt.Errorf("connect to %s: the reply carried no socket", addr)
+	}
+	defer f.Close() // FileConn has a copy
+	return net.FileConn(f)
+}
+
 // ownNetwork is the lab's network namespace, with a broker on the host.
 type ownNetwork struct {
 	registry
@@ -135,6 +213,12 @@ func (n *ownNetwork) Expose(_ context.Context, addr string) (io.Closer, error) {
 	return &registered{Listener: host, registry: &n.registry}, nil
 }
 
+func (n *ownNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return n.broker.dial(ctx, addr)
+}
+
 func (n *ownNetwork) Isolation() string { return "network namespace" }
+
+func (n *ownNetwork) Own() bool { return true }
 
 func (n *ownNetwork) PID() int { return n.pid }

@@ -29,16 +29,19 @@ const (
 //
 // When ctx is done outside, the process inside gets SIGTERM. Each of the two processes ends when the other one ends,
 // for whatever reason.
-func Enter(ctx context.Context, main func(context.Context, Network) error) error {
+//
+// dial is what Network.Dial connects with, in the process on the host; nil: nothing is reached.
+func Enter(ctx context.Context, dial Dialer, main func(context.Context, Network) error) error {
 	if outer := os.Getenv(insideVar); outer != "" {
 		return inside(ctx, outer, main)
 	}
-	err := outside(ctx)
+	err := outside(ctx, dial)
 	var refused *refusedError
 	if !errors.As(err, &refused) {
 		return err
 	}
 	return main(ctx, &hostNetwork{
+		dial: dial,
 		isolation: fmt.Sprintf("host loopback (%v); webhook servers of the providers listen on all addresses of this host",
 			refused),
 		pid: os.Getpid(),
@@ -52,7 +55,7 @@ func (e *refusedError) Error() string { return "namespaces are refused: " + e.er
 func (e *refusedError) Unwrap() error { return e.err }
 
 // outside starts the process inside and serves it listening sockets until it ends.
-func outside(ctx context.Context) error {
+func outside(ctx context.Context, dial Dialer) error {
 	// Pdeathsig follows the thread that starts the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -92,7 +95,7 @@ func outside(ctx context.Context) error {
 		<-ended
 		return &refusedError{err}
 	}
-	go serveBroker(conn)
+	go serveBroker(conn, dial)
 
 	stop := ctx.Done()
 	var expired <-chan time.Time
@@ -257,5 +260,5 @@ func fileOf(oob []byte) (*os.File, error) {
 		return nil, err
 	}
 	unix.CloseOnExec(fds[0])
-	return os.NewFile(uintptr(fds[0]), "listener"), nil
+	return os.NewFile(uintptr(fds[0]), "socket"), nil
 }

@@ -31,13 +31,21 @@ type Network interface {
 	// Expose exposes to the host an address on which one of the lab's programs listens. Before, connections of the host
 	// are closed immediately. Close ends that; open connections continue.
 	Expose(ctx context.Context, addr string) (io.Closer, error)
+	// Dial connects to a TCP address from the host's network, with the Dialer that Enter was given.
+	Dial(ctx context.Context, addr string) (net.Conn, error)
 	// Isolation describes how the lab's network is isolated from the host's.
 	Isolation() string
+	// Own says whether the lab has a network namespace of its own, in which any address may be used.
+	Own() bool
 	// Listeners returns the addresses that the host sees, sorted.
 	Listeners() []string
 	// PID is the process to end, as the host numbers it, to end the lab.
 	PID() int
 }
+
+// Dialer connects to a TCP address, on the host. It decides what may be reached. The connection has to be a socket of its
+// own, as *net.TCPConn is.
+type Dialer func(ctx context.Context, addr string) (net.Conn, error)
 
 // Inside says whether this process is the one inside, or is to become it by Enter.
 func Inside() bool { return os.Getenv(insideVar) != "" }
@@ -65,6 +73,7 @@ func checkAddr(addr string) error {
 // hostNetwork is the host's loopback.
 type hostNetwork struct {
 	registry
+	dial      Dialer
 	isolation string
 	pid       int
 }
@@ -91,7 +100,21 @@ func (n *hostNetwork) Expose(_ context.Context, addr string) (io.Closer, error) 
 	return closer(func() error { n.remove(addr); return nil }), nil
 }
 
+func (n *hostNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return n.dial.connect(ctx, addr)
+}
+
+// connect calls the dialer; nil reaches nothing.
+func (d Dialer) connect(ctx context.Context, addr string) (net.Conn, error) {
+	if d == nil {
+		return nil, fmt.Errorf("connect to %s: there is no way out of this network", addr)
+	}
+	return d(ctx, addr)
+}
+
 func (n *hostNetwork) Isolation() string { return n.isolation }
+
+func (n *hostNetwork) Own() bool { return false }
 
 func (n *hostNetwork) PID() int { return n.pid }
 

@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	err := Enter(ctx, func(ctx context.Context, n Network) error { return playLab(ctx, role, n) })
+	err := Enter(ctx, dialerOfTest(), func(ctx context.Context, n Network) error { return playLab(ctx, role, n) })
 	var exit *ExitError
 	if errors.As(err, &exit) {
 		fmt.Fprintln(os.Stderr, "outer:", err)
@@ -61,9 +61,73 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// targetVar names the one address of the host that may be reached.
+const targetVar = "SLIPWAY_TEST_TARGET"
+
+// dialerOfTest reaches the address of targetVar; nil where there is none.
+func dialerOfTest() Dialer {
+	target := os.Getenv(targetVar)
+	if target == "" {
+		return nil
+	}
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		switch addr {
+		case target:
+			var d net.Dialer
+			return d.DialContext(ctx, "tcp4", addr)
+		case "slow:1":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return nil, errors.New(addr + " is not allowed")
+	}
+}
+
+// dials is what a process inside reports of its ways out.
+type dials struct {
+	Reached  string // what the host's address answered
+	Direct   string // the error of connecting to it without the network's Dial
+	Refused  string // the error for an address that is not allowed
+	GivenUp  string // the error of a dial that its caller gave up
+	Listened bool   // a listening socket was had while a dial was under way
+}
+
+func playDials(ctx context.Context, n Network) error {
+	target := os.Getenv(targetVar)
+	var r dials
+	slow, giveUp := context.WithCancel(ctx)
+	given := make(chan error, 1)
+	go func() {
+		_, err := n.Dial(slow, "slow:1")
+		given <- err
+	}()
+	l, err := n.Listen(ctx, "127.0.0.1:0")
+	r.Listened = err == nil && l.Close() == nil
+	giveUp()
+	r.GivenUp = fmt.Sprint(<-given)
+	_, err = n.Dial(ctx, "127.0.0.1:1")
+	r.Refused = fmt.Sprint(err)
+	if target != "" {
+		_, err = net.DialTimeout("tcp4", target, 5*time.Second)
+		r.Direct = fmt.Sprint(err)
+		conn, err := n.Dial(ctx, target)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if r.Reached, err = bufio.NewReader(conn).ReadString('\n'); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
 func playLab(ctx context.Context, role string, n Network) error {
 	if role == "fail" {
 		return errors.New("as told")
+	}
+	if role == "dial" {
+		return playDials(ctx, n)
 	}
 	l, err := n.Listen(ctx, "127.0.0.1:0")
 	if err != nil {
@@ -150,6 +214,7 @@ func ask(addr string) (string, error) {
 type lab struct {
 	cmd *exec.Cmd
 	out *bufio.Reader
+	raw []byte // the first line that it wrote
 	report
 }
 
@@ -179,7 +244,8 @@ func startLab(t *testing.T, role string, edit func(*exec.Cmd)) *lab {
 		_ = l.cmd.Process.Kill() // mostly it has ended
 		_ = l.cmd.Wait()
 	})
-	if err := json.Unmarshal([]byte(l.line(t)), &l.report); err != nil {
+	l.raw = []byte(l.line(t))
+	if err := json.Unmarshal(l.raw, &l.report); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -416,4 +482,31 @@ func pair(t *testing.T) (a, b *net.UnixConn) {
 		t.Cleanup(func() { conns[i].Close() })
 	}
 	return conns[0], conns[1]
+}
+
+// The only way out of the network is the dialer, which decides on the host.
+func TestDial(t *testing.T) {
+	target, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	go answer(target, "of the host")
+	for _, address := range []string{target.Addr().String(), ""} {
+		l := startLab(t, "dial", func(c *exec.Cmd) { c.Env = append(c.Env, targetVar+"="+address) })
+		var r dials
+		if err := json.Unmarshal(l.raw, &r); err != nil {
+			t.Fatal(err)
+		}
+		want := "is not allowed"
+		if address == "" {
+			want = "no way out"
+		} else if r.Reached != "of the host\n" || !strings.Contains(r.Direct, "refused") ||
+			!strings.Contains(r.GivenUp, "canceled") {
+			t.Errorf("with a dialer: %+v", r)
+		}
+		if !strings.Contains(r.Refused, want) || !r.Listened {
+			t.Errorf("target %q: %+v", address, r)
+		}
+	}
 }

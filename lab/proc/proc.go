@@ -38,6 +38,9 @@ type Spec struct {
 	LogFile string            // output and errors are appended to it; created with mode 0600
 	Labels  map[string]string // for the status
 	OnExit  func(Exit)        // called once, after Done is closed
+	// Enter, if set, moves the thread that starts the program into namespaces, and so the program. It is called on a
+	// thread that is locked and does nothing else after it.
+	Enter func() error
 }
 
 // Exit is how a process ended.
@@ -108,7 +111,7 @@ func (s *Supervisor) Start(spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, ErrStopped)
 	}
 	p.started = time.Now()
-	if err := s.starter.start(cmd); err != nil {
+	if err := s.starter.start(cmd, spec.Enter, p.done); err != nil {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
 	}
 	s.running = append(s.running, p)

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
 // attributes puts the child into a new process group, so that its descendants end with it, and makes the kernel kill it
@@ -36,7 +38,23 @@ func newStarter() starter {
 	return s
 }
 
-func (s starter) start(cmd *exec.Cmd) error {
+// start starts a program. With enter it does so on a thread of its own, which lives until done is closed, for
+// Pdeathsig's sake, and ends then.
+func (s starter) start(cmd *exec.Cmd, enter func() error, done <-chan struct{}) error {
+	if enter != nil {
+		started := make(chan error)
+		sandbox.OnThread(func() {
+			err := enter()
+			if err == nil {
+				err = cmd.Start()
+			}
+			started <- err
+			if err == nil {
+				<-done
+			}
+		})
+		return <-started
+	}
 	r := startRequest{cmd: cmd, done: make(chan error)}
 	s.requests <- r
 	return <-r.done

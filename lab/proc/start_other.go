@@ -3,6 +3,7 @@
 package proc
 
 import (
+	"errors"
 	"os/exec"
 	"syscall"
 )
@@ -16,7 +17,12 @@ type starter struct{}
 
 func newStarter() starter { return starter{} }
 
-func (starter) start(cmd *exec.Cmd) error { return cmd.Start() }
+func (starter) start(cmd *exec.Cmd, enter func() error, _ <-chan struct{}) error {
+	if enter != nil {
+		return errors.New("only Linux has namespaces")
+	}
+	return cmd.Start()
+}
 
 // awaitExit is false at once: without waitid a process can only be waited for and reaped in one.
 func awaitExit(int) bool { return false }
