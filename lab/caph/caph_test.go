@@ -2,7 +2,9 @@ package caph
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +26,7 @@ import (
 // cluster.
 func TestStandIn(t *testing.T) {
 	w := newHarness(t)
-	w.start(t)
+	w.start(t, "")
 	t.Run("life of a cluster", w.testLife)
 	t.Run("images", w.testImages)
 	t.Run("servers that vanish or go off", w.testRepair)
@@ -298,11 +300,16 @@ func (w *harness) testToken(t *testing.T) {
 	before := secret.DeepCopy()
 	secret.Data["other"] = []byte(strings.Repeat("x", 64))
 	must(t, w.Patch(ctx, secret, client.MergeFrom(before)))
+	// The API's answers have an X-Correlation-Id, so that the refusal is an error like any other.
+	refused := regexp.MustCompile(`unable to authenticate \(unauthorized, [0-9a-f]{16}\)$`)
 	f.waitCluster(t, "the refused token to be told", func(infra *api.HetznerCluster) error {
-		if message := conditions.GetMessage(infra, api.HCloudTokenAvailable); message != "wrong hcloud token" {
+		if message := conditions.GetMessage(infra, api.NetworkReady); !refused.MatchString(message) {
 			return fmt.Errorf("message is %q", message)
 		}
-		return falseFor(infra, api.HCloudTokenAvailable, api.HCloudCredentialsInvalid)
+		if !conditions.IsTrue(infra, api.HCloudTokenAvailable) {
+			return errors.New("the refusal was recognised")
+		}
+		return falseFor(infra, api.NetworkReady, api.NetworkReconcileFailed)
 	})
 }
 

@@ -60,6 +60,9 @@ func (r *clusterReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchFi
 
 // Reconcile does one pass over a HetznerCluster.
 func (r *clusterReconciler) Reconcile(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
+	if skipped, err := r.skipped(ctx, request.Namespace); err != nil || skipped {
+		return reconcile.Result{}, err
+	}
 	infra := &api.HetznerCluster{}
 	if err := r.Get(ctx, request.NamespacedName, infra); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)

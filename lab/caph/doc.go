@@ -1,4 +1,5 @@
-// Package caph stands in for Cluster API Provider Hetzner v1.0.7, which cannot be built here: HetznerClusters
+// Package caph stands in for Cluster API Provider Hetzner v1.0.7 and v1.0.12 (--follow), which the module proxy does
+// not serve: HetznerClusters
 // become a network, a load balancer and placement groups, HCloudMachines become servers, in Hetzner's API, with
 // the names, labels, conditions, finalizers, order and waits of the original. It takes the original's flags and
 // nothing but a kubeconfig and Go's default HTTP client (HTTPS_PROXY, SSL_CERT_FILE) to
@@ -23,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
-// The original's poll intervals (v1.0.7), before scaling.
+// The original's poll intervals (v1.0.7 and v1.0.12), before scaling.
 const (
 	ownerPoll        = 2 * time.Second  // HetznerCluster without its Cluster's ownerRef
 	secretPoll       = 10 * time.Second // the Hetzner secret is missing
@@ -43,14 +44,14 @@ type Hetzner func(token string) *hcloud.Client
 
 // apiClient is the client of the original: the default HTTP client, its name in
 // the user agent, and its retries, scaled.
-func apiClient(pace standin.TimeScale) Hetzner {
+func apiClient(pace standin.TimeScale, version string) Hetzner {
 	backoff := hcloud.ExponentialBackoffWithOpts(hcloud.ExponentialBackoffOpts{
 		Base: pace.Of(time.Second), Multiplier: 2, Cap: pace.Of(time.Minute),
 	})
 	return func(token string) *hcloud.Client {
 		return hcloud.NewClient(
 			hcloud.WithToken(token),
-			hcloud.WithApplication("cluster-api-provider-hetzner", "v1.0.7-stand-in"),
+			hcloud.WithApplication("cluster-api-provider-hetzner", version+"-stand-in"),
 			hcloud.WithRetryOpts(hcloud.RetryOpts{BackoffFunc: backoff, MaxRetries: 5}),
 		)
 	}

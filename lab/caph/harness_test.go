@@ -156,9 +156,9 @@ func (w *harness) create(t *testing.T, document []byte) {
 
 func TestMain(m *testing.M) { standintest.Main(m, Run) }
 
-// start runs the stand-in as a program of its own until the test ends. Like the original it knows only the API's real
+// start runs the stand-in of a version as a program of its own until the test ends. Like the original it knows only the API's real
 // name, and finds its way by HTTPS_PROXY and SSL_CERT_FILE.
-func (w *harness) start(t *testing.T) {
+func (w *harness) start(t *testing.T, follow string) {
 	t.Helper()
 	proxy, err := w.cloud.Proxy(w.ca)
 	must(t, err)
@@ -169,7 +169,7 @@ func (w *harness) start(t *testing.T) {
 			"--kubeconfig=" + standintest.WriteFile(t, "kubeconfig", w.standIn), "--leader-elect=false",
 			"--metrics-bind-address=0",
 			"--health-probe-bind-address=" + w.health, "--rate-limit=100s", "--hcloudmachine-concurrency=2",
-			"--webhook-cert-dir=" + w.dir, "--webhook-port=" + w.webhookPort,
+			"--webhook-cert-dir=" + w.dir, "--webhook-port=" + w.webhookPort, "--follow=" + follow,
 		},
 		Env: []string{
 			"LAB_TIME_SCALE=0.01", "HTTPS_PROXY=" + server.URL,

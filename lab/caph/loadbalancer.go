@@ -58,7 +58,11 @@ func (s *clusterScope) ensureLoadBalancer(ctx context.Context) (reconcile.Result
 }
 
 func (s *clusterScope) loadBalancerFailed(reason string, err error) error {
-	conditions.MarkFalse(s.infra, api.LoadBalancerReady, reason, clusterv1.ConditionSeverityError, "%s", err)
+	severity := clusterv1.ConditionSeverityError
+	if reason == api.LoadBalancerUpdateFailed || reason == api.LoadBalancerServiceSyncFailed {
+		severity = clusterv1.ConditionSeverityWarning
+	}
+	conditions.MarkFalse(s.infra, api.LoadBalancerReady, reason, severity, "%s", err)
 	return fmt.Errorf("load balancer of HetznerCluster %s/%s: %w", s.infra.Namespace, s.infra.Name, err)
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/slipway-k8s/slipway/lab/caph/api"
@@ -45,15 +46,20 @@ func (r *machineReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchFi
 		return fmt.Errorf("mapping Clusters to HCloudMachines: %w", err)
 	}
 	notPaused := predicates.ResourceNotPausedAndHasFilterLabel(mgr.GetScheme(), log, watchFilter)
+	own, cluster := significant(), []predicate.Predicate{notPaused}
+	if r.follows.onlyChanges {
+		own, cluster = changed(), append(cluster, changedForMachines())
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("hcloudmachine").
 		WithOptions(r.options(workers)).
-		For(&api.HCloudMachine{}, builder.WithPredicates(notPaused, significant())).
+		For(&api.HCloudMachine{}, builder.WithPredicates(notPaused, own)).
 		Watches(&clusterv1.Machine{},
 			handler.EnqueueRequestsFromMapFunc(util.MachineToInfrastructureMapFunc(api.GroupVersion.WithKind("HCloudMachine"))),
-			builder.WithPredicates(notPaused, significant())).
+			builder.WithPredicates(notPaused, own)).
 		// Its status matters: it names network, load balancer and placement groups.
-		Watches(&api.HetznerCluster{}, handler.EnqueueRequestsFromMapFunc(r.machinesOf), builder.WithPredicates(notPaused)).
+		Watches(&api.HetznerCluster{}, handler.EnqueueRequestsFromMapFunc(r.machinesOf),
+			builder.WithPredicates(cluster...)).
 		Watches(&clusterv1.Cluster{}, handler.EnqueueRequestsFromMapFunc(clusterToMachines),
 			builder.WithPredicates(notPaused, predicates.ClusterPausedTransitionsOrInfrastructureReady(mgr.GetScheme(), log))).
 		Complete(r)
@@ -84,6 +90,9 @@ func (r *machineReconciler) machinesOf(ctx context.Context, object client.Object
 
 // Reconcile does one pass over an HCloudMachine.
 func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
+	if skipped, err := r.skipped(ctx, request.Namespace); err != nil || skipped {
+		return reconcile.Result{}, err
+	}
 	hcloudMachine := &api.HCloudMachine{}
 	if err := r.Get(ctx, request.NamespacedName, hcloudMachine); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -119,6 +128,9 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request reconcile.Req
 		return reconcile.Result{}, err
 	}
 	defer func() {
+		if r.follows.stopsUnauthorized && unauthorized(err) {
+			err = nil // the condition has it
+		}
 		conditions.SetSummary(hcloudMachine)
 		if patchErr := helper.Patch(ctx, hcloudMachine); patchErr != nil {
 			err = errors.Join(err, fmt.Errorf("patching HCloudMachine %s: %w", request, patchErr))

@@ -24,8 +24,8 @@ func (s *clusterScope) ensureNetwork(ctx context.Context) error {
 	}
 	network, err := s.findOrCreateNetwork(ctx)
 	if err != nil {
-		conditions.MarkFalse(s.infra, api.NetworkReady, api.NetworkReconcileFailed, clusterv1.ConditionSeverityError, "%s",
-			err)
+		conditions.MarkFalse(s.infra, api.NetworkReady, api.NetworkReconcileFailed, clusterv1.ConditionSeverityWarning,
+			"%s", err)
 		return fmt.Errorf("network of HetznerCluster %s/%s: %w", s.infra.Namespace, s.infra.Name, err)
 	}
 	status := &api.NetworkStatus{ID: network.ID}

@@ -18,7 +18,7 @@ func (s *clusterScope) ensurePlacementGroups(ctx context.Context) error {
 	groups, err := s.syncPlacementGroups(ctx)
 	if err != nil {
 		conditions.MarkFalse(s.infra, api.PlacementGroupsSynced, api.PlacementGroupsSyncFailed,
-			clusterv1.ConditionSeverityError, "%s", err)
+			clusterv1.ConditionSeverityWarning, "%s", err)
 		return fmt.Errorf("placement groups of HetznerCluster %s/%s: %w", s.infra.Namespace, s.infra.Name, err)
 	}
 	s.infra.Status.HCloudPlacementGroups = nil

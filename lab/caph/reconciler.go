@@ -1,12 +1,14 @@
 package caph
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	clusterv1 "sigs.k8s.io/cluster-api/api/v1beta1"
@@ -29,11 +31,25 @@ type reconciler struct {
 	events    record.EventRecorder
 	pace      standin.TimeScale
 	rateLimit time.Duration // pause after a 429, before scaling (--rate-limit)
+	follows   release
 }
 
 // after triggers another pass after a scaled interval.
 func (r *reconciler) after(d time.Duration) reconcile.Result {
 	return reconcile.Result{RequeueAfter: r.pace.Of(d)}
+}
+
+// skipped says whether a namespace's objects are to be left alone.
+func (r *reconciler) skipped(ctx context.Context, namespace string) (bool, error) {
+	if !r.follows.skipsNamespaces {
+		return false, nil
+	}
+	of := &metav1.PartialObjectMetadata{}
+	of.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	if err := r.Get(ctx, client.ObjectKey{Name: namespace}, of); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return of.Annotations[api.SkipNamespace] == "true", nil
 }
 
 // held says whether object waits for the end of a rate limit. After the wait the condition is true again.
@@ -62,7 +78,8 @@ func noteError(object conditions.Setter, call string, err error) error {
 	return err
 }
 
-// unauthorized recognises a refused token as the original does, by the text of the error.
+// unauthorized recognises a refused token as the original does, by the text of the error. Of an API that gives its
+// answers an X-Correlation-Id, as Hetzner's does, the text ends with that, so that the original never recognises it.
 func unauthorized(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "(unauthorized)")
 }
@@ -75,6 +92,37 @@ func (r *reconciler) options(workers int) controller.Options {
 		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](
 			5*time.Millisecond, r.pace.Of(1000*time.Second)),
 	}
+}
+
+// changed passes updates that change more than the status.
+func changed() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !sameMeta(e.ObjectOld, e.ObjectNew)
+	}}
+}
+
+// changedForMachines passes updates of a HetznerCluster that change what a server is created from: not its conditions,
+// and not which servers are behind its load balancer and in its network and groups.
+func changedForMachines() predicate.Predicate {
+	made := func(object client.Object) api.HetznerClusterStatus {
+		infra, ok := object.(*api.HetznerCluster)
+		if !ok {
+			return api.HetznerClusterStatus{}
+		}
+		status := infra.DeepCopy().Status
+		status.Conditions, status.HCloudPlacementGroups = nil, nil
+		if status.ControlPlaneLoadBalancer != nil {
+			status.ControlPlaneLoadBalancer.Targets = nil
+		}
+		if status.Network != nil {
+			status.Network.AttachedServers = nil
+		}
+		return status
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || !sameMeta(e.ObjectOld, e.ObjectNew) ||
+			!equality.Semantic.DeepEqual(made(e.ObjectOld), made(e.ObjectNew))
+	}}
 }
 
 // significant passes updates that change more than the status, and resyncs.

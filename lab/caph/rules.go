@@ -11,6 +11,8 @@ func Rules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch", "create", "update",
 			"patch"}},
 		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "update"}},
+		// From v1.0.9 on, for the annotation api.SkipNamespace; the original's role has it from v1.0.10 on.
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"clusters", "clusters/status"},
 			Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{"cluster.x-k8s.io"}, Resources: []string{"machines", "machines/status"},

@@ -50,6 +50,7 @@ type options struct {
 	webhookHost    string
 	webhookPort    int
 	webhookCertDir string
+	follow         string
 }
 
 // inert are the original's flags without effect in the stand-in: they concern bare metal and debugging.
@@ -79,11 +80,13 @@ func parse(args []string) (*options, error) {
 	f.DurationVar(&o.rateLimit, "rate-limit", 5*time.Minute, "Pause after the API has reported a rate limit.")
 	f.BoolVar(&o.disableCSRApproval, "disable-csr-approval", false,
 		"Leave kubelets' certificate requests in workload clusters alone.")
-	f.StringVar(&o.webhookHost, "webhook-host", "127.0.0.1",
+	f.StringVar(&o.webhookHost, "webhook-host", standin.Host().String(),
 		"Address that the webhooks listen on (the stand-in's own flag).")
 	f.IntVar(&o.webhookPort, "webhook-port", 9443, "Port that the webhooks listen on (the stand-in's own flag).")
 	f.StringVar(&o.webhookCertDir, "webhook-cert-dir", filepath.Join(os.TempDir(), "k8s-webhook-server", "serving-certs"),
 		"Folder of the webhooks' tls.crt and tls.key; without them no webhooks are served (the stand-in's own flag).")
+	f.StringVar(&o.follow, "follow", "", "Version of CAPH whose behaviour the stand-in has, by default "+api.Versions()[0]+
+		" (the stand-in's own flag).")
 	f.Bool(inert[0], false, "Taken, without effect.")
 	for _, name := range inert[1:] {
 		f.String(name, "", "Taken, without effect.")
@@ -134,10 +137,14 @@ func Run(ctx context.Context, args []string) error {
 	}
 	ctrl.SetLogger(klog.Background())
 	ctx = ctrl.LoggerInto(ctx, klog.Background())
-	return run(ctx, o, pace, apiClient(pace))
+	release, err := releaseOf(o.follow)
+	if err != nil {
+		return fmt.Errorf("--follow: %w", err)
+	}
+	return run(ctx, o, release, pace, apiClient(pace, release.version))
 }
 
-func run(ctx context.Context, o *options, pace standin.TimeScale, hetzner Hetzner) error {
+func run(ctx context.Context, o *options, release release, pace standin.TimeScale, hetzner Hetzner) error {
 	mgr, err := newManager(o)
 	if err != nil {
 		return err
@@ -149,6 +156,7 @@ func run(ctx context.Context, o *options, pace standin.TimeScale, hetzner Hetzne
 		events:    mgr.GetEventRecorderFor("hetzner-controller"),
 		pace:      pace,
 		rateLimit: o.rateLimit,
+		follows:   release,
 	}
 	clusters := &clusterReconciler{reconciler: common, targets: &targetClusters{disabled: o.disableCSRApproval}}
 	if err := clusters.setup(ctx, mgr, o.watchFilter, o.clusterWorkers); err != nil {

@@ -46,18 +46,31 @@ func (s *machineScope) ensure(ctx context.Context) (reconcile.Result, error) {
 
 	server, err := s.find(ctx)
 	if err != nil {
-		return reconcile.Result{}, err
+		return s.notFound(err)
+	}
+	if server == nil && s.follows.failsLost && s.hcloudMachine.Spec.ProviderID != nil {
+		s.lost(*s.hcloudMachine.Spec.ProviderID)
+		return reconcile.Result{}, nil
 	}
 	if server == nil {
-		// Never created, or vanished: the original does not distinguish them and creates it (again).
+		// Never created, or vanished: v1.0.7 does not distinguish them and creates it (again).
 		server, err = s.create(ctx)
 		var impossible *impossibleError
 		if errors.As(err, &impossible) {
 			return s.after(impossiblePoll), nil
 		}
+		if s.follows.stopsIrrecoverable && hcloud.IsError(err, hcloud.ErrorCodeInvalidInput,
+			hcloud.ErrorCodeResourceUnavailable) {
+			conditions.MarkFalse(s.hcloudMachine, api.ServerCreateSucceeded, api.ServerCreateFailedIrrecoverable,
+				clusterv1.ConditionSeverityError, "%s", err)
+			return reconcile.Result{}, nil
+		}
 		if err != nil {
 			return reconcile.Result{}, err
 		}
+	}
+	if s.follows.failsLost {
+		s.hcloudMachine.Status.FailureReason, s.hcloudMachine.Status.FailureMessage = nil, nil
 	}
 	conditions.MarkTrue(s.hcloudMachine, api.ServerCreateSucceeded)
 	s.hcloudMachine.Spec.ProviderID = ptr.To(providerIDPrefix + strconv.FormatInt(server.ID, 10))
@@ -104,6 +117,31 @@ func (s *machineScope) region() (string, error) {
 			s.cluster.Name)
 	}
 	return domains[crc32.ChecksumIEEE([]byte(s.hcloudMachine.Name))%uint32(len(domains))], nil
+}
+
+// notFound is how a pass goes on that could not find out whether there is a server.
+func (s *machineScope) notFound(err error) (reconcile.Result, error) {
+	switch {
+	case !s.follows.ignoresLimitWhenReady:
+		return reconcile.Result{}, err
+	case !hcloud.IsError(err, hcloud.ErrorCodeRateLimitExceeded):
+		conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerNotFound, clusterv1.ConditionSeverityError,
+			"failed to find server: %s", err)
+		return reconcile.Result{}, err
+	case s.hcloudMachine.Status.Ready:
+		conditions.MarkTrue(s.hcloudMachine, api.HetznerAPIReachable)
+		return reconcile.Result{}, nil
+	default:
+		return s.after(rateLimitPoll), nil
+	}
+}
+
+// lost makes the machine of a server fail that was created and is not there any more.
+func (s *machineScope) lost(providerID string) {
+	s.hcloudMachine.Status.FailureReason = ptr.To("UpdateError")
+	s.hcloudMachine.Status.FailureMessage = ptr.To(fmt.Sprintf("server with providerID %s not found", providerID))
+	conditions.MarkFalse(s.hcloudMachine, api.ServerAvailable, api.ServerNotFound, clusterv1.ConditionSeverityError,
+		"server with providerID %s no longer exists", providerID)
 }
 
 // labels are the server's in Hetzner's API.
@@ -215,6 +253,9 @@ func (s *machineScope) behindLoadBalancer() bool {
 
 // delete removes the server from the load balancer, shuts it down, and deletes it when it is off or does not shut down.
 func (s *machineScope) delete(ctx context.Context) (reconcile.Result, error) {
+	if s.follows.deletesKnown && s.hcloudMachine.Spec.ProviderID == nil {
+		return reconcile.Result{}, nil
+	}
 	server, err := s.find(ctx)
 	if err != nil || server == nil {
 		return reconcile.Result{}, err

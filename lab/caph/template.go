@@ -39,6 +39,9 @@ func (r *templateReconciler) setup(ctx context.Context, mgr ctrl.Manager, watchF
 
 // Reconcile does one pass over an HCloudMachineTemplate.
 func (r *templateReconciler) Reconcile(ctx context.Context, request reconcile.Request) (_ reconcile.Result, err error) {
+	if skipped, err := r.skipped(ctx, request.Namespace); err != nil || skipped {
+		return reconcile.Result{}, err
+	}
 	template := &api.HCloudMachineTemplate{}
 	if err := r.Get(ctx, request.NamespacedName, template); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)

@@ -1,4 +1,4 @@
-// Package certmanager stands in for cert-manager v1.19, which cannot be built here, as far as Cluster API's providers
+// Package certmanager stands in for cert-manager v1.19, which can take its place, as far as Cluster API's providers
 // use it: Issuers and ClusterIssuers that sign by themselves or with a certificate authority from a Secret,
 // Certificates that become Secrets with tls.crt, tls.key and ca.crt and are renewed in time or when their spec changes,
 // and the injection of a Certificate's authority into webhooks, CRD conversions and APIServices (annotation

@@ -1,23 +1,14 @@
 package environment
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
 
-	"github.com/slipway-k8s/slipway/lab/standin"
+	"github.com/slipway-k8s/slipway/lab/control"
+	"github.com/slipway-k8s/slipway/lab/folder"
 )
-
-// Management is a management cluster in the control API.
-type Management struct {
-	Name       string `json:"name"`
-	Kubeconfig string `json:"kubeconfig"` // the administrator's kubeconfig, YAML
-	Endpoint   string `json:"endpoint"`
-}
 
 // Info is what the command needs to use the lab.
 type Info struct {
@@ -39,6 +30,8 @@ type Info struct {
 	ChartRepositories map[string]string `json:"chartRepositories"`
 	// Versions are those that the repositories offer, by the names of the command's variables without _VERSION.
 	Versions map[string]string `json:"versions"`
+	// Offers are all versions of what the repositories offer several of, by the same names.
+	Offers map[string][]string `json:"offers"`
 	// Kubernetes is the version that the lab's control planes run, whichever is configured.
 	Kubernetes string `json:"kubernetes"`
 	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
@@ -49,24 +42,10 @@ type Info struct {
 // handler is the control API. It has no authorization: the socket is in a folder that only the user can open.
 func (lab *Lab) handler() http.Handler {
 	mux := http.NewServeMux()
-	handle := func(pattern string, do func(*http.Request) (any, error)) {
-		mux.HandleFunc(pattern, func(rw http.ResponseWriter, r *http.Request) {
-			answer, err := do(r)
-			reply(rw, answer, err)
-		})
-	}
+	handle := func(pattern string, do func(*http.Request) (any, error)) { control.Handle(mux, pattern, do) }
 	handle("GET /v1/info", func(r *http.Request) (any, error) { return lab.info(), nil })
 	handle("GET /v1/status", func(r *http.Request) (any, error) { return lab.status(), nil })
-	handle("GET /v1/management/{name}", func(r *http.Request) (any, error) {
-		return describe(lab.managements.get(r.Context(), r.PathValue("name")))
-	})
-	handle("PUT /v1/management/{name}", func(r *http.Request) (any, error) {
-		return describe(lab.managements.ensure(r.Context(), r.PathValue("name")))
-	})
-	handle("DELETE /v1/management/{name}", func(r *http.Request) (any, error) {
-		// A removal is finished even if the client closes the connection.
-		return struct{}{}, lab.managements.remove(context.WithoutCancel(r.Context()), r.PathValue("name"))
-	})
+	lab.managements.Serve(mux)
 	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, lab.ensureImage(r.PathValue("name"))
 	})
@@ -79,66 +58,27 @@ func (lab *Lab) handler() http.Handler {
 	return mux
 }
 
-func describe(m *management, err error) (any, error) {
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig, err := m.plane.AdminKubeconfig()
-	if err != nil {
-		return nil, err
-	}
-	return Management{Name: m.name(), Kubeconfig: string(kubeconfig), Endpoint: m.plane.Endpoint()}, nil
-}
-
-// reply writes a result or {"error": …}.
-func reply(rw http.ResponseWriter, answer any, err error) {
-	status := http.StatusOK
-	if err != nil {
-		status = http.StatusInternalServerError
-		var request requestError
-		switch {
-		case errors.Is(err, errNotFound), errors.Is(err, errNoFault):
-			status = http.StatusNotFound
-		case errors.As(err, &request):
-			status = http.StatusBadRequest
-		case errors.Is(err, errStopping):
-			status = http.StatusServiceUnavailable
-		}
-		answer = map[string]string{"error": err.Error()}
-	}
-	rw.Header().Set("Content-Type", "application/json")
-	rw.WriteHeader(status)
-	_ = json.NewEncoder(rw).Encode(answer) // fails only if the client has closed the connection
-}
-
 // hetznerHandler serves the simulated Hetzner API and the identity of this lab, for another lab that needs its
 // addresses.
 func (lab *Lab) hetznerHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", lab.cloud.Handler())
-	mux.HandleFunc("GET /lab", func(rw http.ResponseWriter, _ *http.Request) {
-		reply(rw, Holder{Dir: lab.cfg.Dir, PID: lab.cfg.Network.PID()}, nil)
-	})
+	mux.Handle("GET /lab", folder.HolderHandler(lab.cfg.Dir, lab.cfg.Network.PID()))
 	return mux
 }
 
-// Holder is the lab that uses an address.
-type Holder struct {
-	Dir string `json:"dir"`
-	PID int    `json:"pid"` // the process to signal
-}
-
 func (lab *Lab) info() Info {
-	s := lab.state.slot()
+	s := lab.state.Slot()
 	return Info{
 		PID: lab.cfg.Network.PID(), StartedAt: lab.started,
-		HetznerEndpoint: "http://" + s.hetznerAPI() + "/v1", Proxy: lab.proxyURL(), CAFile: lab.caFile(), Token: lab.token,
-		NetworkCIDR: s.networkCIDR().String(), ControlPlaneCIDR: s.controlPlaneCIDR().String(),
-		PodCIDR: s.podCIDR().String(), ServiceCIDR: s.serviceCIDR().String(),
+		HetznerEndpoint: "http://" + s.HetznerAPI() + "/v1", Proxy: lab.proxyURL(), CAFile: lab.caFile(), Token: lab.token,
+		NetworkCIDR: s.NetworkCIDR().String(), ControlPlaneCIDR: s.ControlPlaneCIDR().String(),
+		PodCIDR: s.PodCIDR().String(), ServiceCIDR: s.ServiceCIDR().String(),
 		ProviderRepository: lab.offer.Providers,
 		CertManagerURL:     lab.offer.CertManager, CertManagerVersion: lab.offer.CertManagerVersion,
 		ChartRepositories: lab.chartRepositories(),
 		Versions:          lab.offer.Versions,
+		Offers:            lab.offer.Offers,
 		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
 		ImageBuild:        lab.imageBuild,
 		Notes:             lab.notes(),
@@ -153,15 +93,13 @@ func (lab *Lab) notes() []string {
 	return lab.offer.Notes
 }
 
-func (lab *Lab) proxyURL() string { return "http://" + lab.state.slot().hetznerProxy() }
+func (lab *Lab) proxyURL() string { return "http://" + lab.state.Slot().HetznerProxy() }
 func (lab *Lab) caFile() string   { return lab.path("pki", "ca.crt") }
 
 // podEnv is the environment of the process of every Pod: it sends requests for api.hetzner.cloud to the simulated
 // cloud.
 func (lab *Lab) podEnv() map[string]string {
 	env := map[string]string{"HTTPS_PROXY": lab.proxyURL(), "SSL_CERT_FILE": lab.caFile()}
-	if lab.cfg.Latency == FastLatency {
-		env[standin.TimeScaleVariable] = fmt.Sprint(fastScale)
-	}
+	maps.Copy(env, lab.cfg.Latency.StandInEnv())
 	return env
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/pki"
 )
 
@@ -21,7 +22,7 @@ const expiredFor = time.Hour
 // it.
 func (lab *Lab) expireKubeconfig(f *Fault) (effect, error) {
 	if !filepath.IsAbs(f.File) {
-		return effect{}, requestError{fmt.Errorf("file %q: give an absolute path", f.File)}
+		return effect{}, control.BadRequest(fmt.Errorf("file %q: give an absolute path", f.File))
 	}
 	ca, err := lab.authority(f.Cluster)
 	if err != nil {
@@ -29,11 +30,11 @@ func (lab *Lab) expireKubeconfig(f *Fault) (effect, error) {
 	}
 	valid, err := os.ReadFile(f.File)
 	if err != nil {
-		return effect{}, requestError{fmt.Errorf("the kubeconfig: %w", err)}
+		return effect{}, control.BadRequest(fmt.Errorf("the kubeconfig: %w", err))
 	}
 	expired, err := expire(valid, ca)
 	if err != nil {
-		return effect{}, requestError{fmt.Errorf("the kubeconfig %s: %w", f.File, err)}
+		return effect{}, control.BadRequest(fmt.Errorf("the kubeconfig %s: %w", f.File, err))
 	}
 	if err := pki.WriteFile(f.File, expired); err != nil {
 		return effect{}, err
@@ -52,15 +53,15 @@ func (lab *Lab) expireKubeconfig(f *Fault) (effect, error) {
 
 // authority returns the certificate authority that signs client certificates of a cluster.
 func (lab *Lab) authority(cluster string) (*pki.CA, error) {
-	if m := lab.managements.find(cluster); m != nil && m.ready() {
-		return m.plane.CA(), nil
+	if m := lab.managements.Find(cluster); m != nil && m.Ready() {
+		return m.Plane().CA(), nil
 	}
 	for _, t := range lab.talos.Status() {
 		if p := lab.talos.Plane(t.ID); p != nil && t.Cluster == cluster {
 			return p.CA(), nil
 		}
 	}
-	return nil, requestError{fmt.Errorf("no kube-apiserver of cluster %q is ready: see lab status", cluster)}
+	return nil, control.BadRequest(fmt.Errorf("no kube-apiserver of cluster %q is ready: see lab status", cluster))
 }
 
 // expire returns the kubeconfig with an expired certificate for the user of the current context.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/plane"
 )
 
@@ -25,6 +26,12 @@ func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 		return lab.vanishServer(ctx, f)
 	case FaultVanishLoadBalancer:
 		return lab.vanishLoadBalancer(f)
+	case FaultLowBudget:
+		undo, err := lab.cloud.LowerBudget(*f.Remaining, f.Limit)
+		if err != nil {
+			return effect{}, control.BadRequest(err)
+		}
+		return effect{undo: undo}, nil
 	case FaultExpiredKubeconfig:
 		return lab.expireKubeconfig(f)
 	default:
@@ -36,7 +43,7 @@ func (lab *Lab) begin(ctx context.Context, f *Fault) (effect, error) {
 func (lab *Lab) injectCloudFault(f *Fault) (effect, error) {
 	id, err := lab.cloud.InjectFault(f.Fault)
 	if err != nil {
-		return effect{}, requestError{err}
+		return effect{}, control.BadRequest(err)
 	}
 	hits, over := lab.cloud.FollowFault(id)
 	return effect{undo: func() { lab.cloud.RemoveFault(id) }, over: over, hits: hits}, nil
@@ -52,11 +59,11 @@ type apiServer struct {
 // a cluster that match.
 func (lab *Lab) apiServers(cluster, server string) ([]apiServer, error) {
 	if _, err := path.Match(server, ""); err != nil {
-		return nil, requestError{fmt.Errorf("pattern %q: %w", server, err)}
+		return nil, control.BadRequest(fmt.Errorf("pattern %q: %w", server, err))
 	}
 	var found []apiServer
-	if m := lab.managements.find(cluster); m != nil && server == "" && m.ready() {
-		found = append(found, apiServer{m.name(), m.plane.Plane})
+	if m := lab.managements.Find(cluster); m != nil && server == "" && m.Ready() {
+		found = append(found, apiServer{m.Name(), m.Plane()})
 	}
 	for _, t := range lab.talos.Status() {
 		matches, _ := path.Match(server, t.Name)
@@ -68,8 +75,8 @@ func (lab *Lab) apiServers(cluster, server string) ([]apiServer, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, requestError{fmt.Errorf("cluster %q, server %q: no kube-apiserver is ready: see lab status", cluster,
-			server)}
+		return nil, control.BadRequest(fmt.Errorf("cluster %q, server %q: no kube-apiserver is ready: see lab status", cluster,
+			server))
 	}
 	return found, nil
 }
@@ -125,24 +132,24 @@ func (lab *Lab) restartAPIServers(ctx context.Context, f *Fault) (effect, error)
 
 func (lab *Lab) managementAway(f *Fault) (effect, error) {
 	if f.Cluster == "" {
-		all := lab.managements.list()
+		all := lab.managements.List()
 		if len(all) != 1 {
-			return effect{}, requestError{fmt.Errorf("there are %d management clusters: name one with cluster", len(all))}
+			return effect{}, control.BadRequest(fmt.Errorf("there are %d management clusters: name one with cluster", len(all)))
 		}
-		f.Cluster = all[0].name()
+		f.Cluster = all[0].Name()
 	}
-	m := lab.managements.find(f.Cluster)
-	if m == nil || !m.ready() {
-		return effect{}, requestError{fmt.Errorf("management cluster %q does not exist or is not ready: see lab status",
-			f.Cluster)}
+	m := lab.managements.Find(f.Cluster)
+	if m == nil || !m.Ready() {
+		return effect{}, control.BadRequest(fmt.Errorf("management cluster %q does not exist or is not ready: see lab status",
+			f.Cluster))
 	}
-	return effect{undo: m.plane.FreezeAPI()}, nil
+	return effect{undo: m.Plane().FreezeAPI()}, nil
 }
 
 func (lab *Lab) webhookUnready(f *Fault) (effect, error) {
 	for _, pattern := range []string{f.Cluster, f.Service} {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return effect{}, requestError{fmt.Errorf("pattern %q: %w", pattern, err)}
+			return effect{}, control.BadRequest(fmt.Errorf("pattern %q: %w", pattern, err))
 		}
 	}
 	var hits atomic.Int64
@@ -173,7 +180,7 @@ func (lab *Lab) vanishLoadBalancer(f *Fault) (effect, error) {
 // oneOf chooses one of the names that match a pattern.
 func oneOf(all []string, what, pattern string, seed uint64) (string, error) {
 	if _, err := path.Match(pattern, ""); err != nil {
-		return "", requestError{fmt.Errorf("pattern %q: %w", pattern, err)}
+		return "", control.BadRequest(fmt.Errorf("pattern %q: %w", pattern, err))
 	}
 	var names []string
 	for _, name := range all {
@@ -182,7 +189,7 @@ func oneOf(all []string, what, pattern string, seed uint64) (string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return "", requestError{fmt.Errorf("no %s is named %q: see lab status", what, pattern)}
+		return "", control.BadRequest(fmt.Errorf("no %s is named %q: see lab status", what, pattern))
 	}
 	slices.Sort(names)
 	return chosen(names, seed), nil

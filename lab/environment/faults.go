@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/control"
 )
 
 // Fault is a fault that the lab injects on request: one of the simulated cloud (its kinds and fields are those of
@@ -31,6 +31,9 @@ type Fault struct {
 	File string `json:"file,omitempty"`
 	// LoadBalancer is a pattern of the load balancer's name.
 	LoadBalancer string `json:"loadBalancer,omitempty"`
+	// Remaining is how many requests the project has left at first, Limit how many it can have; zero: as before.
+	Remaining *int `json:"remaining,omitempty"`
+	Limit     int  `json:"limit,omitempty"`
 	// For is how long the fault is in force; zero: until it is removed.
 	For cloud.Duration `json:"for,omitzero"`
 }
@@ -51,6 +54,9 @@ const (
 	// FaultVanishLoadBalancer removes a LoadBalancer (a pattern; Seed picks one of several matches) and its record, without
 	// a request or an action. A Primary IP that it has stays.
 	FaultVanishLoadBalancer cloud.FaultKind = "vanish-load-balancer"
+	// FaultLowBudget leaves the project Remaining requests of its rate limit, which come back as before: up to Limit, and
+	// as many in the same time, where that is given. At its end the project has its limit again, whole.
+	FaultLowBudget cloud.FaultKind = "low-budget"
 	// FaultExpiredKubeconfig replaces the client certificate in the kubeconfig File of a Cluster with one that expired an
 	// hour ago: of the same name and key, signed by the cluster's authority. At its end the file is restored, unless it
 	// was written since.
@@ -83,6 +89,7 @@ var faultFields = map[cloud.FaultKind]struct{ needs, takes []string }{
 	FaultVanishServer:      {needs: []string{"server"}, takes: []string{"seed"}},
 
 	FaultVanishLoadBalancer: {needs: []string{"loadBalancer"}, takes: []string{"seed"}},
+	FaultLowBudget:          {needs: []string{"remaining"}, takes: []string{"limit"}},
 	FaultExpiredKubeconfig:  {needs: []string{"cluster", "file"}},
 }
 
@@ -171,17 +178,17 @@ type inForce struct {
 func newFaults(lab *Lab) *faults { return &faults{lab: lab, all: map[int64]*inForce{}} }
 
 // errNoFault is returned for a number that no fault in force has.
-var errNoFault = errors.New("there is no such fault in force")
+var errNoFault = control.NotFound("there is no such fault in force")
 
 // add puts a fault in force and returns it with the random choices filled in.
 func (s *faults) add(ctx context.Context, f Fault) (InForce, error) {
 	if err := f.check(); err != nil {
-		return InForce{}, requestError{err}
+		return InForce{}, control.BadRequest(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock() // one at a time: none begins while the lab ends
 	if s.stopped {
-		return InForce{}, errStopping
+		return InForce{}, control.ErrStopping
 	}
 	begun, err := s.lab.begin(ctx, &f)
 	if err != nil {
@@ -286,7 +293,7 @@ func (s *faults) serve(handle func(pattern string, do func(*http.Request) (any, 
 		decoder := json.NewDecoder(http.MaxBytesReader(nil, r.Body, largestFault))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&f); err != nil {
-			return nil, requestError{fmt.Errorf("read the fault: %w", err)}
+			return nil, control.BadRequest(fmt.Errorf("read the fault: %w", err))
 		}
 		return s.add(r.Context(), f)
 	})
@@ -296,7 +303,7 @@ func (s *faults) serve(handle func(pattern string, do func(*http.Request) (any, 
 	handle("DELETE /v1/faults/{id}", func(r *http.Request) (any, error) {
 		id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
 		if err != nil {
-			return nil, requestError{fmt.Errorf("fault %q is not a number", r.PathValue("id"))}
+			return nil, control.BadRequest(fmt.Errorf("fault %q is not a number", r.PathValue("id")))
 		}
 		return struct{}{}, s.end(id)
 	})

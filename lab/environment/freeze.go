@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/slipway-k8s/slipway/lab/control"
 )
 
 // freezeLimit bounds how long the lab stays frozen for one client: copying it takes a few seconds.
@@ -15,23 +17,23 @@ const freezeLimit = 2 * time.Minute
 // cluster is created or removed. The files on disk are then in the state that a lab which is killed leaves, and starts
 // again from.
 func (lab *Lab) freeze() (thaw func()) {
-	lab.managements.changing.Lock()
+	letChange := lab.managements.Hold()
 	// The processes first: the cloud answers their pending requests before it stops, or not at all.
 	resume := lab.processes.Freeze()
 	release := lab.cloud.Freeze()
 	return func() {
 		release()
 		resume()
-		lab.managements.changing.Unlock()
+		letChange()
 	}
 }
 
 // serveFreeze freezes the lab, sends the first part of the response, and unfreezes it at the end of the request's body,
 // which the client keeps open. The second part says whether the lab was frozen until then: {"stood": true}.
 func (lab *Lab) serveFreeze(rw http.ResponseWriter, r *http.Request) {
-	control := http.NewResponseController(rw)
-	if err := control.EnableFullDuplex(); err != nil {
-		reply(rw, nil, err)
+	connection := http.NewResponseController(rw)
+	if err := connection.EnableFullDuplex(); err != nil {
+		control.Reply(rw, nil, err)
 		return
 	}
 	thaw := sync.OnceFunc(lab.freeze())
@@ -39,7 +41,7 @@ func (lab *Lab) serveFreeze(rw http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	rw.Header().Set("Content-Type", "application/json")
 	rw.WriteHeader(http.StatusOK)
-	if err := control.Flush(); err != nil {
+	if err := connection.Flush(); err != nil {
 		return // the client has closed the connection
 	}
 	closed := make(chan error, 1)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/rescue"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
@@ -25,7 +27,8 @@ func (lab *Lab) startCloud(ctx context.Context, api net.Listener) (err error) {
 		Dir: lab.path("servers"), ClustersDir: lab.path("clusters"), SocketDir: lab.sockets,
 		Bin: lab.cfg.Bin, Lab: lab.cfg.Lab,
 		Processes: lab.processes, Listen: lab.cfg.Network.Listen, Registry: lab.registry, Outages: lab.outages,
-		Programs: lab.programs, PodEnv: lab.podEnv(),
+		Programs: lab.programs, PodEnv: lab.podEnv(), Sandboxes: lab.sandboxes,
+		Metadata:   func(serverID int64) http.Handler { return lab.cloud.Metadata(serverID) },
 		Latency:    lab.cfg.Latency.talos(),
 		PoweredOff: off,
 		Log:        lab.cfg.Log,
@@ -36,11 +39,11 @@ func (lab *Lab) startCloud(ctx context.Context, api net.Listener) (err error) {
 	if lab.imageBuild = lab.tryImageBuild(ctx); !lab.imageBuild.Possible {
 		lab.cfg.Log.Warn("this lab cannot build an image", "reason", lab.imageBuild.Reason)
 	}
-	slot := lab.state.slot()
+	slot := lab.state.Slot()
 	lab.cloud, err = cloud.New(cloud.Config{
 		Dir: lab.path("cloud"), Token: lab.token, ReadOnlyToken: lab.readOnly, API: lab.cfg.API,
 		Machine: lab.machines(), Listen: lab.cfg.Network.Listen,
-		PublicServers: slot.publicServers(), PublicLoadBalancers: slot.publicLoadBalancers(),
+		PublicServers: slot.PublicServers(), PublicLoadBalancers: slot.PublicLoadBalancers(),
 		Latency: lab.cfg.Latency.cloud(), RateLimit: lab.cfg.Latency.rateLimit(),
 		RequestLog: lab.path("hetzner-requests.jsonl"),
 		Log:        lab.cfg.Log,
@@ -52,7 +55,7 @@ func (lab *Lab) startCloud(ctx context.Context, api net.Listener) (err error) {
 	if err != nil {
 		return err
 	}
-	proxy, err := lab.cfg.Network.Listen(ctx, slot.hetznerProxy())
+	proxy, err := lab.cfg.Network.Listen(ctx, slot.HetznerProxy())
 	if err != nil {
 		return fmt.Errorf("serve the proxy to the simulated cloud: %w", err)
 	}
@@ -76,7 +79,7 @@ func (lab *Lab) stopCloud(ctx context.Context) error {
 func (lab *Lab) ensureImage(name string) error {
 	for _, a := range architectures {
 		if err := lab.cloud.EnsureSnapshot(name, a); err != nil {
-			return requestError{err}
+			return control.BadRequest(err)
 		}
 	}
 	return nil

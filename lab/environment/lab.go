@@ -15,12 +15,17 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/egress"
+	"github.com/slipway-k8s/slipway/lab/folder"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/netns"
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 	"github.com/slipway-k8s/slipway/lab/repository"
 	"github.com/slipway-k8s/slipway/lab/rescue"
+	"github.com/slipway-k8s/slipway/lab/sandbox"
+	"github.com/slipway-k8s/slipway/lab/slot"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -49,7 +54,7 @@ const (
 type Lab struct {
 	cfg       Config
 	started   time.Time
-	state     *state
+	state     *folder.State
 	sockets   string // folder of the Unix sockets
 	token     string // of the simulated Hetzner project
 	readOnly  string // another token of it, with which nothing can be changed
@@ -58,6 +63,9 @@ type Lab struct {
 	registry  *kubelet.Registry
 	programs  []kubelet.Program
 	outages   *egress.Outages
+	// sandboxes gives Pods networks of their own; nil: they share the lab's, for the reason in shared.
+	sandboxes *sandbox.Runtime
+	shared    string
 	faults    *faults
 
 	offer       repository.Contents // providers and charts
@@ -65,8 +73,8 @@ type Lab struct {
 	talos       *talos.Talos
 	rescue      *rescue.Rescue
 	imageBuild  ImageBuild
-	managements *managements
-	programInfo []programInfo // of the upstream programs
+	managements *management.Clusters
+	programInfo []programs.Program // of the upstream programs
 
 	stopOnce sync.Once
 	stopping chan struct{} // closed when the lab begins to end
@@ -87,24 +95,25 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if err := os.Chmod(cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("restrict the lab's folder to its user: %w", err)
 	}
-	unlock, err := lockFolder(ctx, filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
+	unlock, err := folder.Lock(ctx, filepath.Join(cfg.Dir, "lab.lock"), cfg.Network.PID())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	release, err := holdPrograms(cfg.Bin)
+	release, err := folder.HoldPrograms(cfg.Bin)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	programs, err := readPrograms(cfg.Bin)
+	upstream, err := programs.Read(cfg.Bin, programNames...)
 	if err != nil {
 		return err
 	}
 	lab := &Lab{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
-		outages: egress.NewOutages(), programInfo: programs, stopping: make(chan struct{}), down: make(chan struct{})}
+		outages: egress.NewOutages(), programInfo: upstream, stopping: make(chan struct{}), down: make(chan struct{})}
 	lab.faults = newFaults(lab)
+	lab.tryApart()
 	lab.programs = append(append(lab.programs, cfg.Images...), kubelet.DefaultPrograms()...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
@@ -112,11 +121,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 }
 
 func (lab *Lab) run(ctx context.Context) (err error) {
-	if lab.sockets, err = socketDir(lab.cfg.Dir); err != nil {
+	if lab.sockets, err = folder.Sockets(lab.cfg.Dir); err != nil {
 		return err
 	}
-	if lab.state, err = loadState(lab.path("state.json")); err != nil {
-		return err
+	if lab.state, err = folder.LoadState(lab.path("state.json")); err != nil {
+		return fmt.Errorf("%w; remove %s to begin a new lab", err, lab.cfg.Dir)
 	}
 	if lab.token, err = ensureToken(lab.path("token")); err != nil {
 		return fmt.Errorf("the simulated project's token: %w", err)
@@ -127,25 +136,30 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	if lab.ca, err = pki.EnsureCA(lab.path("pki"), "ca", "Slipway lab"); err != nil {
 		return fmt.Errorf("the lab's certificate authority: %w", err)
 	}
-	taken, api, err := claimSlot(ctx, lab.cfg.Network, lab.state.slot(), lab.cfg.Dir)
+	taken, api, err := slot.Claim(ctx, lab.cfg.Network, lab.state.Slot(), lab.cfg.Dir)
 	if err != nil {
 		return err
 	}
 	defer api.Close()
-	if err := lab.state.update(func(d *stateData) error { d.Slot = taken; return nil }); err != nil {
+	if err := lab.state.Update(func(d *folder.Data) error { d.Slot = taken; return nil }); err != nil {
 		return err
 	}
 
 	// The parts outlive ctx: stop ends them in order.
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	lab.managements = newManagements(life, lab)
+	lab.managements = management.New(life, management.Config{
+		Dir: lab.cfg.Dir, Sockets: lab.sockets, Bin: lab.cfg.Bin, Lab: lab.cfg.Lab, ProviderID: "lab://",
+		Network: lab.cfg.Network, State: lab.state, Processes: lab.processes, Registry: lab.registry, Outages: lab.outages,
+		Sandboxes: lab.sandboxes, Programs: lab.programs, PodEnv: lab.podEnv(), Latency: lab.cfg.Latency.kubelet(),
+		BeforePods: lab.awaitServed, Log: lab.cfg.Log,
+	})
 	// After an error, too: servers and Pods end in order.
 	defer func() { err = errors.Join(err, lab.stop()) }()
 	if err := lab.startCloud(life, api); err != nil {
 		return err
 	}
-	lab.managements.resume()
+	lab.managements.Resume()
 	if err := lab.offerRepository(life); err != nil {
 		return err
 	}
@@ -153,7 +167,7 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	lab.settle(ctx)
 
 	// Last, so that the lab is complete when it answers.
-	control, err := listenControl(lab.sockets)
+	control, err := folder.ListenControl(lab.sockets)
 	if err != nil {
 		return err
 	}
@@ -177,6 +191,19 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	}
 }
 
+// tryApart finds out whether Pods can have networks of their own.
+func (lab *Lab) tryApart() {
+	if !lab.cfg.Network.Own() {
+		lab.shared = "the lab has no network namespace of its own"
+		return
+	}
+	var err error
+	if lab.sandboxes, err = sandbox.New(); err != nil {
+		lab.shared = err.Error()
+		lab.cfg.Log.Warn("Pods share the lab's network and the machine's files", "reason", err)
+	}
+}
+
 // stop ends everything that the lab runs, once, in order as far as stopDeadline allows.
 func (lab *Lab) stop() error {
 	lab.stopOnce.Do(func() {
@@ -196,9 +223,9 @@ func (lab *Lab) stopParts() error {
 		cloud, clusters error
 	)
 	parts.Go(func() { cloud = lab.stopCloud(ctx) })
-	parts.Go(func() { clusters = lab.managements.stop(ctx) })
+	parts.Go(func() { clusters = lab.managements.Stop(ctx) })
 	parts.Wait()
-	return errors.Join(cloud, clusters, lab.processes.StopAll(ctx, time.Second), removeSocketDir(lab.cfg.Dir, lab.sockets))
+	return errors.Join(cloud, clusters, lab.processes.StopAll(ctx, time.Second), folder.RemoveSockets(lab.cfg.Dir, lab.sockets))
 }
 
 // serve answers requests until ctx is done.

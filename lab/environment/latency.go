@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/rescue"
+	"github.com/slipway-k8s/slipway/lab/standin"
 	"github.com/slipway-k8s/slipway/lab/talos"
 )
 
@@ -31,6 +32,14 @@ func ParseLatency(s string) (Latency, error) {
 	default:
 		return "", fmt.Errorf("latency %q: want %q or %q", s, FastLatency, RealLatency)
 	}
+}
+
+// StandInEnv is the environment that tells stand-ins how often to poll.
+func (l Latency) StandInEnv() map[string]string {
+	if l == FastLatency {
+		return map[string]string{standin.TimeScaleVariable: fmt.Sprint(fastScale)}
+	}
+	return nil
 }
 
 func (l Latency) kubelet() kubelet.Latency {

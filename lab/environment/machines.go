@@ -48,7 +48,7 @@ type ImageBuild struct {
 
 // tryImageBuild finds out whether servers can listen on port 22, on an address that no other process uses.
 func (lab *Lab) tryImageBuild(ctx context.Context) ImageBuild {
-	l, err := lab.cfg.Network.Listen(ctx, lab.state.slot().sshProbe())
+	l, err := lab.cfg.Network.Listen(ctx, lab.state.Slot().SSHProbe())
 	if err != nil {
 		return ImageBuild{Reason: "rescue systems cannot answer SSH: " + err.Error()}
 	}

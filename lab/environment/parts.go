@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"debug/buildinfo"
 	"fmt"
 	"path"
@@ -9,18 +10,14 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // Part is a part of the lab and how faithful it is.
 type Part struct {
 	Name     string `json:"name"`
-	Fidelity string `json:"fidelity"` // real, stand-in or simulated
+	Fidelity string `json:"fidelity"` // real, stand-in, simulated, or mapped: a program of --lab-images
 	Detail   string `json:"detail"`
-}
-
-// programInfo is an upstream program, as its build information describes it.
-type programInfo struct {
-	file, module, version string
 }
 
 // programNames are the upstream programs, in the order in which the status lists them.
@@ -29,24 +26,11 @@ var programNames = []string{
 	"cluster-api", "cluster-api-bootstrap-provider-talos", "cluster-api-control-plane-provider-talos",
 }
 
-// readPrograms reads the build information of the programs in bin. Each is required.
-func readPrograms(bin string) ([]programInfo, error) {
-	infos := make([]programInfo, 0, len(programNames))
-	for _, name := range programNames {
-		info, err := buildinfo.ReadFile(filepath.Join(bin, name))
-		if err != nil {
-			return nil, fmt.Errorf("the lab's program %s (`go run ./cmd/bootstrap lab build` makes it): %w", name, err)
-		}
-		infos = append(infos, programInfo{file: name, module: info.Main.Path, version: info.Main.Version})
-	}
-	return infos, nil
-}
-
-// versionOf is the version that a program was built from.
-func versionOf(programs []programInfo, file string) string {
-	for _, p := range programs {
-		if p.file == file {
-			return p.version
+// versionOf is the version of a program.
+func versionOf(all []programs.Program, file string) string {
+	for _, p := range all {
+		if p.File == file {
+			return p.Version
 		}
 	}
 	return ""
@@ -55,21 +39,21 @@ func versionOf(programs []programInfo, file string) string {
 // parts are the parts of the lab.
 func (lab *Lab) parts() []Part {
 	var parts []Part
-	versions := map[string]string{}
+	origins := map[string]string{}
 	for _, p := range lab.programInfo {
-		versions[p.file] = p.module + " " + p.version
+		origins[p.File] = p.Origin()
 	}
 	for _, p := range []struct{ name, file string }{
 		{"etcd", plane.ProgramEtcd}, {"kube-apiserver", "kube-apiserver"},
 		{"kube-controller-manager", "kube-controller-manager"}, {"kube-scheduler", "kube-scheduler"},
 	} {
-		parts = append(parts, Part{p.name, kubelet.Real, versions[p.file] + ", unmodified"})
+		parts = append(parts, Part{p.name, kubelet.Real, origins[p.file] + ", unmodified"})
 	}
 	for i, p := range lab.programs {
 		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image); shadowed {
 			continue
 		}
-		parts = append(parts, imagePart(p, versions[p.Exec]))
+		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec))))
 	}
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
@@ -84,28 +68,56 @@ func (lab *Lab) parts() []Part {
 	return append(parts,
 		Part{"kubelet", kubelet.StandIn,
 			"registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
+		lab.podPart(),
 		Part{"other images", kubelet.Simulated, "are reported Ready, or complete, after a moment; no program runs"},
 		Part{"Pod network", kubelet.Simulated,
-			"Pods have no address; only the kube-apiserver reaches Services, through its egress selector"},
+			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector"},
 		Part{"Talos", kubelet.Simulated,
 			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, api},
 		Part{"rescue system", kubelet.Simulated, rescueSystem},
 		Part{"load balancers", kubelet.Simulated, "forward TCP to targets that accept connections"},
 		Part{"firewalls", kubelet.Simulated, "are stored and shown; they filter no packet"},
-		Part{"provider manifests", kubelet.Real, "of CAPI, CABPT and CACPPT: built from the modules of the programs"},
+		Part{"provider manifests", kubelet.Real,
+			"of CAPI, CABPT and CACPPT, as the lab offers them: built from the modules of the programs' versions"},
 		Part{"other manifests and charts", kubelet.StandIn,
-			"of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm: see the notes"},
+			"of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm, as the lab offers them: see the notes"},
 		Part{"time", kubelet.Simulated, time},
 	)
 }
 
-// imagePart describes what runs for an image. version is that of a program in the lab's folder of programs.
-func imagePart(p kubelet.Program, version string) Part {
+// podPart says what Pods have of their own.
+func (lab *Lab) podPart() Part {
+	if lab.sandboxes == nil {
+		return Part{"Pods", kubelet.Simulated, "processes that share the lab's network and the machine's files: " +
+			lab.shared + "; a program with fixed ports or paths does not run"}
+	}
+	return Part{"Pods", kubelet.StandIn, "each has a network namespace of its own and each container a mount namespace " +
+		"with its volumes, /tmp, /run and /proc; the other files are the machine's, users and resources are not separated"}
+}
+
+// builtFrom is the module and version in the build information of an executable; empty where it has none.
+func builtFrom(file string) string {
+	if !filepath.IsAbs(file) {
+		return ""
+	}
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(info.Main.Path + " " + strings.Trim(info.Main.Version, "()"))
+}
+
+// imagePart describes what runs for an image. origin is that of a program in the lab's folder of programs, or what an
+// executable's build information says.
+func imagePart(p kubelet.Program, origin string) Part {
 	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity,
 		Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
-	if version != "" {
-		part.Detail = version + ", unmodified"
+	switch {
+	case origin != "" && filepath.IsAbs(p.Exec):
+		part.Detail += ", built from " + origin
+	case origin != "":
+		part.Detail = origin + ", unmodified"
 	}
 	if p.Note != "" {
 		part.Detail += "; " + p.Note

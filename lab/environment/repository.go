@@ -14,7 +14,7 @@ func (lab *Lab) offerRepository(ctx context.Context) (err error) {
 	if lab.offer, err = repository.Write(ctx, dir, repository.Options{Bin: lab.cfg.Bin}); err != nil {
 		return err
 	}
-	l, err := lab.cfg.Network.Listen(ctx, lab.state.slot().charts())
+	l, err := lab.cfg.Network.Listen(ctx, lab.state.Slot().Charts())
 	if err != nil {
 		return fmt.Errorf("serve charts: %w", err)
 	}
@@ -26,7 +26,7 @@ func (lab *Lab) offerRepository(ctx context.Context) (err error) {
 func (lab *Lab) chartRepositories() map[string]string {
 	urls := map[string]string{}
 	for _, c := range lab.offer.Charts {
-		urls[c.Name] = "http://" + lab.state.slot().charts()
+		urls[c.Name] = "http://" + lab.state.Slot().Charts()
 	}
 	return urls
 }

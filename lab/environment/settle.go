@@ -56,11 +56,9 @@ func (lab *Lab) awaitServed(ctx context.Context) {
 
 // unsettled names a part that is not ready again; empty: none.
 func (lab *Lab) unsettled() string {
-	for _, m := range lab.managements.list() {
-		select {
-		case <-m.started:
-		default:
-			return "management cluster " + m.name()
+	for _, m := range lab.managements.List() {
+		if ended, _ := m.Started(); !ended {
+			return "management cluster " + m.Name()
 		}
 	}
 	return unsettledServer(lab.talos.Status())

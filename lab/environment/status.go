@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
+	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/talos"
@@ -72,8 +73,8 @@ func (lab *Lab) status() Status {
 		Faults:        lab.faults.list(),
 		Notes:         lab.notes(),
 	}
-	for _, m := range lab.managements.list() {
-		s.Clusters = append(s.Clusters, m.status())
+	for _, m := range lab.managements.List() {
+		s.Clusters = append(s.Clusters, statusOf(m))
 	}
 	s.Clusters = append(s.Clusters, workloads(systems, s.LoadBalancers)...)
 	for _, p := range lab.processes.List() {
@@ -86,15 +87,16 @@ func (lab *Lab) status() Status {
 	return s
 }
 
-func (m *management) status() Cluster {
-	c := Cluster{Name: m.name(), Kind: "management", Endpoint: plane.Endpoint(m.address())}
-	select {
-	case <-m.started:
-		if c.Ready = m.err == nil; !c.Ready {
-			c.Reason = m.err.Error()
-		}
-	default:
+func statusOf(m *management.Cluster) Cluster {
+	c := Cluster{Name: m.Name(), Kind: "management", Endpoint: m.Endpoint()}
+	ended, err := m.Started()
+	switch {
+	case !ended:
 		c.Reason = "it is starting"
+	case err != nil:
+		c.Reason = err.Error()
+	default:
+		c.Ready = true
 	}
 	return c
 }
@@ -149,7 +151,7 @@ func workloads(systems []talos.Status, balancers []cloud.LoadBalancer) []Cluster
 	for _, lb := range balancers {
 		for name, c := range byName {
 			if _, owned := lb.Labels["caph-cluster-"+name]; owned && lb.PublicIPv4.IsValid() {
-				c.Endpoint = plane.Endpoint(lb.PublicIPv4.String())
+				c.Endpoint = plane.Endpoint(lb.PublicIPv4.String(), "")
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-// Package hccm stands in for hcloud-cloud-controller-manager v1.29.2, which cannot be built here. Like the original it
+// Package hccm stands in for hcloud-cloud-controller-manager v1.29.2, which can take its place. Like the original it
 // runs the node and node lifecycle controllers of k8s.io/cloud-provider with the Hetzner Cloud API: a Node with the
 // taint "uninitialized" gets its provider ID, addresses and labels from its server and loses the taint; a Node whose
 // server does not exist is deleted, one whose server is off is tainted. It takes the original's flags and environment:

@@ -43,6 +43,9 @@ type EtcdConfig struct {
 	InitialCluster string
 	Existing       bool
 
+	// Durable has the member flush what it writes to the disk, so that a crash of the machine loses nothing.
+	Durable bool
+
 	Process string // name in the status; empty: "etcd"
 	Labels  map[string]string
 	Env     []string // over the defaults
@@ -97,7 +100,7 @@ func StartEtcd(super *proc.Supervisor, cfg EtcdConfig) (*Etcd, error) {
 			"--name=" + cfg.Name,
 			"--data-dir=" + cfg.DataDir,
 			// Without fsync a crash of the machine loses a rehearsal; a killed process loses nothing.
-			"--unsafe-no-fsync",
+			fmt.Sprintf("--unsafe-no-fsync=%t", !cfg.Durable),
 			"--log-level=warn",
 			"--listen-client-urls=" + cfg.ClientURL(), "--advertise-client-urls=" + cfg.ClientURL(),
 			"--listen-peer-urls=" + cfg.PeerURL(), "--initial-advertise-peer-urls=" + cfg.PeerURL(),

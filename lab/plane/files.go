@@ -85,7 +85,7 @@ func (w *writer) component(c Config, name string) (f component) {
 	if w.err != nil {
 		return f
 	}
-	config, err := kubeconfig(c.Cluster, Endpoint(c.Address), "system:"+name, c.CA.Cert(), pair)
+	config, err := kubeconfig(c.Cluster, Endpoint(c.Address, c.Port), "system:"+name, c.CA.Cert(), pair)
 	w.err = err
 	f.kubeconfig = w.file(filepath.Join(c.Dir, name+".kubeconfig"), config)
 	return f

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"strings"
 )
 
@@ -57,7 +58,7 @@ rules:
 func (p *Plane) apiArgs() []string {
 	c, f := p.cfg, p.files
 	args := []string{
-		"--bind-address=" + c.Address, "--advertise-address=" + c.Address, "--secure-port=" + APIPort,
+		"--bind-address=" + c.Address, "--advertise-address=" + c.Address, "--secure-port=" + cmp.Or(c.Port, APIPort),
 		// Endpoints refuse loopback addresses, so the Service "kubernetes" has none.
 		"--endpoint-reconciler-type=none",
 		"--etcd-servers=" + strings.Join(c.Etcd.Endpoints, ","),

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,8 @@ type Config struct {
 	Bin     string // folder of the programs
 	Dir     string // certificates, kubeconfigs, configuration; 0700
 	LogDir  string
-	Address string   // IP that all three bind; the apiserver at port 6443
+	Address string   // IP that all three bind
+	Port    string   // of the apiserver; empty: APIPort
 	SANs    []string // further names and addresses of the apiserver
 
 	Etcd              EtcdClient
@@ -69,7 +71,7 @@ type Plane struct {
 // waits for those. All three are restarted when they end, until Stop. If Start fails, it ends what it started.
 func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, err error) {
 	if cfg.Issuer == "" {
-		cfg.Issuer = Endpoint(cfg.Address)
+		cfg.Issuer = Endpoint(cfg.Address, cfg.Port)
 	}
 	p := &Plane{cfg: cfg}
 	defer func() {
@@ -129,14 +131,16 @@ func environment() []string {
 	return []string{"PATH=/usr/bin:/bin", "TMPDIR=" + os.TempDir()}
 }
 
-// Endpoint is the URL of an apiserver that binds an address.
-func Endpoint(address string) string { return "https://" + net.JoinHostPort(address, APIPort) }
+// Endpoint is the URL of an apiserver that binds an address and port; an empty port is APIPort.
+func Endpoint(address, port string) string {
+	return "https://" + net.JoinHostPort(address, cmp.Or(port, APIPort))
+}
 
 // CA is the cluster's authority.
 func (p *Plane) CA() *pki.CA { return p.cfg.CA }
 
 // Endpoint returns the URL of the kube-apiserver itself.
-func (p *Plane) Endpoint() string { return Endpoint(p.cfg.Address) }
+func (p *Plane) Endpoint() string { return Endpoint(p.cfg.Address, p.cfg.Port) }
 
 func (p *Plane) awaitAPI(ctx context.Context) error {
 	return await(ctx, p.api, func(ctx context.Context) error {

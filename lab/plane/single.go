@@ -18,7 +18,9 @@ type SingleConfig struct {
 	Dir          string // everything that the cluster is: keys, certificates, etcd's data; 0700
 	LogDir       string
 	Address      string
+	Port         string // of the apiserver; empty: APIPort
 	SANs         []string
+	Durable      bool // as EtcdConfig has it
 	ServiceCIDR  string
 	EgressSocket string
 	AuditLog     string
@@ -51,7 +53,7 @@ func StartSingle(ctx context.Context, super *proc.Supervisor, cfg SingleConfig) 
 	}
 	etcd, err := StartEtcd(super, EtcdConfig{
 		Name: cfg.Cluster, Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, "etcd"), LogFile: filepath.Join(cfg.LogDir, "etcd.log"),
-		Address: cfg.Address, CA: keys.etcd.Cert(), Pair: member, Labels: cfg.Labels,
+		Address: cfg.Address, CA: keys.etcd.Cert(), Pair: member, Durable: cfg.Durable, Labels: cfg.Labels,
 	})
 	if err != nil {
 		return nil, err
@@ -64,7 +66,7 @@ func StartSingle(ctx context.Context, super *proc.Supervisor, cfg SingleConfig) 
 	}
 	p, err := Start(ctx, super, Config{
 		Cluster: cfg.Cluster, Bin: cfg.Bin, Dir: filepath.Join(cfg.Dir, "plane"), LogDir: cfg.LogDir,
-		Address: cfg.Address, SANs: cfg.SANs,
+		Address: cfg.Address, Port: cfg.Port, SANs: cfg.SANs,
 		Etcd: EtcdClient{Endpoints: []string{etcd.cfg.ClientURL()}, CA: keys.etcd.Cert(), Pair: client},
 		CA:   keys.cluster, Aggregator: keys.aggregator, ServiceAccountKey: keys.serviceAccount,
 		ServiceCIDR: cfg.ServiceCIDR, EgressSocket: cfg.EgressSocket, AuditLog: cfg.AuditLog, Labels: cfg.Labels,

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/lab/caph"
+	"github.com/slipway-k8s/slipway/lab/caph/api"
 	"github.com/slipway-k8s/slipway/lab/certmanager"
 )
 
@@ -49,7 +50,7 @@ func documents(manifest []byte) []string {
 // validation of CRDs.
 func TestCRDsAreValid(t *testing.T) {
 	manifests := map[string]func() ([]byte, error){
-		"caph":         func() ([]byte, error) { m, _, err := caphManifest(); return m, err },
+		"caph":         func() ([]byte, error) { m, _, err := caphManifest(caphVersion); return m, err },
 		"cert-manager": func() ([]byte, error) { return certManagerManifest(DefaultCertManagerVersion) },
 	}
 	for name, render := range manifests {
@@ -78,6 +79,9 @@ func TestCRDsAreValid(t *testing.T) {
 	}
 }
 
+// caphVersion is the newest CAPH that the stand-in follows.
+var caphVersion = api.Versions()[len(api.Versions())-1]
+
 // originals is the folder of the original's CRDs. testdata/caph/README.md says where they come from.
 const originals = "testdata/caph"
 
@@ -103,7 +107,7 @@ func original(t *testing.T, file string) []byte {
 // TestCAPHsAPIIsTheOriginals: a client of the original finds every field and
 // refusal that the schema can express.
 func TestCAPHsAPIIsTheOriginals(t *testing.T) {
-	manifest, _, err := caphManifest()
+	manifest, _, err := caphManifest(caphVersion)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +231,7 @@ func limits(schema *apiextensionsv1.JSONSchemaProps) string {
 // TestRolesCoverTheStandInsRules: what a stand-in's code says that it needs,
 // its manifest grants.
 func TestRolesCoverTheStandInsRules(t *testing.T) {
-	manifest, _, err := caphManifest()
+	manifest, _, err := caphManifest(caphVersion)
 	if err != nil {
 		t.Fatal(err)
 	}

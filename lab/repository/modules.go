@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 // Module is a Go module at one version, as files on disk. A provider's
@@ -27,8 +29,8 @@ const keptFolder = "modules"
 
 // Modules finds the modules that the provider programs in bin were built from.
 //
-// The programs' build information names their modules and versions, so that manifest and program always match. The Go
-// module cache had the modules when the programs were built. The first call copies the needed files to bin, so that a
+// The programs' build information names their modules and versions, or the list of a set out of images does, so that
+// manifest and program always match. The Go module cache had the modules when the programs were built or fetched. The first call copies the needed files to bin, so that a
 // lab that is started later, elsewhere or without Go still finds them. A version of a module never changes, so the copy
 // stays valid.
 func Modules(ctx context.Context, bin string) ([]Module, error) {
@@ -36,11 +38,17 @@ func Modules(ctx context.Context, bin string) ([]Module, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the programs' folder: %w", err)
 	}
+	listed, err := programs.FromImages(bin)
+	if err != nil {
+		return nil, err
+	}
 	var found []Module
 	for _, p := range providers {
-		version, err := programVersion(filepath.Join(bin, p.program), p.module)
-		if err != nil {
-			return nil, err
+		version := listed[p.program].Version
+		if version == "" {
+			if version, err = programVersion(filepath.Join(bin, p.program), p.module); err != nil {
+				return nil, err
+			}
 		}
 		m := Module{Path: p.module, Version: version}
 		m.Dir = filepath.Join(bin, keptFolder, filepath.FromSlash(m.Path+"@"+m.Version))

@@ -98,6 +98,32 @@ func clusterctlComponents(t *testing.T, contents Contents) map[string]clusterctl
 	return read
 }
 
+// TestClusterctlReadsEveryCAPH: clusterctl finds each version on offer, with the image of that version.
+func TestClusterctlReadsEveryCAPH(t *testing.T) {
+	contents := write(t, t.TempDir())
+	client := clusterctlConfig(t, contents)
+	provider, err := client.Providers().Get("hetzner", clusterctlv1.InfrastructureProviderType)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repository, err := clusterctl.New(t.Context(), provider, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range contents.Offers["CAPH"] {
+		components, err := repository.Components().Get(t.Context(), clusterctl.ComponentsOptions{Version: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if images := components.Images(); len(images) != 1 || images[0] != "ghcr.io/syself/caph:"+version {
+			t.Errorf("%s has the images %v", version, images)
+		}
+	}
+	if len(contents.Offers["CAPH"]) < 2 {
+		t.Errorf("only %v is on offer", contents.Offers["CAPH"])
+	}
+}
+
 func TestClusterctlReadsTheProviders(t *testing.T) {
 	contents := write(t, t.TempDir())
 	for label, components := range clusterctlComponents(t, contents) {

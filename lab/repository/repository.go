@@ -11,6 +11,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
 // Folders below the one that Write is given.
@@ -51,6 +54,8 @@ type Contents struct {
 	// Versions of what is on offer: CAPI, CAPH, CABPT, CACPPT, CILIUM,
 	// HCLOUD_CCM and TALOS_CCM.
 	Versions map[string]string
+	// Offers are all versions of what there are several of: CAPH.
+	Offers map[string][]string
 	// Charts are the charts that Handler serves.
 	Charts []Chart
 	// Notes are the differences from the original repositories.
@@ -124,12 +129,26 @@ func (c *Contents) writeProviders(ctx context.Context, modules []Module) error {
 			return err
 		}
 	}
-	components, metadata, err := caphManifest()
-	if err != nil {
-		return err
+	return c.writeCAPH()
+}
+
+// writeCAPH writes the stand-in for CAPH once for each version that it follows. The oldest is the one that is used
+// where no other is asked for, so it is written last: Components names it.
+func (c *Contents) writeCAPH() error {
+	versions := api.Versions()
+	for _, version := range slices.Backward(versions) {
+		components, metadata, err := caphManifest(version)
+		if err != nil {
+			return err
+		}
+		if err := c.writeProvider("infrastructure-hetzner", version, "infrastructure-components.yaml", components,
+			metadata); err != nil {
+			return err
+		}
 	}
-	c.Versions["CAPH"] = caphVersion
-	return c.writeProvider("infrastructure-hetzner", caphVersion, "infrastructure-components.yaml", components, metadata)
+	c.Versions["CAPH"] = versions[0]
+	c.Offers = map[string][]string{"CAPH": versions}
+	return nil
 }
 
 // writeProvider writes one provider in clusterctl's layout.

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/slipway-k8s/slipway/lab/caph/api"
 )
 
 // toolModules are the modules of the provider programs, as the lab's go.mod
@@ -101,6 +103,9 @@ func TestWriteIsDeterministicAndReplaces(t *testing.T) {
 		if _, err := os.Stat(file); err != nil {
 			t.Error(err)
 		}
+	}
+	if got := contents.Offers["CAPH"]; !slices.Equal(got, api.Versions()) || contents.Versions["CAPH"] != "v1.0.7" {
+		t.Errorf("CAPH is offered as %v, %s where none is asked for", got, contents.Versions["CAPH"])
 	}
 	keys := []string{"CABPT", "CACPPT", "CAPH", "CAPI", "CILIUM", "HCLOUD_CCM", "TALOS_CCM"}
 	for _, key := range keys {

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
-)
+	"slices"
 
-// caphVersion is the version of CAPH that the stand-in replaces.
-const caphVersion = "v1.0.7"
+	"github.com/blang/semver/v4"
+)
 
 // versionMark is the placeholder of the version in the stand-ins' image tags.
 const versionMark = "VERSION"
@@ -18,8 +18,8 @@ const versionMark = "VERSION"
 var standIns embed.FS
 
 // caphManifest returns the components and the clusterctl metadata of the
-// stand-in for CAPH: the API first, then the manager.
-func caphManifest() (components, metadata []byte, err error) {
+// stand-in for a version of CAPH: the API first, then the manager.
+func caphManifest(version string) (components, metadata []byte, err error) {
 	var documents [][]byte
 	for _, name := range []string{
 		"hetznerclusters", "hcloudmachines", "hcloudmachinetemplates", "hcloudremediations", "hcloudremediationtemplates",
@@ -34,7 +34,19 @@ func caphManifest() (components, metadata []byte, err error) {
 	if metadata, err = fs.ReadFile(standIns, "caph/metadata.yaml"); err != nil {
 		return nil, nil, fmt.Errorf("read CAPH's stand-in metadata: %w", err)
 	}
-	return withVersion(bytes.Join(documents, []byte("---\n")), caphVersion), metadata, nil
+	all := bytes.Join(documents, []byte("---\n"))
+	if !readsNamespaces(version) {
+		before, rest, _ := bytes.Cut(all, []byte("# since v1.0.9\n"))
+		_, after, _ := bytes.Cut(rest, []byte("# always\n"))
+		all = slices.Concat(before, after)
+	}
+	return withVersion(all, version), metadata, nil
+}
+
+// readsNamespaces reports whether the original may read Namespaces: from v1.0.9 on.
+func readsNamespaces(version string) bool {
+	v, err := semver.ParseTolerant(version)
+	return err == nil && v.GTE(semver.MustParse("1.0.9"))
 }
 
 // certManagerManifest returns the stand-in for cert-manager.

@@ -1,4 +1,4 @@
-// Package standin has the common parts of the stand-ins for programs that cannot be built here: how they read a
+// Package standin has the common parts of the stand-ins for programs that the lab does not build: how they read a
 // kubeconfig, where they may listen and how their polls are scaled. It does not depend on the lab.
 package standin
 
@@ -47,6 +47,20 @@ func (s TimeScale) Of(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*float64(s)), min(d, minWait))
 }
 
+// NetworkVariable is the environment variable that has the Pod's address where the Pod has a network of its own.
+const NetworkVariable = "LAB_POD_IP"
+
+// ownNetwork says whether the process is in a network of its Pod, where it listens as the original does.
+func ownNetwork() bool { return os.Getenv(NetworkVariable) != "" }
+
+// Host is the address to listen on: all of the Pod's where it has a network of its own, else the machine's loopback.
+func Host() net.IP {
+	if ownNetwork() {
+		return net.IPv4zero
+	}
+	return net.IPv4(127, 0, 0, 1)
+}
+
 // RESTConfig loads a kubeconfig: the file, else $KUBECONFIG, else the Pod's service account, as programs built on
 // controller-runtime do.
 func RESTConfig(file string) (*rest.Config, error) {
@@ -67,8 +81,8 @@ func RESTConfig(file string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Loopback completes a listen address: ":9440", which would listen on every address, becomes
-// "127.0.0.1:9440". "0" and "" mean off, as for controller-runtime, and stay. An address that is not loopback
+// Loopback completes a listen address: ":9440", which would listen on every address of the machine, becomes
+// "127.0.0.1:9440", unless the Pod has a network of its own. "0" and "" mean off, as for controller-runtime, and stay. An address that is not loopback
 // is refused: a stand-in serves one machine only.
 func Loopback(address string) (string, error) {
 	if address == "" || address == "0" {
@@ -79,6 +93,7 @@ func Loopback(address string) (string, error) {
 		return "", fmt.Errorf("listen address %q: %w", address, err)
 	}
 	switch ip := net.ParseIP(host); {
+	case host == "" && ownNetwork(), ip != nil && ip.IsUnspecified() && ownNetwork():
 	case host == "" || host == "localhost":
 		host = "127.0.0.1"
 	case ip == nil || !ip.IsLoopback():

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -130,6 +131,14 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		external = public.String()
 	}
 	lab := y.talos.config
+	var metadata http.Handler
+	if lab.Metadata != nil {
+		metadata = lab.Metadata(y.id)
+	}
+	var prism netip.AddrPort // on the host's network a Pod reaches it by "localhost"
+	if p := y.config.Machine().Features().KubePrism(); p.Enabled() {
+		prism = netip.AddrPortFrom(node, uint16(p.Port()))
+	}
 	return kubelet.Config{
 		Cluster: y.config.Cluster().Name(), Node: y.hostname,
 		Labels: y.config.nodeLabels(), Annotations: y.config.Machine().NodeAnnotations(), Taints: taints,
@@ -141,7 +150,7 @@ func (y *system) kubeletConfig(ca *pki.CA, node netip.Addr, server, serverName s
 		PodServer: y.config.Cluster().Endpoint().String(),
 		Dir:       y.server.path("var", "lib", "kubelet"),
 		Processes: lab.Processes, Programs: lab.Programs, Bin: lab.Bin, Lab: lab.Lab, Registry: lab.Registry,
-		PodEnv:  lab.PodEnv,
+		PodEnv: lab.PodEnv, Sandboxes: lab.Sandboxes, Metadata: metadata, LocalAPI: prism,
 		Network: kubelet.NetworkFromAgent, ServingCSR: y.config.rotateServerCertificates(), Latency: lab.Latency.Kubelet,
 		Log: y.log,
 	}, nil

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -20,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
 // Config configures all servers of a lab. Fields without a default named here are required.
@@ -46,6 +48,11 @@ type Config struct {
 	Programs []kubelet.Program
 	// PodEnv is the environment that every Pod's process gets.
 	PodEnv map[string]string
+	// Sandboxes gives Pods networks of their own; nil: they share the lab's.
+	Sandboxes *sandbox.Runtime
+	// Metadata returns what a server reads at 169.254.169.254; its Pods do, where they have networks of their own.
+	// Optional.
+	Metadata func(serverID int64) http.Handler
 	// Latency of simulated operations; the zero value means no delay.
 	Latency Latency
 	// PoweredOff is called when a server has shut itself down. Optional.

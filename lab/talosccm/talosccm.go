@@ -1,4 +1,4 @@
-// Package talosccm stands in for talos-cloud-controller-manager v1.12.0 (chart 0.5.4), which cannot be built here, with
+// Package talosccm stands in for talos-cloud-controller-manager v1.12.0 (chart 0.5.4), which can take its place, with
 // one of its controllers: node-csr-approval, which approves or denies kubelets' requests for serving certificates. The
 // flag --controllers selects the controllers, as the chart's value enabledControllers does; the others (cloud-node,
 // cloud-node-lifecycle, node-ipam) are not simulated and log that.

@@ -46,6 +46,8 @@ const (
 	SSHKeyNotFound                       = "SSHKeyNotFound"
 	ServerLimitExceeded                  = "ServerLimitExceeded"
 	ServerCreateFailed                   = "ServerCreateFailedReason" // sic, the original's spelling
+	ServerCreateFailedIrrecoverable      = "ServerCreateFailedIrrecoverableError"
+	ServerNotFound                       = "ServerNotFound"
 	InstanceHasNonExistingPlacementGroup = "InstanceHasNonExistingPlacementGroup"
 	NetworkAttachFailed                  = "NetworkAttachFailed"
 	ServerOff                            = "ServerOff"

@@ -9,6 +9,9 @@ import (
 // MachineFinalizer keeps an HCloudMachine until its server is deleted.
 const MachineFinalizer = "infrastructure.cluster.x-k8s.io/hcloudmachine"
 
+// SkipNamespace is the annotation of a namespace whose objects CAPH leaves alone where its value is "true" (v1.0.9).
+const SkipNamespace = "capi.syself.com/skip-namespace"
+
 // Labels in Hetzner's API.
 const (
 	TagPrefix      = "caph-cluster-"     // + HetznerCluster's name

@@ -20,6 +20,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/cloud"
 	"github.com/slipway-k8s/slipway/lab/environment"
+	"github.com/slipway-k8s/slipway/lab/management"
 )
 
 // TestFaults injects faults into a management cluster and the simulated cloud, and checks the recovery.
@@ -98,7 +99,7 @@ func apiServerOf(t *testing.T, d *daemon) int {
 	return 0
 }
 
-func testAPIServerRestart(t *testing.T, d *daemon, m environment.Management) {
+func testAPIServerRestart(t *testing.T, d *daemon, m management.Description) {
 	before := apiServerOf(t, d)
 	cs := client(t, m)
 	f := add(t, d, environment.Fault{Fault: cloud.Fault{Kind: environment.FaultAPIServerRestart}, Cluster: "m",
@@ -123,7 +124,7 @@ func testAPIServerRestart(t *testing.T, d *daemon, m environment.Management) {
 	}
 }
 
-func testManagementAway(t *testing.T, d *daemon, m environment.Management) {
+func testManagementAway(t *testing.T, d *daemon, m management.Description) {
 	cs, pid := client(t, m), apiServerOf(t, d)
 	get := func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
@@ -223,7 +224,7 @@ func testVanishedLoadBalancer(t *testing.T, d *daemon, hc *hcloud.Client) {
 }
 
 // testExpiredKubeconfig ends the lab.
-func testExpiredKubeconfig(t *testing.T, d *daemon, m environment.Management) {
+func testExpiredKubeconfig(t *testing.T, d *daemon, m management.Description) {
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(file, []byte(m.Kubeconfig), 0o600); err != nil {
 		t.Fatal(err)
@@ -234,7 +235,7 @@ func testExpiredKubeconfig(t *testing.T, d *daemon, m environment.Management) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return client(t, environment.Management{Kubeconfig: string(b)})
+		return client(t, management.Description{Kubeconfig: string(b)})
 	}
 	expire := environment.Fault{Fault: cloud.Fault{Kind: environment.FaultExpiredKubeconfig}, Cluster: "m", File: file}
 	f := add(t, d, expire)

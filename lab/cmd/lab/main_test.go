@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/lab/environment"
+	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 )
 
@@ -55,7 +56,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 
 // daemon is a lab that was started in the background.
 type daemon struct {
-	*environment.Client
+	environment.Client
 	cmd *exec.Cmd
 	dir string
 }
@@ -239,7 +240,7 @@ func statusOf(t *testing.T, d *daemon) environment.Status {
 	return s
 }
 
-func client(t *testing.T, m environment.Management) *kubernetes.Clientset {
+func client(t *testing.T, m management.Description) *kubernetes.Clientset {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig([]byte(m.Kubeconfig))
 	if err != nil {

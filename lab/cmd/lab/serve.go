@@ -26,26 +26,39 @@ func serve(ctx context.Context, args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	// The lab's PID namespace hides the host's process ids. The process outside of it watches --until-gone.
-	if untilGone != 0 && !netns.Inside() {
-		gone, err := proc.Gone(untilGone)
-		if err != nil {
-			return fmt.Errorf("--until-gone: %w", err)
-		}
-		live, end := context.WithCancel(ctx)
-		defer end()
-		ctx = live
-		go func() {
-			<-gone
-			end()
-		}()
+	ctx, end, err := endWith(ctx, untilGone)
+	if err != nil {
+		return err
 	}
+	defer end()
 	// etcd's client logs every connection that it gives up. The callers report the errors that matter.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
-	return netns.Enter(ctx, func(ctx context.Context, n netns.Network) error {
+	return netns.Enter(ctx, nil, func(ctx context.Context, n netns.Network) error {
 		cfg.Network = n
 		return environment.Run(ctx, cfg)
 	})
+}
+
+// endWith returns a context that is done when the process with an id has ended; 0: no process.
+func endWith(ctx context.Context, pid int) (context.Context, context.CancelFunc, error) {
+	live, end := context.WithCancel(ctx)
+	// The daemon's PID namespace hides the host's process ids. The process outside of it watches this one.
+	if pid == 0 || netns.Inside() {
+		return live, end, nil
+	}
+	gone, err := proc.Gone(pid)
+	if err != nil {
+		end()
+		return nil, nil, fmt.Errorf("--until-gone: %w", err)
+	}
+	go func() {
+		select {
+		case <-gone:
+			end()
+		case <-live.Done():
+		}
+	}()
+	return live, end, nil
 }
 
 func parseServe(args []string) (cfg environment.Config, untilGone int, err error) {

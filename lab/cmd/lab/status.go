@@ -13,6 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/slipway-k8s/slipway/lab/control"
 	"github.com/slipway-k8s/slipway/lab/environment"
 )
 
@@ -108,7 +109,7 @@ func down(ctx context.Context, args []string) error {
 		return usageError{errors.New("down: --dir is required")}
 	}
 	err := environment.NewClient(*dir).Down(ctx)
-	if errors.Is(err, environment.ErrNotUp) {
+	if errors.Is(err, control.ErrNotUp) {
 		fmt.Println(err)
 		return nil
 	}

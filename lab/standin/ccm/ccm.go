@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	cloudprovider "k8s.io/cloud-provider"
@@ -84,7 +83,7 @@ func Run(
 		return fmt.Errorf("default options: %w", err)
 	}
 	o.KubeCloudShared.CloudProvider.Name = provider
-	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.SecureServing.BindAddress = standin.Host()
 	o.WebhookServing.BindPort = 0 // there are no webhooks, and a certificate for them takes a second to create
 	initialize := func(*cloudcontrollerconfig.CompletedConfig) cloudprovider.Interface { return cloud }
 	command := app.NewCloudControllerManagerCommand(o, initialize, controllers, names.CCMControllerAliases(),

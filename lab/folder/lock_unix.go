@@ -1,6 +1,6 @@
 //go:build unix
 
-package environment
+package folder
 
 import (
 	"context"
@@ -9,21 +9,23 @@ import (
 	"os"
 	"strings"
 	"syscall"
+
+	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
-// lockFolder makes sure that only one daemon uses a folder. The kernel releases the lock when the process ends; the
+// Lock makes sure that only one daemon uses a folder. The kernel releases the lock when the process ends; the
 // file names the process that holds it.
-func lockFolder(ctx context.Context, path string, pid int) (unlock func() error, err error) {
+func Lock(ctx context.Context, path string, pid int) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock the lab's folder: %w", err)
+		return nil, fmt.Errorf("lock the folder: %w", err)
 	}
-	err = retryWhileEnding(ctx, syscall.EWOULDBLOCK,
+	err = proc.RetryWhileEnding(ctx, syscall.EWOULDBLOCK,
 		func() error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) })
 	if err != nil {
 		defer f.Close()
 		holder, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("lock the lab's folder %s: a lab already runs there (process %s): %w", path,
+		return nil, fmt.Errorf("lock %s: process %s already runs in this folder: %w", path,
 			strings.TrimSpace(string(holder)), err)
 	}
 	if err = f.Truncate(0); err == nil {
@@ -31,21 +33,21 @@ func lockFolder(ctx context.Context, path string, pid int) (unlock func() error,
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("lock the lab's folder: %w", err)
+		return nil, fmt.Errorf("lock the folder: %w", err)
 	}
 	return f.Close, nil
 }
 
-// holdPrograms keeps the folder of upstream programs from being removed as unused, until
+// HoldPrograms keeps the folder of upstream programs from being removed as unused, until
 // release is called or the process ends.
-func holdPrograms(bin string) (release func() error, err error) {
+func HoldPrograms(bin string) (release func() error, err error) {
 	f, err := os.Open(bin)
 	if err != nil {
-		return nil, fmt.Errorf("the lab's programs: %w", err)
+		return nil, fmt.Errorf("the upstream programs: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the lab's programs: lock %s: %w", bin, err)
+		return nil, fmt.Errorf("the upstream programs: lock %s: %w", bin, err)
 	}
 	return f.Close, nil
 }

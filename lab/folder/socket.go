@@ -1,4 +1,4 @@
-package environment
+package folder
 
 import (
 	"errors"
@@ -15,16 +15,16 @@ import (
 // maxSocketPath leaves room below the 104 bytes that a Unix socket's path has on macOS (108 on Linux).
 const maxSocketPath = 100
 
-// socketNames are the lab's Unix sockets: longestSocket is one of them.
+// socketNames are a daemon's Unix sockets: longestSocket is one of them.
 const (
 	controlSocket = "lab.sock"
 	pathSuffix    = ".path"                       // lab.sock.path names the socket if its path would be too long
 	longestSocket = len("egress-1234567890.sock") // by a server's id
 )
 
-// socketDir returns the folder for the lab's Unix sockets: dir, or, if its path is too long, a 0700 folder for
+// Sockets returns the folder for a daemon's Unix sockets: dir, or, if its path is too long, a 0700 folder for
 // temporary files that lab.sock.path names, the same one at every start.
-func socketDir(dir string) (string, error) {
+func Sockets(dir string) (string, error) {
 	if len(dir)+1+longestSocket <= maxSocketPath {
 		return dir, nil
 	}
@@ -50,16 +50,16 @@ func ownFolder(dir string) bool {
 	return err == nil && info.IsDir() && info.Mode().Perm() == 0o700 && owned(info)
 }
 
-// removeSocketDir removes a folder that socketDir created.
-func removeSocketDir(dir, sockets string) error {
+// RemoveSockets removes a folder that Sockets created.
+func RemoveSockets(dir, sockets string) error {
 	if sockets == dir {
 		return nil
 	}
 	return errors.Join(os.RemoveAll(sockets), os.Remove(filepath.Join(dir, controlSocket+pathSuffix)))
 }
 
-// findSocket returns the path of the control socket of the lab in dir, whether the lab runs or not.
-func findSocket(dir string) (string, error) {
+// FindSocket returns the path of the control socket of the daemon in dir, whether it runs or not.
+func FindSocket(dir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, controlSocket+pathSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
 		return filepath.Join(dir, controlSocket), nil
@@ -67,16 +67,16 @@ func findSocket(dir string) (string, error) {
 	return strings.TrimSpace(string(b)), err
 }
 
-// listenControl listens on the control socket. It replaces one that a killed daemon left: the folder's lock proves that
+// ListenControl listens on the control socket. It replaces one that a killed daemon left: the folder's lock proves that
 // no other daemon runs.
-func listenControl(sockets string) (net.Listener, error) {
+func ListenControl(sockets string) (net.Listener, error) {
 	path := filepath.Join(sockets, controlSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("replace the control socket: %w", err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the lab's commands: %w", err)
+		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, l.Close())

@@ -1,4 +1,4 @@
-package environment
+package management
 
 import (
 	"context"
@@ -23,8 +23,8 @@ const (
 )
 
 // startKubelet starts the cluster's one Node.
-func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error {
-	lab := m.lab
+func (m *Cluster) startKubelet(ctx context.Context, admin *rest.Config) error {
+	cfg := m.cfg
 	client, err := m.access("system:node:"+m.nodeName(), "system:nodes")
 	if err != nil {
 		return err
@@ -38,33 +38,33 @@ func (m *management) startKubelet(ctx context.Context, admin *rest.Config) error
 		return fmt.Errorf("ask the apiserver for its version: %w", err)
 	}
 	k, err := kubelet.New(kubelet.Config{
-		Cluster: m.name(), Node: m.nodeName(),
+		Cluster: m.Name(), Node: m.nodeName(),
 		// Like the node of kind: a control plane node without a taint.
 		Labels:         map[string]string{"node-role.kubernetes.io/control-plane": ""},
 		InternalIP:     m.address(),
-		ProviderID:     "lab://" + m.name() + "/" + m.nodeName(),
+		ProviderID:     cfg.ProviderID + m.Name() + "/" + m.nodeName(),
 		KubeletVersion: version.GitVersion,
 		Client:         client, Admin: admin,
 		Dir:       filepath.Join(m.dir(), "kubelet"),
-		Processes: lab.processes, Programs: lab.programs, Bin: lab.cfg.Bin, Lab: lab.cfg.Lab, Registry: lab.registry,
-		PodEnv:  lab.podEnv(),
+		Processes: cfg.Processes, Programs: cfg.Programs, Bin: cfg.Bin, Lab: cfg.Lab, Registry: cfg.Registry,
+		PodEnv: cfg.PodEnv, Sandboxes: cfg.Sandboxes, RefuseUnmapped: cfg.RefuseUnmapped,
 		Network: kubelet.NetworkFromStart,
-		Latency: lab.cfg.Latency.kubelet(),
-		Log:     lab.cfg.Log,
+		Latency: cfg.Latency,
+		Log:     cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
 	m.ended.Go(func() {
 		if err := k.Run(ctx); err != nil {
-			lab.cfg.Log.Error("a kubelet ended", "cluster", m.name(), "reason", err)
+			cfg.Log.Error("a kubelet ended", "cluster", m.Name(), "reason", err)
 		}
 	})
 	return nil
 }
 
 // awaitNode waits until the Node is Ready and accepts Pods.
-func (m *management) awaitNode(ctx context.Context, admin *rest.Config) error {
+func (m *Cluster) awaitNode(ctx context.Context, admin *rest.Config) error {
 	cs, err := kubernetes.NewForConfig(admin)
 	if err != nil {
 		return err

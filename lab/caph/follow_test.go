@@ -1,0 +1,173 @@
+package caph
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/cluster-api/util/conditions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/lab/caph/api"
+	"github.com/slipway-k8s/slipway/lab/cloud"
+)
+
+func TestReleaseOf(t *testing.T) {
+	for version, fails := range map[string]bool{
+		"": false, "v1.0.7": false, "v1.0.12": false, "v1.0.13": false,
+		"v1.0.6": true, "v1.1.8": true, "v2.0.7": true, "latest": true,
+	} {
+		if _, err := releaseOf(version); (err != nil) != fails {
+			t.Errorf("%q: %v", version, err)
+		}
+	}
+	for _, version := range api.Versions() {
+		if is, err := releaseOf(version); err != nil || is.version != version {
+			t.Errorf("%s is offered, and followed as %q (%v)", version, is.version, err)
+		}
+	}
+	old, _ := releaseOf("v1.0.7")
+	if old != (release{version: "v1.0.7"}) {
+		t.Errorf("v1.0.7 has behaviours of later releases: %+v", old)
+	}
+	between, _ := releaseOf("v1.0.8")
+	if !between.failsLost || between.skipsNamespaces || between.stopsIrrecoverable {
+		t.Errorf("v1.0.8 is %+v", between)
+	}
+}
+
+// TestStandInOfTheNewest runs the stand-in of CAPH v1.0.12 where it differs from that of v1.0.7.
+func TestStandInOfTheNewest(t *testing.T) {
+	w := newHarness(t)
+	w.start(t, "v1.0.12")
+	t.Run("life of a cluster", w.testLife)
+	t.Run("a server that vanishes", w.testLost)
+	t.Run("out of stock", w.testIrrecoverable)
+	t.Run("a namespace that is skipped", w.testSkippedNamespace)
+	t.Run("a machine without provider ID", w.testDeletedUnknown)
+}
+
+// testLost: the machine fails, no other server is created for it, and it is deleted without one.
+func (w *harness) testLost(t *testing.T) {
+	f := w.fixture(t, "lost", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	machine := f.machine(t, "lost-cp-1", nil)
+	f.bootstrap(t, machine)
+	first := f.waitMachine(t, "lost-cp-1", "the machine to be ready", machineReady)
+
+	must(t, w.cloud.VanishServer(t.Context(), "lost-cp-1"))
+	f.touch(t, first)
+	failed := f.waitMachine(t, "lost-cp-1", "the machine to fail", func(m *api.HCloudMachine) error {
+		if ptr.Deref(m.Status.FailureReason, "") != "UpdateError" ||
+			!strings.Contains(ptr.Deref(m.Status.FailureMessage, ""), *first.Spec.ProviderID+" not found") {
+			return fmt.Errorf("status is %+v", m.Status)
+		}
+		return falseFor(m, api.ServerAvailable, api.ServerNotFound)
+	})
+	f.touch(t, failed)
+	stays(t, func(ctx context.Context) error {
+		server, _, err := w.hetzner.Server.GetByName(ctx, "lost-cp-1")
+		if err == nil && server != nil {
+			err = fmt.Errorf("server %d was created", server.ID)
+		}
+		return err
+	})
+	must(t, w.Delete(t.Context(), failed))
+	eventually(t, "the machine to be deleted", func(ctx context.Context) error { return gone(ctx, w.Client, failed) })
+}
+
+// testIrrecoverable: a server that is out of stock is ordered once, until something changes the machine.
+func (w *harness) testIrrecoverable(t *testing.T) {
+	f := w.fixture(t, "stock", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	id, err := w.cloud.InjectFault(cloud.Fault{Kind: cloud.FaultOutOfStock, ServerType: "cx33"})
+	must(t, err)
+	machine := f.machine(t, "stock-cp-1", nil)
+	f.bootstrap(t, machine)
+	stopped := f.waitMachine(t, "stock-cp-1", "the order to be given up", func(m *api.HCloudMachine) error {
+		if message := conditions.GetMessage(m, api.ServerCreateSucceeded); !strings.Contains(message, "resource_unavailable") {
+			return fmt.Errorf("message is %q", message)
+		}
+		return falseFor(m, api.ServerCreateSucceeded, api.ServerCreateFailedIrrecoverable)
+	})
+	time.Sleep(2 * time.Second) // for the passes that were triggered before
+	w.cloud.RemoveFault(id)
+	stays(t, func(ctx context.Context) error {
+		server, _, err := w.hetzner.Server.GetByName(ctx, "stock-cp-1")
+		if err == nil && server != nil {
+			err = errors.New("the server was ordered again")
+		}
+		return err
+	})
+	f.touch(t, stopped)
+	f.waitMachine(t, "stock-cp-1", "the machine to be ready after a change", machineReady)
+}
+
+func (w *harness) testSkippedNamespace(t *testing.T) {
+	f := w.fixture(t, "skipped", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "skipped"}}
+	must(t, w.Get(t.Context(), client.ObjectKeyFromObject(namespace), namespace))
+	set := func(value string) {
+		before := namespace.DeepCopy()
+		namespace.Annotations = map[string]string{api.SkipNamespace: value}
+		must(t, w.Patch(t.Context(), namespace, client.MergeFrom(before)))
+	}
+	set("true")
+	time.Sleep(time.Second) // for the stand-in's cache
+	machine := f.machine(t, "skipped-cp-1", nil)
+	f.bootstrap(t, machine)
+	stays(t, func(ctx context.Context) error {
+		server, _, err := w.hetzner.Server.GetByName(ctx, "skipped-cp-1")
+		if err == nil && server != nil {
+			err = errors.New("a server was created")
+		}
+		return err
+	})
+	set("false")
+	time.Sleep(time.Second)
+	made := &api.HCloudMachine{}
+	must(t, w.Get(t.Context(), client.ObjectKey{Namespace: "skipped", Name: "skipped-cp-1"}, made))
+	f.touch(t, made)
+	f.waitMachine(t, "skipped-cp-1", "the machine to be ready", machineReady)
+}
+
+// testDeletedUnknown: a server is known by the machine's provider ID alone; by its labels it is not looked for.
+func (w *harness) testDeletedUnknown(t *testing.T) {
+	f := w.fixture(t, "unknown", nil)
+	f.waitCluster(t, "the cluster to be ready", ready)
+	f.machine(t, "unknown-cp-1", nil) // its Machine has no bootstrap data: no server is ordered
+	machine := f.waitMachine(t, "unknown-cp-1", "the machine to wait", func(m *api.HCloudMachine) error {
+		return falseFor(m, api.BootstrapReady, api.BootstrapNotReady)
+	})
+	// As after a lost reply: the server was created, and the machine has not learned of it.
+	images, err := w.hetzner.Image.AllWithOpts(t.Context(), hcloud.ImageListOpts{
+		ListOpts: hcloud.ListOpts{LabelSelector: api.TagImageName + "==" + testImage}})
+	must(t, err)
+	made, _, err := w.hetzner.Server.Create(t.Context(), hcloud.ServerCreateOpts{
+		Name: "unknown-cp-1", ServerType: &hcloud.ServerType{Name: "cx33"}, Image: images[0],
+		Location: &hcloud.Location{Name: "nbg1"}, Labels: map[string]string{api.TagPrefix + "unknown": api.TagOwned,
+			api.TagMachineName: "unknown-cp-1", api.TagMachineType: "control_plane"},
+	})
+	must(t, err)
+	must(t, w.Delete(t.Context(), machine))
+	eventually(t, "the machine to be deleted", func(ctx context.Context) error { return gone(ctx, w.Client, machine) })
+	if left, _, err := w.hetzner.Server.GetByID(t.Context(), made.Server.ID); err != nil || left == nil {
+		t.Errorf("the server that the machine does not know: %v, %v", left, err)
+	}
+}
+
+// stays asserts that something holds for a while.
+func stays(t *testing.T, check func(context.Context) error) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		must(t, check(t.Context()))
+	}
+}

@@ -1,0 +1,217 @@
+// Package local runs the management cluster of a launch on this machine, without a container engine: etcd, Kubernetes'
+// control plane and the controllers of Cluster API are processes, in a user, network and PID namespace of their own. The
+// only way out is a proxy to the Hetzner API and to the APIs of the clusters that are managed.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/slipway-k8s/slipway/lab/control"
+	"github.com/slipway-k8s/slipway/lab/egress"
+	"github.com/slipway-k8s/slipway/lab/folder"
+	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/management"
+	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/sandbox"
+	"github.com/slipway-k8s/slipway/lab/slot"
+)
+
+// Config configures the daemon.
+type Config struct {
+	Dir string // its folder; all files are in it
+	Bin string // folder of the upstream programs
+	// Programs runs for images, besides kubelet.UpstreamPrograms. A Pod of any other image does not start.
+	Programs []kubelet.Program
+	// Lab is the lab's own binary, for stand-ins among the programs; empty: there are none.
+	Lab     string
+	PodEnv  map[string]string // environment of every Pod, besides the proxy
+	Network netns.Network
+	Log     *slog.Logger
+}
+
+const (
+	// apiPort is not that of workload clusters, whose port of every loopback address is forwarded.
+	apiPort = "6444"
+	// stopDeadline bounds an orderly stop; then the rest is killed.
+	stopDeadline = 12 * time.Second
+	// replyDeadline bounds the wait until clients have read the last responses.
+	replyDeadline = 3 * time.Second
+)
+
+// Info is what the daemon says of itself.
+type Info struct {
+	PID       int       `json:"pid"` // the process to signal
+	StartedAt time.Time `json:"startedAt"`
+	Isolation string    `json:"isolation"`
+	Listeners []string  `json:"listeners"` // addresses on the host's loopback
+	Clusters  []string  `json:"clusters"`
+}
+
+// daemon runs management clusters.
+type daemon struct {
+	cfg       Config
+	started   time.Time
+	sockets   string
+	processes *proc.Supervisor
+	clusters  *management.Clusters
+
+	endOnce  sync.Once
+	down     chan struct{} // closed when a command has ended the daemon
+	stopOnce sync.Once
+	stopErr  error
+}
+
+// Run runs the management clusters of a folder until ctx is done or a command ends it, and returns when everything that
+// it started has ended. Their data stay, and the next Run continues them.
+func Run(ctx context.Context, cfg Config) (err error) {
+	syscall.Umask(0o077) // also for the files of the programs
+	if !cfg.Network.Own() {
+		return fmt.Errorf("run a local management cluster: it needs a network namespace of its own, and has the %s",
+			cfg.Network.Isolation())
+	}
+	sandboxes, err := sandbox.New()
+	if err != nil {
+		return fmt.Errorf("run a local management cluster: its Pods need networks and mounts of their own: %w", err)
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("create the folder of the management cluster: %w", err)
+	}
+	unlock, err := folder.Lock(ctx, filepath.Join(cfg.Dir, "daemon.lock"), cfg.Network.PID())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	release, err := folder.HoldPrograms(cfg.Bin)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+
+	d := &daemon{cfg: cfg, started: time.Now(), processes: proc.New(), down: make(chan struct{})}
+	// After an error, too, no process survives the daemon.
+	defer func() { err = errors.Join(err, d.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
+	return d.run(ctx, sandboxes)
+}
+
+func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error) {
+	cfg := d.cfg
+	if d.sockets, err = folder.Sockets(cfg.Dir); err != nil {
+		return err
+	}
+	state, err := folder.LoadState(filepath.Join(cfg.Dir, "state.json"))
+	if err != nil {
+		return err
+	}
+	taken, held, err := slot.Claim(ctx, cfg.Network, state.Slot(), cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	if err := state.Update(func(s *folder.Data) error { s.Slot = taken; return nil }); err != nil {
+		return err
+	}
+	holder := &http.Server{Handler: folder.HolderHandler(cfg.Dir, cfg.Network.PID()), ReadHeaderTimeout: headerTime}
+	defer holder.Close()
+	go func() { _ = holder.Serve(held) }() // ended by Close
+
+	stopProxy, proxyURL, err := d.serveProxy(ctx, taken)
+	if err != nil {
+		return err
+	}
+	defer stopProxy()
+	env := map[string]string{"HTTPS_PROXY": proxyURL}
+	for name, value := range cfg.PodEnv {
+		env[name] = value
+	}
+
+	// The clusters outlive ctx: stop ends them in order.
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	d.clusters = management.New(life, management.Config{
+		Dir: cfg.Dir, Sockets: d.sockets, Bin: cfg.Bin, Lab: cfg.Lab, ProviderID: "local://", APIPort: apiPort, Durable: true,
+		Network: cfg.Network, State: state, Processes: d.processes, Registry: kubelet.NewRegistry(),
+		Outages: egress.NewOutages(), Sandboxes: sandboxes,
+		Programs: append(append([]kubelet.Program{}, cfg.Programs...), kubelet.UpstreamPrograms()...), RefuseUnmapped: true,
+		PodEnv: env, Latency: kubelet.Latency{Restart: time.Second, RestartMost: time.Minute}, Log: cfg.Log,
+	})
+	defer func() { err = errors.Join(err, d.stop()) }()
+	d.clusters.Resume()
+
+	socket, err := folder.ListenControl(d.sockets)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{Handler: d.handler(), ReadHeaderTimeout: headerTime}
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(socket) }) // ended by Close
+	defer serving.Wait()
+	defer server.Close()
+	cfg.Log.Info("the daemon is up", "dir", cfg.Dir, "slot", int(taken), "isolation", cfg.Network.Isolation())
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-d.down: // the response has been sent
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyDeadline)
+		defer cancel()
+		return server.Shutdown(ctx)
+	}
+}
+
+// serveProxy serves the proxy in this network alone: no process of the host can use it.
+func (d *daemon) serveProxy(ctx context.Context, s slot.Slot) (stop func(), address string, err error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp4", s.HetznerProxy())
+	if err != nil {
+		return nil, "", fmt.Errorf("serve the proxy: %w", err)
+	}
+	stop, err = serveProxy(ctx, l, d.cfg.Network.Dial, d.cfg.Log)
+	if err != nil {
+		l.Close()
+		return nil, "", err
+	}
+	return stop, "http://" + l.Addr().String(), nil
+}
+
+// stop ends everything, once, in order as far as stopDeadline allows.
+func (d *daemon) stop() error {
+	d.stopOnce.Do(func() {
+		d.cfg.Log.Info("the daemon ends")
+		ctx, cancel := context.WithTimeout(context.Background(), stopDeadline)
+		defer cancel()
+		d.stopErr = errors.Join(d.clusters.Stop(ctx), d.processes.StopAll(ctx, time.Second),
+			folder.RemoveSockets(d.cfg.Dir, d.sockets))
+	})
+	return d.stopErr
+}
+
+// handler is the control API. It has no authorization: the socket is in a folder that only the user can open.
+func (d *daemon) handler() http.Handler {
+	mux := http.NewServeMux()
+	control.Handle(mux, "GET /v1/info", func(*http.Request) (any, error) { return d.info(), nil })
+	d.clusters.Serve(mux)
+	control.Handle(mux, "POST /v1/down", func(*http.Request) (any, error) {
+		defer d.endOnce.Do(func() { close(d.down) })
+		return struct{}{}, d.stop()
+	})
+	return mux
+}
+
+func (d *daemon) info() Info {
+	info := Info{PID: d.cfg.Network.PID(), StartedAt: d.started, Isolation: d.cfg.Network.Isolation(),
+		Listeners: d.cfg.Network.Listeners(), Clusters: []string{}}
+	for _, c := range d.clusters.List() {
+		info.Clusters = append(info.Clusters, c.Name())
+	}
+	return info
+}
