@@ -99,7 +99,7 @@ func TestDoctorByCommand(t *testing.T) {
 		t.Errorf("it made %v, %v", entries, err)
 	}
 	market.ReadOnly()
-	market.Budget(3600, 5)
+	market.Budget(120, 30)
 	r = execute(t, t.Context(), dir, environment, "doctor")
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "2 checks of the doctor failed") ||
 		!strings.Contains(r.stdout, "reading only") {
@@ -118,7 +118,7 @@ func TestTheDoctorComesBeforeASpendingRun(t *testing.T) {
 	market, environment := wellWorld(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
-	market.Budget(3600, 5)
+	market.Budget(120, 30)
 	writes := func() int {
 		n := 0
 		for _, w := range market.Writes() {
@@ -130,7 +130,7 @@ func TestTheDoctorComesBeforeASpendingRun(t *testing.T) {
 	}
 	r := execute(t, t.Context(), dir, environment, "image")
 	if r.code != ExitFailed || !strings.Contains(r.stderr,
-		"1 check of the doctor failed: nothing was created; --skip-doctor") || !strings.Contains(r.stdout, "5 of 3600") {
+		"1 check of the doctor failed: nothing was created; --skip-doctor") || !strings.Contains(r.stdout, "30 of 120") {
 		t.Errorf("%+v", r)
 	}
 	if writes() > 0 || strings.Contains(r.stdout, "preflight") {

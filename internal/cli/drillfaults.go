@@ -37,7 +37,14 @@ func (d *drillRun) addFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	l := newLab(d.console, d.arguments().Options, d.state)
+	cfg, err := loadConfig(d.arguments(), d.environment)
+	if err != nil {
+		return err
+	}
+	l, err := newLabWith(d.console, d.arguments().Options, cfg, d.state)
+	if err != nil {
+		return err
+	}
 	if _, err := l.Up(ctx, func(string, ...any) {}); err != nil { // of a backup's drill it is not up yet
 		return err
 	}

@@ -47,7 +47,7 @@ func TestCrashChild(t *testing.T) {
 	}
 	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
-	client := hetznerClient(endpoint, platform.NewSecret(secret), recorder)
+	client := hetznerClient(endpoint, platform.NewSecret(secret), recorder, nil)
 	if err := state.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner)); err != nil {
 		t.Fatal(err)
 	}

@@ -412,6 +412,19 @@ func TestLabCommands(t *testing.T) {
 	if r := do("lab", "status", "--output", "json"); r.code != ExitDone || !strings.Contains(r.stdout, `"up": true`) {
 		t.Errorf("status in JSON: %+v", r)
 	}
+	const charts = "https://charts.example.org"
+	repository := regexp.MustCompile(`(?m)^HCLOUD_CCM_REPOSITORY +` + charts + `$`)
+	if r := do("lab", "status"); strings.Contains(r.stdout, "CONFIGURED") {
+		t.Errorf("status without own repositories:\n%s", r.stdout)
+	}
+	if r := do("lab", "status", "HCLOUD_CCM_REPOSITORY="+charts); !repository.MatchString(r.stdout) ||
+		strings.Contains(r.stdout, "PROVIDER_REPOSITORY") {
+		t.Errorf("status with an own chart repository:\n%s", r.stdout)
+	}
+	r := do("lab", "status", "HCLOUD_CCM_REPOSITORY="+charts, "--output", "json")
+	if !regexp.MustCompile(`"configured": \{\s*"HCLOUD_CCM_REPOSITORY": "` + charts + `"\s*\}`).MatchString(r.stdout) {
+		t.Errorf("status in JSON with an own chart repository:\n%s", r.stdout)
+	}
 	if r := do("lab", "down"); r.code != ExitDone || !strings.Contains(r.stdout, "is down") {
 		t.Errorf("down: %+v", r)
 	}

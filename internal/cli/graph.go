@@ -8,7 +8,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/graphview"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
@@ -52,7 +51,9 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedi
 		return nil, "", err
 	}
 	tools := commonTools(state, cfg, c.environment, io.Discard)
-	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
+	if tools.Management, err = newManagement(c, cfg, state, tools.Files, false, io.Discard, nil); err != nil {
+		return nil, "", err
+	}
 	plan, err := steps.New(cfg.Config, tools)
 	if err != nil {
 		return nil, "", &usage.Error{Err: err}

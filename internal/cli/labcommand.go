@@ -11,20 +11,18 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/local"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/spf13/cobra"
 )
 
 // labOf is the lab of the state folder that the arguments name.
 func labOf(ctx context.Context, c *console, a arguments) (*lab.Lab, error) {
-	_, state, err := labConfigAndState(ctx, c, a)
+	cfg, state, err := labConfigAndState(ctx, c, a)
 	if err != nil {
 		return nil, err
 	}
-	if err := findLabImages(c, a.Options); err != nil {
-		return nil, err
-	}
-	return newLab(c, a.Options, state), nil
+	return newLabWith(c, a.Options, cfg, state)
 }
 
 // labImages is the path of the file with the lab's images; "" for none.
@@ -113,7 +111,10 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName,
 			commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
 	}
-	l := newLab(c, a.Options, state)
+	l, err := newLabWith(c, a.Options, cfg, state)
+	if err != nil {
+		return err
+	}
 	if err := l.MakeRoom(ctx, state, a.Options.Yes); err != nil {
 		return err
 	}
@@ -141,6 +142,10 @@ func runLabSave(ctx context.Context, c *console, a arguments) error {
 	to := absolute(c, a.Targets[2])
 	if err := lab.CheckSaveFolder(to, state); err != nil {
 		return err
+	}
+	if local.New(lab.LocalManagement{Dir: state.Path(managementFolder)}, nil).Running(ctx) {
+		return usage.Errorf("the local management cluster of %s runs outside of the lab and cannot be saved with it: "+
+			"save before kind-create, or after clean", state)
 	}
 	l := newLab(c, a.Options, state)
 	return labTask(c, a.Options, func(say flow.Say) error { return l.Save(ctx, state, cfg.ClusterName, to, say) })
@@ -175,11 +180,13 @@ type labBuildOptions struct {
 
 func newLabBuildCommand(in *invocation) *cobra.Command {
 	var own labBuildOptions
-	cmd := in.command("build", "", "build the lab's programs", func(ctx context.Context, c *console, a arguments) error {
+	cmd := in.command("build", "", "build the lab's programs, or fetch their images", func(ctx context.Context, c *console,
+		a arguments) error {
 		return runLabBuild(ctx, c, a, own)
 	})
-	cmd.Flags().BoolVar(&own.Check, "check", false, "say whether the lab's programs are built, build nothing")
-	cmd.Flags().BoolVar(&own.Prune, "prune", false, "delete the programs of other versions that no lab runs")
+	cmd.Flags().BoolVar(&own.Check, "check", false, "say whether the lab's programs are there; build and fetch nothing")
+	cmd.Flags().BoolVar(&own.Prune, "prune", false,
+		"delete the programs of other versions that no lab runs, and images that no program is of")
 	return cmd
 }
 

@@ -41,6 +41,7 @@ func (r labReport) print(out io.Writer, width int) error {
 	}
 	say("isolation: " + r.Isolation)
 	list("PART|IS|DETAIL", r.parts()...)
+	list("CONFIGURED|IN PLACE OF THE LAB'S MANIFESTS OR CHARTS", r.replaced()...)
 	list("CLUSTER|KIND|READY|ENDPOINT", r.clusters()...)
 	list("SERVER|ID|STATUS|PUBLIC|PRIVATE|TALOS|ETCD|API SERVER", r.servers()...)
 	list("LOAD BALANCER|PUBLIC|PRIVATE|SERVICE|HEALTHY TARGETS", r.loadBalancers()...)
@@ -62,6 +63,14 @@ func (r labReport) print(out io.Writer, width int) error {
 func (r labReport) parts() (rows [][]string) {
 	for _, p := range r.Parts {
 		rows = append(rows, []string{p.Name, p.Fidelity, p.Detail})
+	}
+	return rows
+}
+
+// replaced are the configured repositories; the lab does not know of them.
+func (r labReport) replaced() (rows [][]string) {
+	for _, d := range r.replaces {
+		rows = append(rows, []string{d.Variable, d.Value})
 	}
 	return rows
 }
@@ -149,6 +158,8 @@ type labReport struct {
 	Faults    []lab.Fault `json:"faults"`
 	Listeners []string    `json:"listeners"`
 	Notes     []string    `json:"notes"`
+
+	replaces []lab.Decision
 }
 
 // labDown is what lab status prints as JSON where no lab is up.
@@ -159,10 +170,15 @@ type labDown struct {
 
 // runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
 func runLabStatus(ctx context.Context, c *console, a arguments) error {
+	configuration, _, err := labConfigAndState(ctx, c, a)
+	if err != nil {
+		return err
+	}
 	l, err := labOf(ctx, c, a)
 	if err != nil {
 		return err
 	}
+	replaces := lab.Replaces(configuration)
 	ctx, cancel := context.WithTimeout(ctx, lab.AnswerWithin)
 	defer cancel()
 	var raw json.RawMessage
@@ -183,9 +199,16 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 			return fmt.Errorf("read the lab's status: %w", err)
 		}
 		fields["up"] = json.RawMessage("true")
+		repositories := map[string]string{}
+		for _, d := range replaces {
+			repositories[d.Variable] = d.Value
+		}
+		if fields["configured"], err = json.Marshal(repositories); err != nil {
+			return err
+		}
 		return ui.PrintJSON(c.stdout, fields)
 	}
-	var report labReport
+	report := labReport{replaces: replaces}
 	if err := json.Unmarshal(raw, &report); err != nil {
 		return fmt.Errorf("read the lab's status: %w", err)
 	}

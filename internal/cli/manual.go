@@ -23,10 +23,10 @@ func manuals() map[string]manual {
 	const token, cluster, lab = "a Hetzner token, or --lab",
 		"the state folder's kubeconfig and talosconfig, and the cluster", "a lab that is up"
 	all := map[string]manual{
-		targetBootstrap: {needs: token + "; Docker for kind, unless MANAGEMENT_KUBECONFIG names a cluster",
+		targetBootstrap: {needs: token + "; Docker for kind, unless MANAGEMENT is local or existing",
 			changes: "the Hetzner project, a temporary management cluster, the state folder", example: "--lab",
 			page: "launch.md"},
-		targetAll: {needs: token + "; Docker for kind, unless MANAGEMENT_KUBECONFIG names a cluster",
+		targetAll: {needs: token + "; Docker for kind, unless MANAGEMENT is local or existing",
 			changes: "as bootstrap, then the management moves into the cluster", example: "all --lab",
 			page: "pivot.md"},
 		targetDestroy: {needs: token,
@@ -89,7 +89,7 @@ func manuals() map[string]manual {
 		"lab down":   {needs: nothing, changes: "ends the lab's programs", example: "lab down", page: "rehearse.md"},
 		"lab build": {needs: "the lab's source, Go",
 			changes: "the folder of the lab's programs, in the user's cache", example: "lab build --check",
-			page: "rehearse.md"},
+			page: "rehearse.md#where-the-programs-come-from"},
 		"lab save": {arguments: []explained{{"FOLDER", "one that does not exist, or is empty"}}, needs: lab,
 			changes: "writes FOLDER", example: "lab save /tmp/saved", page: "rehearse.md#save-and-load"},
 		"lab load": {arguments: []explained{{"FOLDER", "of lab save"}},
@@ -125,7 +125,7 @@ func stepManuals() map[string]manual {
 		"preflight": {nothing, "launch.md#in-what-order"},
 		"reserve":   {project + "a placement group that holds the name", "resume.md#two-at-once"},
 		targetImage: {project + "a snapshot, created with a temporary server", "image.md"},
-		"kind-create": {"this machine: a kind cluster, unless MANAGEMENT_KUBECONFIG names another; " + state +
+		"kind-create": {"this machine: a kind cluster, or what MANAGEMENT says; " + state +
 			"management.kubeconfig", "launch.md#management-cluster"},
 		"capi-init": {management + "cert-manager, Cluster API and three providers", "launch.md#in-what-order"},
 		"secret":    {management + "a Secret with the Hetzner token", "launch.md#in-what-order"},
@@ -142,6 +142,11 @@ func stepManuals() map[string]manual {
 		"hcloud-ccm":  {cluster + "the Helm release of the Hetzner CCM, and its Secret", "launch.md#in-what-order"},
 		"talos-ccm":   {cluster + "the Helm release of the Talos CCM", "launch.md#in-what-order"},
 		"wait-nodes":  {nothing + "; it waits for the nodes", "waiting.md"},
+		"wait-machines": {nothing + "; it waits until Cluster API has connected to the cluster",
+			"launch.md#in-what-order"},
+		"wait-releases": {nothing + "; it waits until the releases have stayed available", "launch.md#in-what-order"},
+		"providers": {cluster + "cert-manager, Cluster API and three providers, which have nothing to do yet",
+			"pivot.md"},
 		targetPivot: {"both clusters: Cluster API's objects move from the management cluster into the cluster",
 			"pivot.md"},
 		targetAccess:     {state + "kubeconfig and talosconfig", "pivot.md"},

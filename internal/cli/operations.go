@@ -181,7 +181,7 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 		return err
 	}
 	c.hide.Learn(token.Reveal())
-	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil, lookGovernor(c))
 	return do(cfg.Config, tools)
 }
 

@@ -51,7 +51,7 @@ func TestPlanOfAFirstRun(t *testing.T) {
 			"plan for cluster k8s at Hetzner Cloud", "it has not run yet", "3 server", "15.00 EUR", "1 load balancer",
 			"6.00 EUR", "3 primary IP",
 			"1 primary IP", "together 25.00 EUR a month more",
-			"a built-in figure", "along preflight, reserve, image, apply, wait-cp, cilium, wait-nodes, pivot",
+			"a built-in figure", "along preflight, reserve, image, apply, wait-cp, cilium, wait-nodes, wait-machines, pivot",
 		} {
 			if !strings.Contains(r.stdout, want) {
 				t.Errorf("%s does not say %q:\n%s", args, want, r.stdout)

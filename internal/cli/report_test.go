@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/report/story"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -102,8 +103,14 @@ func TestStory(t *testing.T) {
 		}
 		return l
 	}
+	runs[0].Requests, runs[2].Requests = &ratelimit.Counts{Requests: 30}, &ratelimit.Counts{Requests: 27, Slowed: 12,
+		Waited: 34 * time.Second}
 	s := story.New(runs, []flow.Info{{Name: "preflight", Doc: "looks"}, {Name: "kind-create", Behind: link("preflight")},
 		{Name: "capi-init", Behind: link("kind-create")}, {Name: "never", Behind: link("capi-init")}})
+	if facts := fmt.Sprint(s.Page().Facts); !strings.Contains(facts, "{Hetzner API, this command 57 requests, 12 waited 34s "+
+		"in total for the rate limit, and those of 1 run that did not count them}") {
+		t.Errorf("the facts are %s", facts)
+	}
 	if s.Work != 24*time.Second || !slices.Equal(s.From, []time.Duration{0, 5 * time.Second, 14 * time.Second}) {
 		t.Errorf("at work for %s, from %v", s.Work, s.From)
 	}

@@ -163,6 +163,11 @@ func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
 	return unlock, nil
 }
 
+// Append implements flow.Appender.
+func (j lockedJournal) Append(ctx context.Context, change flow.Snapshot) error {
+	return flow.Append(ctx, j.Journal, change)
+}
+
 func restoreCluster(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
 	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
@@ -135,6 +136,7 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 		len(left) > 0 {
 		t.Errorf("without a yes it left %v, %v", left, err)
 	}
+	offerImage(market)
 	for name, r := range map[string]ran{
 		"a yes":         restoring(t, dir, inProject(market), "yes\n"),
 		"--yes":         restoring(t, dir, inProject(market), "", "--yes"),
@@ -147,12 +149,19 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 	}
 }
 
+// offerImage has the image of the lost cluster in the project: without it the step image, which runs at the same time,
+// may fail before the management cluster is asked for.
+func offerImage(market *hetznertest.Store) {
+	market.Put("images", 1, hetznertest.Image(1, "talos-v1", "x86", "available"))
+}
+
 // What goes to a server knows nothing of the Cluster API that managed the lost cluster.
 func TestTheLostClusterAPIDoesNotWakeUp(t *testing.T) {
 	market := newMarket(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now())
+	offerImage(market)
 	r := restoring(t, dir, inProject(market), "", "--yes")
 	if r.code != ExitFailed || !strings.Contains(r.stderr, "no room for a management cluster") {
 		t.Fatalf("%+v", r)

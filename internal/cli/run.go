@@ -7,12 +7,14 @@ import (
 	"io"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/local"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/runs"
@@ -139,9 +141,13 @@ func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.
 
 // paperTools are tools with nothing behind them.
 func paperTools(cfg settings.Configuration) platform.Tools {
-	return platform.Tools{
-		Management: kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil), Overrides: cfg.Overrides,
+	tools := platform.Tools{Overrides: cfg.Overrides}
+	if cfg.ManagementProvider() == config.ManagementLocal {
+		tools.Management = local.New(lab.LocalManagement{}, nil)
+	} else {
+		tools.Management = kind.NewProvider(cfg.Config, platform.Files{}, false, io.Discard, nil)
 	}
+	return tools
 }
 
 // planOnPaper is the plan with nothing behind it.
@@ -164,6 +170,20 @@ func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
 		WorkDir: c.workDir, Environment: c.environment,
 		CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}
+}
+
+// newLabWith is newLab for what may start the lab: with where its programs come from.
+func newLabWith(c *console, o options, cfg settings.Configuration, state statedir.Dir) (*lab.Lab, error) {
+	if err := findLabImages(c, o); err != nil {
+		return nil, err
+	}
+	programs, err := lab.NewPrograms(cfg.Config, c.workDir, cfg.Overrides)
+	if err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	l := newLab(c, o, state)
+	l.Programs = programs
+	return l, nil
 }
 
 // runSteps runs the graph and sums up.

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/factory"
-	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -36,6 +36,7 @@ type running struct {
 	asked   []string // the targets, as the operator wrote them
 	files   *statedir.RunFiles
 	effects *effect.Recorder
+	limit   *ratelimit.Governor
 	hub     *ui.Hub
 	log     io.Writer
 	tools   platform.Tools
@@ -61,10 +62,18 @@ func withRun(
 	defer r.close()
 	r.token = token
 	err = do(r)
+	logPanic(r.log, err)
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
 		return interrupted(r, err)
 	}
 	return err
+}
+
+// logPanic writes where a step panicked into the log of the run: the error has only what the panic says.
+func logPanic(log io.Writer, err error) {
+	if panicked, ok := errors.AsType[*flow.PanicError](err); ok {
+		fmt.Fprintf(log, "%v\n%s\n", panicked, panicked.Stack)
+	}
 }
 
 // openRun claims the state folder and opens what the run writes to.
@@ -81,7 +90,11 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 		return nil, err
 	}
 	if a.Options.Lab { // before anything is created
-		if err := newLab(c, a.Options, state).Possible(ctx); err != nil {
+		l, err := newLabWith(c, a.Options, cfg, state)
+		if err != nil {
+			return nil, err
+		}
+		if err := l.Possible(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -110,6 +123,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	}
 	keepSetup(r)
 	r.effects = newRecorder(c, r.files.Effects, r.hub, startTracer(r))
+	r.limit = ratelimit.New(r.hub.Note)
 	r.tools = commonTools(state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	r.tools.Consent = a.Options.Yes
@@ -123,6 +137,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 func (r *running) close() {
 	r.effects.Close()
 	r.hub.Close()
+	r.keepRequests()
 	if err := r.files.Close(); err != nil {
 		fmt.Fprintln(r.console.stderr, "warning: the run's files may be incomplete:", err)
 	}
@@ -149,18 +164,27 @@ func connect(ctx context.Context, r *running) error {
 	}
 	r.tools.Token = r.token
 	r.tools.Factory = factory.Address
-	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects)
-	r.tools.Management = kind.NewProvider(r.cfg.Config, r.tools.Files, r.options.Yes, r.log, r.effects)
+	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects,
+		r.limit)
+	var err error
+	r.tools.Management, err = newManagement(r.console, r.cfg, r.state, r.tools.Files, r.options.Yes, r.log, r.effects)
+	if err != nil {
+		return err
+	}
 	if r.console.equip != nil {
 		r.console.equip(&r.tools)
 	}
+	resumeManagement(ctx, r)
 	return nil
 }
 
 func connectToLab(ctx context.Context, r *running) error {
-	l := newLab(r.console, r.options, r.state)
+	l, err := newLabWith(r.console, r.options, r.cfg, r.state)
+	if err != nil {
+		return err
+	}
 	l.Client.Record(r.effects)
-	_, err := l.Answering(ctx)
+	_, err = l.Answering(ctx)
 	wasUp, outcome := err == nil, flow.Ran
 	if wasUp {
 		outcome = flow.Reused
@@ -184,7 +208,7 @@ func connectToLab(ctx context.Context, r *running) error {
 		return err
 	}
 	r.before = append(r.before, flow.StepReport{Name: "lab", Outcome: outcome, Elapsed: time.Since(r.began)})
-	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.Client, info, r.console.environment)
+	cfg, tools, notes, err := enterLab(r.cfg, r.tools, l.Client, info, r.console.environment, r.limit)
 	if err != nil {
 		return err
 	}
@@ -194,8 +218,9 @@ func connectToLab(ctx context.Context, r *running) error {
 	for _, note := range notes {
 		r.hub.Note("%s", note)
 	}
-	r.cfg, r.tools = cfg, tools
+	r.cfg, r.tools = cfg, rehearsedManagement(cfg, tools, r.state, l, info)
 	keepSetup(r)
+	resumeManagement(ctx, r)
 	return nil
 }
 
@@ -213,6 +238,18 @@ func keepSetup(r *running) {
 	}
 	if err != nil {
 		r.hub.Note("a report of this run will not have its configuration: %v", err)
+	}
+}
+
+// keepRequests writes down for a report how many requests the run sent to Hetzner. The run does not need it.
+func (r *running) keepRequests() {
+	data, err := json.Marshal(r.limit.Counts())
+	if err == nil {
+		file := r.state.Path(filepath.Join(statedir.RunsFolder, r.id, runs.RequestsFile))
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(r.console.stderr, "warning: a report of this run will not have its requests to Hetzner:", err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/planning"
@@ -99,7 +98,9 @@ func lookingTools(ctx context.Context, c *console, o options, cfg settings.Confi
 	c.hide.Learn(cfg.Passwords()...)
 	tools = commonTools(state, cfg, c.environment, io.Discard)
 	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
-	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
+	if tools.Management, err = newManagement(c, cfg, state, tools.Files, false, io.Discard, nil); err != nil {
+		return cfg, tools, "", err
+	}
 	world, err := state.World()
 	if err != nil {
 		return cfg, tools, "", err
@@ -115,8 +116,8 @@ func lookingTools(ctx context.Context, c *console, o options, cfg settings.Confi
 			return cfg, tools, "", err
 		}
 		c.hide.Learn(info.Token)
-		cfg, tools, _, err = enterLab(cfg, tools, l.Client, info, c.environment)
-		return cfg, tools, "", err
+		cfg, tools, _, err = enterLab(cfg, tools, l.Client, info, c.environment, lookGovernor(c))
+		return cfg, rehearsedManagement(cfg, tools, state, l, info), "", err
 	}
 	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
@@ -141,7 +142,7 @@ func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, t
 	}
 	c.hide.Learn(token.Reveal())
 	tools.Token = token
-	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil)
+	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil, lookGovernor(c))
 	return tools, "", nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -31,6 +32,7 @@ type summary struct {
 	State       string            `json:"state"`
 	Report      string            `json:"report"` // what makes a page of the run
 	Steps       []flow.StepReport `json:"steps"`
+	Hetzner     ratelimit.Counts  `json:"hetzner"`   // requests of the command
 	Elapsed     time.Duration     `json:"elapsedNs"` // of the whole command, with what comes before the graph
 }
 
@@ -59,7 +61,7 @@ func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Rep
 	s = summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName, State: string(r.state),
 		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps),
-		Elapsed: time.Since(r.began),
+		Hetzner: r.limit.Counts(), Elapsed: time.Since(r.began),
 	}
 	management, managed := output(ctx, j, of.management, &err)
 	if _, cleaned := output(ctx, j, of.clean, &err); managed && !cleaned {
@@ -134,7 +136,7 @@ func (s summary) print(out io.Writer, format string, width int) error {
 	}
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
-		{"management", s.Management}, {"state", s.State}, {"report", s.Report}, {"took", took},
+		{"management", s.Management}, {"Hetzner", s.Hetzner.String()}, {"state", s.State}, {"report", s.Report}, {"took", took},
 	} {
 		if line.value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/steps"
@@ -23,10 +24,11 @@ func fits(t *testing.T, text string, width int) {
 
 func TestSummaryAtATerminal(t *testing.T) {
 	name := "k8s-control-plane-3b431-582k6"
-	s := summary{Cluster: "k8s", Elapsed: 93 * time.Second, Steps: []flow.StepReport{{Name: "image"}},
+	s := summary{Cluster: "k8s", Elapsed: 93 * time.Second,
+		Hetzner: ratelimit.Counts{Requests: 57, Slowed: 12, Waited: 34 * time.Second}, Steps: []flow.StepReport{{Name: "image"}},
 		Nodes: []steps.Node{{Name: name, Version: "v1.32.2", InternalIP: "10.10.64.10", ExternalIP: "203.0.113.120",
 			ProviderID: "hcloud://100000028"}}}
-	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s"}, 80: {"203.0.113.120", "1m33s"},
+	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s", "57 requests, 12 waited 34s in total"}, 80: {"203.0.113.120", "1m33s", "57 requests"},
 		200: {"hcloud://100000028"}} {
 		var out strings.Builder
 		if err := s.print(&out, "text", width); err != nil {

@@ -1,15 +1,19 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -25,14 +29,12 @@ func commonTools(state statedir.Dir, cfg settings.Configuration, environment map
 }
 
 // hetznerClient makes a client of the Hetzner API; endpoint may be empty, effects
-// nil.
-func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recorder) *hcloud.Client {
-	options := []hcloud.ClientOption{
-		hcloud.WithHTTPClient(&http.Client{Transport: effects.Transport(http.DefaultTransport, effect.Hetzner,
-			effect.HetznerCall)}),
-		hcloud.WithToken(token.Reveal()),
-		hcloud.WithApplication("slipway", version()),
-	}
+// nil. A request that the governor sends again is one call to the recorder: a refused one changed nothing.
+func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recorder,
+	governor *ratelimit.Governor) *hcloud.Client {
+	transport := effects.Transport(governor.Transport(http.DefaultTransport), effect.Hetzner, effect.HetznerCall)
+	options := append(hetzner.ClientOptions(transport), hcloud.WithToken(token.Reveal()),
+		hcloud.WithApplication("slipway", version()))
 	if endpoint != "" {
 		options = append(options, hcloud.WithEndpoint(endpoint))
 	}
@@ -42,7 +44,8 @@ func hetznerClient(endpoint string, token platform.Secret, effects *effect.Recor
 // enterLab swaps the two things that are different in the lab, and configures
 // what anyone could: address ranges, repositories and the versions in them.
 func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Client, info lab.Info,
-	environment map[string]string) (settings.Configuration, platform.Tools, []string, error) {
+	environment map[string]string, governor *ratelimit.Governor,
+) (settings.Configuration, platform.Tools, []string, error) {
 	cfg, notes, err := lab.Configure(cfg, info)
 	if err != nil {
 		return cfg, tools, nil, err
@@ -53,6 +56,13 @@ func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Clie
 		token = wrong
 	}
 	tools.Token = platform.NewSecret(token)
-	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects)
+	tools.Hetzner = hetznerClient(info.HetznerEndpoint, tools.Token, tools.Effects, governor)
 	return cfg, client.Equip(tools), notes, nil
+}
+
+// lookGovernor is the governor of a command that has no run: its messages go to standard error.
+func lookGovernor(c *console) *ratelimit.Governor {
+	return ratelimit.New(func(format string, args ...any) {
+		fmt.Fprint(c.stderr, text.Fold(c.hide.Text("note: "+fmt.Sprintf(format, args...))+"\n", errorWidth(c)))
+	})
 }

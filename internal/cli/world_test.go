@@ -73,6 +73,21 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	}
 }
 
+// TestInLabWithOneOfSeveralVersions: of what a lab offers several versions of, the configured one runs.
+func TestInLabWithOneOfSeveralVersions(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	f.Info.Versions["CAPH"], f.Info.Offers = "v1.0.7", map[string][]string{"CAPH": {"v1.0.7", "v1.0.12"}}
+	for configured, want := range map[string]string{"v1.0.7": "v1.0.7", "v1.0.12": "v1.0.12", "v1.0.9": "v1.0.7"} {
+		cfg := settings.Configuration{Config: config.Defaults()}
+		cfg.CAPHVersion = configured
+		got, notes, err := lab.Configure(cfg, f.Info)
+		told := slices.ContainsFunc(notes, func(n string) bool { return strings.HasPrefix(n, "CAPH_VERSION") })
+		if err != nil || got.CAPHVersion != want || told != (configured != want) {
+			t.Errorf("for %s it is %s: notes %q, %v", configured, got.CAPHVersion, notes, err)
+		}
+	}
+}
+
 func TestTheLabSaysWhichKubernetesRuns(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	for configured, want := range map[string]bool{"v1.33.13": true, "v1.32.2": false, "v1.32.3": false} {
@@ -100,7 +115,7 @@ func TestTheLabGetsItsOwnToken(t *testing.T) {
 		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
 	} {
 		_, tools, _, err := enterLab(cfg, platform.Tools{}, lab.NewClient(f.Dir), f.Info,
-			settings.Environ(strings.Fields(environment)))
+			settings.Environ(strings.Fields(environment)), nil)
 		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
 			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
 		}

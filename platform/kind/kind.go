@@ -12,7 +12,7 @@ import (
 // New is the provider of the management cluster that a configuration asks for: the existing cluster of
 // ManagementKubeconfig, or else a kind cluster that is created on this machine, which needs Docker. It makes no
 // request. It uses Files, Consent, Log and Effects of the tools, so those are set before; the result is for their
-// field Management.
+// field Management. It does not make the cluster of config.ManagementLocal: that is the command's alone.
 func New(cfg config.Config, tools platform.Tools) platform.ManagementProvider {
 	log := tools.Log
 	if log == nil {

@@ -3,10 +3,14 @@ package lab
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -31,6 +35,12 @@ func Use(
 	}
 	tools = client.Equip(tools)
 	tools.Token = platform.NewSecret(info.Token)
-	tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(info.HetznerEndpoint), hcloud.WithToken(info.Token))
+	governor := ratelimit.New(func(format string, args ...any) {
+		if tools.Log != nil {
+			fmt.Fprintf(tools.Log, format+"\n", args...)
+		}
+	})
+	tools.Hetzner = hcloud.NewClient(append(hetzner.ClientOptions(governor.Transport(http.DefaultTransport)),
+		hcloud.WithEndpoint(info.HetznerEndpoint), hcloud.WithToken(info.Token))...)
 	return in.Config, tools, client.PrepareImages(ctx, in.Config, func(string, ...any) {})
 }
