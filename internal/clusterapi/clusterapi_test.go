@@ -1,10 +1,14 @@
 package clusterapi_test
 
 import (
+	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -104,12 +108,32 @@ func TestSilenceIsNotAbsence(t *testing.T) {
 	if all, err := clusterapi.Clusters(t.Context(), c); err != nil || len(all) > 0 {
 		t.Errorf("without a Cluster: %v, %v", all, err)
 	}
-	if _, err := clusterapi.Read(t.Context(), c, namespace); err == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // it is waited for
+	defer cancel()
+	if _, err := clusterapi.Read(ctx, c, namespace); err == nil {
 		t.Error("a kind that is not served counts as one without objects")
 	}
 	s.Close()
 	if _, err := clusterapi.Clusters(t.Context(), c); err == nil {
 		t.Error("a cluster that does not answer counts as one without Clusters")
+	}
+}
+
+// TestKindsOfAJustStartedAPIServer: it serves the definitions some time before the kinds that they define.
+func TestKindsOfAJustStartedAPIServer(t *testing.T) {
+	s, c := connect(t)
+	define(s, "Cluster", "clusters")
+	s.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", namespace, "k8s", nil))
+	var refused atomic.Int32
+	s.Fail = func(r *http.Request) (int, string) {
+		if r.URL.Path == "/apis/cluster.x-k8s.io/v1beta1" && refused.Add(1) <= 3 {
+			return http.StatusNotFound, "the server could not find the requested resource"
+		}
+		return 0, ""
+	}
+	clusters, err := clusterapi.Clusters(t.Context(), c)
+	if err != nil || len(clusters) != 1 || refused.Load() < 4 {
+		t.Errorf("%d clusters after %d requests: %v", len(clusters), refused.Load(), err)
 	}
 }
 

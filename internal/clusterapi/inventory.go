@@ -8,11 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -28,6 +32,8 @@ const (
 	clusterNameLabel = "cluster.x-k8s.io/cluster-name"
 	clusterGroup     = "cluster.x-k8s.io"
 	addonsGroup      = "addons.cluster.x-k8s.io"
+
+	clusterDefinition = "clusters." + clusterGroup
 )
 
 // ClusterKind is the kind of the object that everything else of a cluster belongs to.
@@ -61,25 +67,45 @@ type Inventory struct {
 	Loose []unstructured.Unstructured
 }
 
+// Reader reads the objects of a cluster, and knows which kinds its API serves.
+type Reader interface {
+	client.Reader
+	RESTMapper() meta.RESTMapper
+}
+
+// listsAtOnce bounds the requests of Read that are under way together.
+const listsAtOnce = 8
+
 // Read takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is not
 // installed there is nothing, and that is no error.
-func Read(ctx context.Context, c client.Reader, namespace string, extra ...string) (Inventory, error) {
+func Read(ctx context.Context, c Reader, namespace string, extra ...string) (Inventory, error) {
 	kinds, err := Kinds(ctx, c)
 	if err != nil || len(kinds) == 0 {
 		return Inventory{}, err
 	}
+	kinds = append(kinds, coreKinds...)
+	lists := make([]unstructured.UnstructuredList, len(kinds))
+	asking, ctx := errgroup.WithContext(ctx)
+	asking.SetLimit(listsAtOnce)
+	for i, kind := range kinds {
+		lists[i].SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		asking.Go(func() error {
+			// An API server that has just started may not serve a kind yet: that says nothing about its objects.
+			if err := c.List(ctx, &lists[i], client.InNamespace(namespace)); err != nil {
+				return fmt.Errorf("list %ss in namespace %s: %w", kind.Kind, namespace, err)
+			}
+			return nil
+		})
+	}
+	if err := asking.Wait(); err != nil {
+		return Inventory{}, err
+	}
 	var all []unstructured.Unstructured
-	for _, kind := range append(kinds, coreKinds...) {
-		l := &unstructured.UnstructuredList{}
-		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		// An API server that has just started may not serve a kind yet: that says nothing about its objects.
-		if err := c.List(ctx, l, client.InNamespace(namespace)); err != nil {
-			return Inventory{}, fmt.Errorf("list %ss in namespace %s: %w", kind.Kind, namespace, err)
+	for i, kind := range kinds {
+		for _, o := range lists[i].Items {
+			o.SetGroupVersionKind(kind)
+			all = append(all, o)
 		}
-		for i := range l.Items {
-			l.Items[i].SetGroupVersionKind(kind)
-		}
-		all = append(all, l.Items...)
 	}
 	slices.SortFunc(all, func(a, b unstructured.Unstructured) int {
 		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()))
@@ -89,47 +115,85 @@ func Read(ctx context.Context, c client.Reader, namespace string, extra ...strin
 
 // Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where
 // Cluster API is not installed; an error where it is, but is not served (yet).
-func Clusters(ctx context.Context, c client.Reader, opts ...client.ListOption) ([]unstructured.Unstructured, error) {
-	kinds, err := Kinds(ctx, c)
+func Clusters(ctx context.Context, c Reader, opts ...client.ListOption) ([]unstructured.Unstructured, error) {
+	definitions, err := definitions(ctx, c)
+	if err != nil || !slices.Contains(definitions, clusterDefinition) {
+		return nil, err
+	}
+	mapping, err := served(ctx, c, clusterDefinition)
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range kinds {
-		if kind.GroupKind() != ClusterKind {
-			continue
-		}
-		l := &unstructured.UnstructuredList{}
-		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-		if err := c.List(ctx, l, opts...); err != nil {
-			return nil, fmt.Errorf("list the Cluster objects: %w", err)
-		}
-		return l.Items, nil
+	l := &unstructured.UnstructuredList{}
+	kind := mapping.GroupVersionKind
+	l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err := c.List(ctx, l, opts...); err != nil {
+		return nil, fmt.Errorf("list the Cluster objects: %w", err)
 	}
-	return nil, nil
+	return l.Items, nil
 }
 
-// Kinds are the namespaced kinds that clusterctl moves, at the versions in which they are stored. None where Cluster
-// API is not installed.
-func Kinds(ctx context.Context, c client.Reader) ([]schema.GroupVersionKind, error) {
-	l := &unstructured.UnstructuredList{}
+// Kinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster API is
+// not installed; an error where one of them is not served (yet).
+func Kinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error) {
+	definitions, err := definitions(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	var kinds []schema.GroupVersionKind
+	for _, name := range definitions {
+		mapping, err := served(ctx, c, name)
+		if err != nil {
+			return nil, err
+		}
+		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+			kinds = append(kinds, mapping.GroupVersionKind)
+		}
+	}
+	return kinds, nil
+}
+
+// definitions names the definitions of the kinds that clusterctl moves. Only their metadata is read: together they are
+// some megabytes.
+func definitions(ctx context.Context, c client.Reader) ([]string, error) {
+	l := &metav1.PartialObjectMetadataList{}
 	l.SetGroupVersionKind(crdKind.GroupVersion().WithKind(crdKind.Kind + "List"))
 	if err := c.List(ctx, l, client.HasLabels{crdLabel}); err != nil {
 		return nil, fmt.Errorf("list the kinds of Cluster API: %w", err)
 	}
-	var kinds []schema.GroupVersionKind
+	var names []string
 	for _, crd := range l.Items {
-		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-		kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
-		scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
-		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-		for _, v := range versions {
-			version, _ := v.(map[string]any)
-			if name, _ := version["name"].(string); version["storage"] == true && scope == "Namespaced" {
-				kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: name, Kind: kind})
-			}
-		}
+		names = append(names, crd.GetName())
 	}
-	return kinds, nil
+	return names, nil
+}
+
+// An API server that has just started, or joined others, serves a defined kind some seconds after it serves the
+// definition: so long is one waited for.
+const (
+	servedWithin = 10 * time.Second
+	servedEvery  = 250 * time.Millisecond
+)
+
+// served finds out how the API serves the kind of a definition. The API requires the name of a definition to be made of
+// its plural and its group.
+func served(ctx context.Context, c Reader, definition string) (*meta.RESTMapping, error) {
+	plural, group, _ := strings.Cut(definition, ".")
+	var kind schema.GroupVersionKind
+	var err error
+	// The mapper reads the API's discovery again where it knows no match. Discovery cannot be watched.
+	_ = wait.PollUntilContextTimeout(ctx, servedEvery, servedWithin, true, func(context.Context) (bool, error) {
+		kind, err = c.RESTMapper().KindFor(schema.GroupVersionResource{Group: group, Resource: plural})
+		return !meta.IsNoMatchError(err), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("find out the version of %s: %w", definition, err)
+	}
+	mapping, err := c.RESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, fmt.Errorf("find out the scope of %s: %w", definition, err)
+	}
+	return mapping, nil
 }
 
 // sortOut follows the owners, as clusterctl does.
