@@ -2,9 +2,12 @@ package steps
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -102,8 +106,13 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	if e.IP == "" { // the endpoint of a cluster never changes
 		e = endpoint.rendered()
 	}
+	placement, image, err := a.placement(ctx, say, mgmt, image, offer)
+	if err != nil {
+		return Cluster{}, err
+	}
 	rendered := func() (*render.Rendered, error) {
-		return render.Manifests(a.cfg, a.sources, render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, e))
+		return render.Manifests(a.cfg, a.sources,
+			render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, e).Placed(placement))
 	}
 	patience := a.cfg.LoadBalancerTimeout.D()
 	if e.IP != "" {
@@ -131,6 +140,37 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 		return Cluster{}, err
 	}
 	return a.applied(ctx, say, mgmt, r, e.IP, &patience)
+}
+
+// placement is what the next server is, and where, and its image. A cluster keeps what it has, where that is
+// configured: a server type that came into stock since does not replace its servers.
+func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Cluster, image Image,
+	offer Offer) (render.Placement, Image, error) {
+	live, err := situation.LivePlacement(ctx, a.cfg, mgmt)
+	if err != nil {
+		return render.Placement{}, image, err
+	}
+	chosen := offer.placement()
+	placement := situation.KeptPlacement(a.cfg, chosen, live)
+	if !reflect.DeepEqual(placement, chosen) {
+		say("the cluster keeps server type %s in %s, which are configured (%s in %s is for new clusters)",
+			placement.ServerType, strings.Join(placement.Locations, ", "), chosen.ServerType,
+			strings.Join(chosen.Locations, ", "))
+	}
+	if placement.ServerType == offer.ServerType {
+		return placement, image, nil
+	}
+	kind, err := hetzner.FindServerType(ctx, a.tools.Hetzner, placement.ServerType)
+	if err != nil {
+		return render.Placement{}, image, err
+	}
+	for _, one := range append([]Image{image}, image.Others...) {
+		if one.Architecture == kind.Architecture {
+			return placement, one, nil
+		}
+	}
+	return render.Placement{}, image, fmt.Errorf("the cluster's servers are of type %s, and there is no image for %s: set "+
+		"IMAGE_ARCHITECTURES=%s and run again", kind.Name, kind.Architecture, kind.Architecture)
 }
 
 // applied applies everything, the Cluster last: it names the control plane, which must be there when Cluster API looks

@@ -20,22 +20,23 @@ type Providers struct {
 
 // Providers adds the step capi-init to a graph: Cluster API and its providers are installed in the management cluster.
 func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.Step[Providers] {
-	step := newProvidersStep(s)
+	step := newProvidersStep(s, platform.ManagementKubeconfig)
 	return flow.Add1(g, "capi-init", step.run, management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
 		Spec(s.made.providers).Verify(step.verify).Deadline(2*s.cfg.ProvidersTimeout.D() + wait.Overhead).
 		Waits(s.made.installing...)
 }
 
-// providersStep runs and verifies the step capi-init.
+// providersStep runs and verifies the steps capi-init and providers.
 type providersStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
+	cfg        config.Config
+	tools      platform.Tools
+	sources    render.Sources
+	kubeconfig string // of the cluster with the providers, in the state folder
 }
 
-func newProvidersStep(s *Set) providersStep {
-	return providersStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+func newProvidersStep(s *Set, kubeconfig string) providersStep {
+	return providersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, kubeconfig: kubeconfig}
 }
 
 // run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
@@ -46,7 +47,7 @@ func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (
 }
 
 func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
-	mgmt, err := connect.Cluster(step.tools, platform.ManagementKubeconfig)
+	mgmt, err := connect.Cluster(step.tools, step.kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -16,8 +16,8 @@ import (
 func (s *Set) Cilium(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
 	return flow.Add(g, "cilium", step.runCilium).
-		Doc("Cilium, the network of Pods and Services").
-		Spec(s.made.cilium).Verify(step.verify).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
+		Doc("Cilium's agents, the network of Pods and Services, are ready on every node").
+		Spec(s.made.cilium).Verify(step.verifyCilium).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
 }
 
 // HCloudCCM adds the step hcloud-ccm to a graph.
@@ -48,7 +48,12 @@ func newReleaseStep(s *Set) releaseStep {
 	return releaseStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
 }
 
-// runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it.
+// runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it. It waits for
+// the agents: the other workloads, Hubble's, need them and Ready nodes, and wait-releases waits for those.
 func (r releaseStep) runCilium(ctx context.Context, say flow.Say) (Release, error) {
-	return install(ctx, r.cfg, r.tools, r.sources, say, charts.Cilium(r.cfg, r.sources))
+	return install(ctx, r.cfg, r.tools, r.sources, say, charts.Cilium(r.cfg, r.sources), Release.onEveryNode)
+}
+
+func (r releaseStep) verifyCilium(ctx context.Context, was Release) flow.Verdict {
+	return r.verify(ctx, was.onEveryNode())
 }

@@ -59,7 +59,7 @@ func newEndpointStep(s *Set) endpointStep {
 // endpoint of a cluster is in every certificate and kubeconfig, and never changes.
 func (step endpointStep) run(ctx context.Context, say flow.Say, offer Offer) (Endpoint, error) {
 	byCAPH := Endpoint{Kind: config.EndpointLoadBalancer}
-	spec, err := situation.EndpointSpec(step.cfg, step.sources, offer.NetworkZone)
+	spec, err := situation.EndpointSpec(step.cfg, step.sources, offer.NetworkZone, offer.placement())
 	if err != nil {
 		return Endpoint{}, err
 	}

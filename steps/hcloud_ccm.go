@@ -41,7 +41,7 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
-	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources))
+	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources), nil)
 	return out, err
 }
 

@@ -40,7 +40,9 @@ type imageMaker struct {
 	name, architecture string
 
 	found hetzner.Image // by look; zero: there is none, and no process is creating it
-	made  int64         // by this run; 0: none
+	// what the look has just found to be temporary, for the sweep that follows it; nil: it did not look
+	uploads *[]hetzner.Upload
+	made    int64 // by this run; 0: none
 }
 
 // ensure ends with exactly one available image and nothing temporary of this run.
@@ -75,7 +77,7 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 
 // look finds the image, or finds that it has to be made. What is still on its way is missing.
 func (m *imageMaker) look(ctx context.Context) (missing string, err error) {
-	m.found = hetzner.Image{}
+	m.found, m.uploads = hetzner.Image{}, nil
 	found, err := hetzner.FindImages(ctx, m.tools.Hetzner, m.name, m.architecture)
 	switch {
 	case errors.Is(err, hetzner.ErrToken):
@@ -128,6 +130,7 @@ func (m *imageMaker) others(ctx context.Context) (missing string, err error) {
 	if err != nil {
 		return "", err
 	}
+	m.uploads = &uploads
 	for _, u := range uploads {
 		if u.Image == m.name && u.Architecture == m.architecture && !m.dead(u) {
 			return fmt.Sprintf("another run, for cluster %s, seems to be making it with %s since %s; if there is no such run, "+
@@ -245,7 +248,12 @@ func (m *imageMaker) tidy(ctx context.Context, within time.Duration) error {
 
 // sweep has everything deleted that can be now. Nothing is missing once there was nothing to delete.
 func (m *imageMaker) sweep(ctx context.Context) (missing string, err error) {
-	uploads, err := hetzner.Uploads(ctx, m.tools.Hetzner)
+	var uploads []hetzner.Upload
+	if m.uploads != nil {
+		uploads, m.uploads = *m.uploads, nil // the next sweep looks again
+	} else {
+		uploads, err = hetzner.Uploads(ctx, m.tools.Hetzner)
+	}
 	var waits []string
 	for _, u := range uploads {
 		if !m.dead(u) || u.Run != m.run && u.Cluster != m.cfg.ClusterName {

@@ -32,10 +32,11 @@ func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 		commands = append(commands,
 			fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.Schematic.Name), factory.Address))
 	}
-	for _, architecture := range cfg.Architectures(architectureOf(cfg.ServerType)) {
+	for _, architecture := range cfg.Architectures(architectureOf(cfg.PreferredServerType())) {
 		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s "+
 			"-var image_name=%s -var location=%s %s",
-			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.Location, packerTemplate))
+			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.PreferredLocation(),
+			packerTemplate))
 	}
 	return commands, nil
 }

@@ -28,7 +28,7 @@ type Management struct {
 func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
 	step := newManagementStep(s)
 	return flow.Add(g, "kind-create", step.run).
-		Doc("a management cluster for Cluster API: kind, an existing one, or the lab's").
+		Doc("a management cluster for Cluster API: kind, processes of this machine, an existing one, or the lab's").
 		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() +
 		wait.Overhead).Waits(wait.Management)
 }

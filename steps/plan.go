@@ -15,26 +15,30 @@ type Plan struct {
 	// Bootstrap once the cluster manages itself.
 	Bootstrap, All, Managed []string
 
-	Preflight     *flow.Step[Offer]
-	Reservation   *flow.Step[Reservation]
-	Endpoint      *flow.Step[Endpoint]
-	Image         *flow.Step[Image]
-	Management    *flow.Step[Management]
-	Providers     *flow.Step[Providers]
-	Secret        *flow.Step[TokenSecret]
-	Cluster       *flow.Step[Cluster]
-	ControlPlane  *flow.Step[ControlPlane]
-	Kubeconfig    *flow.Step[Kubeconfig]
-	Talosconfig   *flow.Step[Talosconfig]
-	Cilium        *flow.Step[Release]
-	HCloudCCM     *flow.Step[CloudController]
-	TalosCCM      *flow.Step[Release]
-	Nodes         *flow.Step[Nodes]
-	Pivot         *flow.Step[Pivot]
-	Access        *flow.Step[Access]
-	Clean         *flow.Step[Clean]
-	Firewall      *flow.Step[Firewall]
-	FirewallApply *flow.Step[FirewallAttachment]
+	Preflight    *flow.Step[Offer]
+	Reservation  *flow.Step[Reservation]
+	Endpoint     *flow.Step[Endpoint]
+	Image        *flow.Step[Image]
+	Management   *flow.Step[Management]
+	Providers    *flow.Step[Providers]
+	Secret       *flow.Step[TokenSecret]
+	Cluster      *flow.Step[Cluster]
+	ControlPlane *flow.Step[ControlPlane]
+	Kubeconfig   *flow.Step[Kubeconfig]
+	Talosconfig  *flow.Step[Talosconfig]
+	Cilium       *flow.Step[Release]
+	HCloudCCM    *flow.Step[CloudController]
+	TalosCCM     *flow.Step[Release]
+	Nodes        *flow.Step[Nodes]
+	Machines     *flow.Step[Machines]
+	Stable       *flow.Step[Stability]
+	// WorkloadProviders are installed in the cluster itself, Providers in the management cluster.
+	WorkloadProviders *flow.Step[Providers]
+	Pivot             *flow.Step[Pivot]
+	Access            *flow.Step[Access]
+	Clean             *flow.Step[Clean]
+	Firewall          *flow.Step[Firewall]
+	FirewallApply     *flow.Step[FirewallAttachment]
 
 	b *Set
 }
@@ -63,17 +67,20 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.HCloudCCM = s.HCloudCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.TalosCCM = s.TalosCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.Nodes = s.Nodes(g, p.Management, p.Cluster, p.Kubeconfig).RerunAfter(p.Cilium, p.HCloudCCM, p.TalosCCM)
+	p.Machines = s.Machines(g, p.Management, p.Cluster).After(p.Nodes)
+	p.Stable = s.Stable(g, p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint).ExemptFromSeal()
+	p.WorkloadProviders = s.WorkloadProviders(g, p.Kubeconfig).After(p.ControlPlane)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
-	p.Pivot = s.Pivot(g).After(p.Nodes, p.Talosconfig).OrderAfter(p.Endpoint)
+	p.Pivot = s.Pivot(g).After(p.Nodes, p.Machines, p.WorkloadProviders, p.Talosconfig).OrderAfter(p.Endpoint)
 	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint)
 	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
 	p.FirewallApply = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
 	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.FirewallApply)
 
-	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name()}
+	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name(), p.Stable.Name()}
 	// After the pivot nothing brings the endpoint and the releases, which are exempt from its seal.
-	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name()}
+	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name(), p.Stable.Name()}
 	p.All = append([]string{p.Endpoint.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
 	p.Managed = append([]string{p.Endpoint.Name(), p.Access.Name()}, releases...)
 	return p, g.Validate()
@@ -81,7 +88,7 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.
 func ReadOnlySteps() []string {
-	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "access"}
+	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "wait-machines", "wait-releases", "access"}
 }
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.

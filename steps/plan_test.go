@@ -85,7 +85,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.Log)
 	}
-	if n := len(report.Steps); n != 15 || len(ran(report)) != 15 {
+	if n := len(report.Steps); n != 16 || len(ran(report)) != 16 {
 		t.Fatalf("%d steps, of which %v ran", n, ran(report))
 	}
 	plan, err := New(w.Config(), w.Tools())
@@ -155,7 +155,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ran(report)) != 15 {
+	if len(ran(report)) != 16 {
 		t.Errorf("only %v ran", ran(report))
 	}
 	if len(w.Inits) != inits {
@@ -211,14 +211,14 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 	}{
 		"values file": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			write(t, w.Tools().Overrides, "bootstrap/"+bootstrap.Cilium().Values, "hubble: {enabled: false}\n")
-		}, []string{"cilium", "wait-nodes"}},
+		}, []string{"cilium", "wait-nodes", "wait-releases"}},
 		"release deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Workload.Remove("v1", "Secret", "kube-system", "sh.helm.release.v1.talos-cloud-controller-manager.v1")
 			w.Workload.Remove("apps/v1", "DaemonSet", "kube-system", "talos-cloud-controller-manager")
 		}, []string{"talos-ccm"}},
 		"workload deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Workload.Remove("apps/v1", "DaemonSet", "kube-system", "cilium")
-		}, []string{"cilium", "wait-nodes"}},
+		}, []string{"cilium", "wait-nodes", "wait-releases"}},
 		"kubeconfig file lost": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			if err := os.Remove(w.Tools().Files.Path(platform.Kubeconfig)); err != nil {
 				t.Fatal(err)
@@ -237,7 +237,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 		}, []string{"secret"}},
 		"CCM's Secret gone": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Workload.Remove("v1", "Secret", "kube-system", "hcloud")
-		}, []string{"hcloud-ccm", "wait-nodes"}},
+		}, []string{"hcloud-ccm", "wait-nodes", "wait-releases"}},
 		"provider's Deployment down": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
 			w.Management.Change("apps/v1", "Deployment", "cluster-api", "manager",
 				clustertest.Map{"status": clustertest.Map{"availableReplicas": 0}})

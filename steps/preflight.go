@@ -3,27 +3,64 @@ package steps
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Offer is what Hetzner has of the configured names.
+// Offer is what the control plane is created with, of what the configuration allows and Hetzner has in stock.
 type Offer struct {
-	Location         string `json:"location"`
+	Location         string `json:"location"` // of the load balancer
 	NetworkZone      string `json:"networkZone"`
 	ServerType       string `json:"serverType"`
 	Architecture     string `json:"architecture"` // "amd64" or "arm64"
 	LoadBalancerType string `json:"loadBalancerType"`
+	// Locations are those of the servers; empty: Location.
+	Locations []string `json:"locations,omitempty"`
+	// PassedOver tells why what the configuration prefers was not chosen.
+	PassedOver []string `json:"passedOver,omitempty"`
+}
+
+// offerSpec is what the offer is chosen from.
+func offerSpec(cfg config.Config) any {
+	spec := map[string]string{"location": cfg.Location, "serverType": cfg.ServerType,
+		"loadBalancerType": cfg.LoadBalancerType}
+	if cfg.Spread != config.SpreadHost {
+		spec["spread"] = cfg.Spread
+	}
+	return spec
+}
+
+// offerOf is a choice, as the journal has it.
+func offerOf(c capacity.Choice) Offer {
+	o := Offer{Location: c.Location, NetworkZone: c.NetworkZone, ServerType: c.ServerType, Architecture: c.Architecture,
+		LoadBalancerType: c.LoadBalancerType, PassedOver: c.Passed}
+	if !slices.Equal(c.Locations, []string{c.Location}) {
+		o.Locations = c.Locations
+	}
+	return o
+}
+
+// placement is the offer as manifests are rendered for it.
+func (o Offer) placement() render.Placement {
+	p := render.Placement{ServerType: o.ServerType, Location: o.Location, Locations: o.Locations}
+	if len(p.Locations) == 0 {
+		p.Locations = []string{o.Location}
+	}
+	return p
 }
 
 // Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
 func (s *Set) Preflight(g *flow.Graph) *flow.Step[Offer] {
 	step := newPreflightStep(s)
 	return flow.Add(g, "preflight", step.run).
-		Doc("the token is good; location, server type and load balancer type exist and go together").
+		Doc("the token is good; location, server type and load balancer type exist, go together and are chosen by stock").
 		Spec(s.made.offer).Verify(step.verify).Deadline(s.cfg.PreflightTimeout.D())
 }
 
@@ -41,20 +78,27 @@ func newPreflightStep(s *Set) preflightStep {
 func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
 	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType,
 		p.cfg.LoadBalancerType)
-	is, err := hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
-	return Offer(is), err
+	choice, err := capacity.Choose(ctx, p.tools.Hetzner, p.cfg)
+	if err == nil && p.cfg.ChoosesPlacement() {
+		say("the control plane gets %s", choice.Explain())
+	}
+	return offerOf(choice), err
 }
 
+// verify asks whether Hetzner still has what was chosen. Stock does not matter: it is for what is created next, and the
+// waits for that continue with another server type.
 func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
-	is, err := hetzner.FindOffer(ctx, p.tools.Hetzner, p.cfg.Location, p.cfg.ServerType, p.cfg.LoadBalancerType)
+	is, err := capacity.Again(ctx, p.tools.Hetzner, capacity.Choice{Location: was.Location, ServerType: was.ServerType,
+		LoadBalancerType: was.LoadBalancerType, Locations: was.placement().Locations, Passed: was.PassedOver})
+	now := offerOf(is)
 	var unknown *hetzner.Unknown
 	switch {
 	case errors.As(err, &unknown), errors.Is(err, hetzner.ErrToken):
 		return flow.Gone("%v", err) // the step will say so as its own failure
 	case err != nil:
 		return flow.Unknown(err)
-	case Offer(is) != was:
-		return flow.Gone("Hetzner now says %+v", is)
+	case !reflect.DeepEqual(now, was):
+		return flow.Gone("Hetzner now says %+v", now)
 	}
 	return flow.Holds()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"helm.sh/helm/v3/pkg/chart"
 	appsv1 "k8s.io/api/apps/v1"
@@ -41,13 +42,23 @@ type Workload struct {
 	Name      string `json:"name"`
 }
 
+// onEveryNode is the release with those of its workloads that run on every node.
+func (r Release) onEveryNode() Release {
+	r.Workloads = slices.DeleteFunc(slices.Clone(r.Workloads), func(w Workload) bool { return w.Kind != "DaemonSet" })
+	return r
+}
+
 // unready tells which workload of a release is not ready, and why; empty: all are.
 func (r Release) unready(ctx context.Context, in *kube.Cluster) (string, error) {
+	return in.Unready(ctx, r.workloads()...)
+}
+
+func (r Release) workloads() []kube.Workload {
 	workloads := make([]kube.Workload, len(r.Workloads))
 	for i, w := range r.Workloads {
 		workloads[i] = kube.Workload(w)
 	}
-	return in.Unready(ctx, workloads...)
+	return workloads
 }
 
 func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
@@ -62,9 +73,10 @@ func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
 		"values": values}, nil
 }
 
-// install brings a release to its chart and values, and waits until its workloads are ready.
+// install brings a release to its chart and values, and waits until its workloads are ready: those that needed selects,
+// which the next steps need; nil: all.
 func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
-	in charts.Installation) (Release, error) {
+	in charts.Installation, needed func(Release) Release) (Release, error) {
 	if err := checks.RefuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
@@ -98,7 +110,11 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	for _, w := range workloads {
 		out.Workloads = append(out.Workloads, Workload(w))
 	}
-	return out, waitWorkloads(ctx, cfg, say, workload, out)
+	waited := out
+	if needed != nil {
+		waited = needed(out)
+	}
+	return out, waitWorkloads(ctx, cfg, say, workload, waited, tools.Command("logs", in.Program, "--no-follow"))
 }
 
 // ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
@@ -167,8 +183,10 @@ func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, 
 	return kube.WorkloadState{Unready: unready}, err
 }
 
-// waitWorkloads waits in Helm's place, which does not tell what it waits for.
-func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster, r Release) error {
+// waitWorkloads waits in Helm's place, which does not tell what it waits for. log is the command that shows the release's
+// log. That the workloads stay available is the step wait-releases'.
+func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster, r Release,
+	log string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	in := []client.ListOption{client.InNamespace(r.Namespace)}
@@ -179,7 +197,18 @@ func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workloa
 	)
 	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			return r.unready(ctx, workload)
+			unready, err := r.unready(ctx, workload)
+			if err != nil || unready == "" {
+				return unready, err
+			}
+			runs, err := workload.Runs(ctx, r.workloads()...)
+			if kube.Absent(err) {
+				return unready, nil
+			}
+			if crashing := crashes(runs); crashing != "" {
+				return fmt.Sprintf("%s (its log: %s)", unready, log), nil
+			}
+			return unready, err
 		})
 }
 

@@ -55,13 +55,13 @@ func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set 
 type specs struct {
 	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
 
-	installing []flow.Wait // of the providers; the journal does not have it
+	// of the providers, in the management cluster and in the workload cluster; the journal does not have them
+	installing, installingInWorkload []flow.Wait
 }
 
 func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) (specs, error) {
 	s := specs{
-		offer: map[string]string{"location": cfg.Location, "serverType": cfg.ServerType,
-			"loadBalancerType": cfg.LoadBalancerType},
+		offer:      offerSpec(cfg),
 		endpoint:   map[string]string{"clusterName": cfg.ClusterName, "controlPlaneEndpoint": cfg.ControlPlaneEndpoint},
 		management: management.Spec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
@@ -76,6 +76,9 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 		return specs{}, err
 	}
 	if s.installing, err = providers.Waits(cfg, sources); err != nil {
+		return specs{}, err
+	}
+	if s.installingInWorkload, err = providers.Waits(withNodes(cfg), sources); err != nil {
 		return specs{}, err
 	}
 	if s.cluster, err = clusterSpec(cfg, sources); err != nil {

@@ -9,5 +9,5 @@ import (
 
 // runTalosCCM installs the approver of the kubelets' certificates. Its values leave the nodes to Hetzner's.
 func (r releaseStep) runTalosCCM(ctx context.Context, say flow.Say) (Release, error) {
-	return install(ctx, r.cfg, r.tools, r.sources, say, charts.TalosCCM(r.cfg, r.sources))
+	return install(ctx, r.cfg, r.tools, r.sources, say, charts.TalosCCM(r.cfg, r.sources), nil)
 }

@@ -3,7 +3,6 @@ package steps
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,7 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -23,6 +24,8 @@ import (
 type ControlPlane struct {
 	Endpoint string `json:"endpoint"`
 	UID      string `json:"uid"` // of its namespace kube-system
+	// Continued tells with what server type and locations the control plane was continued, and why.
+	Continued []string `json:"continued,omitempty"`
 }
 
 // ControlPlane adds the step wait-cp to a graph: the workload cluster's API answers through the load balancer.
@@ -38,16 +41,17 @@ func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management],
 type controlPlaneStep struct {
 	cfg      config.Config
 	tools    platform.Tools
+	sources  render.Sources
 	observer *situation.Observer
 }
 
 func newControlPlaneStep(s *Set) controlPlaneStep {
-	return controlPlaneStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+	return controlPlaneStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
-// run waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be
-// ready: those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being
-// started it deletes; see surplus.
+// run waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be ready:
+// those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it
+// deletes; see surplus.
 func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
 	mgmt, err := connect.Cluster(step.tools, m.Kubeconfig)
 	if err != nil {
@@ -65,23 +69,29 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
+	stock := stockout.Watch{Cfg: step.cfg, Tools: step.tools, Sources: step.sources, Say: say}
 	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes, Whole: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		s, uid := step.observer.Observe(ctx, mgmt, c.watched())
-		if out.UID = uid; uid != "" && capi.Truth(situation.OrEmpty(s.ControlPlane), "status", "initialized") {
+		if out.UID = uid; uid != "" { // what follows needs the API, and not that CACPPT has seen it, which takes seconds more
 			return "", nil
 		}
 		a := step.observer.Explain(s)
 		if did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(), s); did != "" || err != nil {
 			return did, err
 		}
+		changed, lacks, err := stock.Look(ctx, mgmt)
+		if err != nil || changed {
+			return a.Beside(), err
+		}
 		busy, keeps, err := spare.look(ctx, say, s)
 		if hopeless := a.Hopeless(step.observer.Began); hopeless != nil && !busy {
 			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
 		}
-		return strings.TrimSuffix(a.Beside()+"; "+keeps, "; "), err
+		return wait.Sentences(a.Beside(), lacks, keeps), err
 	})
+	out.Continued = stock.Changed
 	return out, err
 }
 

@@ -13,8 +13,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -23,6 +25,8 @@ import (
 // Nodes are the nodes of the workload cluster, by name.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
+	// Continued tells with what server type and locations the control plane was continued, and why.
+	Continued []string `json:"continued,omitempty"`
 }
 
 // Node is one of them, and the server that it runs on.
@@ -40,7 +44,7 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 	kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
 	step := newNodesStep(s)
 	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
-		Doc("every node is Ready, is the server that it claims to be, and is known to Cluster API").
+		Doc("every node is Ready and is the server that it claims to be").
 		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
 }
 
@@ -48,11 +52,12 @@ func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *f
 type nodesStep struct {
 	cfg      config.Config
 	tools    platform.Tools
+	sources  render.Sources
 	observer *situation.Observer
 }
 
 func newNodesStep(s *Set) nodesStep {
-	return nodesStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
+	return nodesStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
 // run waits until every node is what it should be.
@@ -73,15 +78,23 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	)
 	var out Nodes
 	var placeless string
+	stock := stockout.Watch{Cfg: n.cfg, Tools: n.tools, Sources: n.sources, Say: say}
+	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload}
 	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes,
 		Explain: n.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		r, err := rollout.Read(ctx, n.cfg, n.tools, mgmt, workload)
+		r, err := reader.Read(ctx)
 		if err != nil {
 			return "", err
 		}
 		out, placeless = nodesOf(r), r.Placeless()
-		return strings.Join(r.Missing(n.cfg.NetworkCIDR), "; "), nil
+		missing := r.Missing(n.cfg.NetworkCIDR)
+		if len(missing) == 0 {
+			return "", nil
+		}
+		_, lacks, err := stock.Look(ctx, mgmt)
+		return wait.Sentences(append(missing, lacks)...), err
 	})
+	out.Continued = stock.Changed
 	if err == nil && placeless != "" {
 		say("%s", placeless)
 	}
@@ -108,7 +121,8 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}
-	r, err := rollout.Read(ctx, n.cfg, n.tools, mgmt, workload)
+	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload}
+	r, err := reader.Read(ctx)
 	if err != nil {
 		return verdict.FromError(err)
 	}

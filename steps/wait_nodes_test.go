@@ -124,8 +124,6 @@ func TestRollHasToAgree(t *testing.T) {
 			r.Servers = append(r.Servers,
 				hetzner.Server{ID: 5, Name: "x"})
 		}, "2 servers for 1 Machines"},
-		"Cluster API has not seen it": {func(r *rollout.State) { r.Machines[0] = machine("m", "") },
-			"has not seen the nodes of Machines m"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good

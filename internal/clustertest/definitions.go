@@ -1,6 +1,8 @@
 package clustertest
 
-import "github.com/slipway-k8s/slipway/internal/kube/kubetest"
+import (
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
 
 // Define makes a server tell of its kinds as Cluster API's definitions do.
 func Define(s *kubetest.Server, kinds []kubetest.Resource) {

@@ -10,9 +10,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -30,7 +28,6 @@ import (
 	"helm.sh/helm/v3/pkg/repo"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
-	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	clusterctlconfig "sigs.k8s.io/cluster-api/cmd/clusterctl/client/config"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -39,7 +36,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/platform"
@@ -97,7 +93,8 @@ func New(t *testing.T) *Environment {
 	w := &Environment{
 		Management: kubetest.New("management", ClusterAPIKinds()...),
 		Workload: kubetest.New("workload",
-			kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"}),
+			kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"},
+			Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3")),
 		Hetzner: hetznertest.New(), Charts: ServeCharts(t),
 		Talosconfig: NewTalosconfig(t), State: t.TempDir(), Log: &Buffer{},
 	}
@@ -235,147 +232,6 @@ func (w *Environment) ReactWorkload(o *unstructured.Unstructured) {
 	}
 }
 
-// Clusterctl installs inventory objects and Deployments, as far as anyone looks at them.
-type Clusterctl struct {
-	w      *Environment
-	config clusterctlconfig.Client
-}
-
-// Init records its options and installs the providers.
-func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	f.w.Mu.Lock()
-	defer f.w.Mu.Unlock()
-	f.w.Inits = append(f.w.Inits, o)
-	f.w.ProviderURLs = nil
-	listed, err := f.config.Providers().List()
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range listed {
-		f.w.ProviderURLs = append(f.w.ProviderURLs, p.URL())
-	}
-	f.w.Install(config.Defaults())
-	return nil, nil
-}
-
-// Move calls the function that the test has set.
-func (f *Clusterctl) Move(ctx context.Context, o clusterctl.MoveOptions) error {
-	return f.w.move(ctx, o)
-}
-
-// CertManager is the fake installer of cert-manager.
-func (f *Clusterctl) CertManager(string) (cluster.CertManagerClient, error) {
-	return &fakeCertManager{w: f.w}, nil
-}
-
-// fakeCertManager counts the Deployments of cert-manager, of which there are to be three.
-type fakeCertManager struct {
-	cluster.CertManagerClient
-	w *Environment
-}
-
-// CertManagerVersion is the version that clusterctl wants.
-const CertManagerVersion = "v1.16.1"
-
-// CertManagerDeployments are the names of cert-manager's Deployments.
-var CertManagerDeployments = []string{"cert-manager", "cert-manager-cainjector", "cert-manager-webhook"}
-
-func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgradePlan, error) {
-	plan := cluster.CertManagerUpgradePlan{ExternallyManaged: true, To: CertManagerVersion}
-	here := 0
-	for _, name := range CertManagerDeployments {
-		if o := f.w.Management.Get("apps/v1", "Deployment", providers.CertManagerNamespace, name); o != nil {
-			here++
-			plan.ExternallyManaged, plan.From = false, o.GetAnnotations()["version"]
-		}
-	}
-	plan.ShouldUpgrade = !plan.ExternallyManaged && (here < len(CertManagerDeployments) || plan.From != plan.To)
-	return plan, nil
-}
-
-// EnsureLatestVersion installs all of it, and tries it out in a namespace that is still on its way out when it returns.
-func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
-	for _, name := range CertManagerDeployments {
-		f.w.Management.Put(CertManagerDeployment(name, CertManagerVersion))
-	}
-	f.w.Management.Put(CertManagerTestBeingDeleted())
-	return nil
-}
-
-// CertManagerTestBeingDeleted is the namespace of clusterctl's test of cert-manager while it is being deleted.
-func CertManagerTestBeingDeleted() *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: Map{"apiVersion": "v1", "kind": "Namespace", "metadata": Map{
-		"name": providers.CertManagerTestNamespace, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
-	}}}
-}
-
-// CertManagerDeployment is one of them, available, at a version.
-func CertManagerDeployment(name, version string) *unstructured.Unstructured {
-	return kubetest.Object("apps/v1", "Deployment", providers.CertManagerNamespace, name, Map{
-		"metadata": Map{"labels": Map{capi.CoreLabel: capi.CertManagerCore}, "annotations": Map{"version": version}},
-		"spec":     Map{"replicas": 1}, "status": Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
-	})
-}
-
-// Install puts the providers of a configuration into the management cluster.
-func (w *Environment) Install(c config.Config) {
-	for _, p := range providers.Of(c) {
-		labels := Map{capi.ProviderLabel: p.Label}
-		w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
-			Map{"metadata": Map{"labels": labels}, "version": p.Version}))
-		w.Management.Put(kubetest.Object("apps/v1", "Deployment", p.Label, "manager", Map{
-			"metadata": Map{"labels": labels}, "spec": Map{"replicas": 1},
-			"status": Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
-		}))
-	}
-}
-
-// HealthyTalos answers on every address.
-type HealthyTalos struct{}
-
-func (HealthyTalos) Ask(context.Context, string) (talos.Node, error) {
-	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
-}
-
-func (HealthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, error) {
-	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}},
-		nil
-}
-
-func (HealthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error) {
-	return io.NopCloser(strings.NewReader("snapshot")), nil
-}
-
-func (h HealthyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
-	return h.Ask(ctx, r.Endpoint)
-}
-
-func (h HealthyTalos) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
-	return h.EtcdMembers(ctx, r.Endpoint)
-}
-
-func (HealthyTalos) EtcdIndex(context.Context, talos.Route) (uint64, error) { return 1, nil }
-
-func (h HealthyTalos) EtcdSnapshotBy(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
-	return h.EtcdSnapshot(ctx, r.Endpoint)
-}
-
-func (HealthyTalos) WipeEphemeral(context.Context, talos.Route) error {
-	return errors.New("a server that is healthy is not wiped")
-}
-
-func (HealthyTalos) HasEtcdData(context.Context, talos.Route) (bool, error) { return true, nil }
-
-func (HealthyTalos) HasSnapshot(context.Context, talos.Route, io.Reader, int64) (bool, error) {
-	return false, nil
-}
-
-func (HealthyTalos) UploadSnapshot(context.Context, talos.Route, io.Reader) error {
-	return errors.New("an etcd that is healthy is not recovered")
-}
-
-func (HealthyTalos) BootstrapRecovered(context.Context, talos.Route) error { return talos.ErrEtcdData }
-
 // Provider gives out one management cluster.
 type Provider struct {
 	Kubeconfig  []byte
@@ -396,6 +252,9 @@ func (p *Provider) Exists(context.Context, string) (bool, error) { return p.Ther
 
 func (p *Provider) Delete(context.Context, string) error { return nil }
 
+// HubbleUI is the Deployment of Cilium's chart, beside the agents.
+const HubbleUI = "hubble-ui"
+
 // ServeCharts serves a small chart for each of the three releases, at the default versions.
 func ServeCharts(t *testing.T) string {
 	t.Helper()
@@ -406,10 +265,13 @@ func ServeCharts(t *testing.T) string {
 		version, kind string
 	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
 		{bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
-		manifest := fmt.Sprintf("apiVersion: apps/v1\nkind: %s\nmetadata: {name: {{ .Release.Name }}}\nspec: {selector: "+
-			"{matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n",
-			c.kind)
-		if c.chart.Name == bootstrap.TalosCCM().Name {
+		const workload = "---\napiVersion: apps/v1\nkind: %s\nmetadata: {name: %s}\nspec: {selector: " +
+			"{matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n"
+		manifest := fmt.Sprintf(workload, c.kind, "{{ .Release.Name }}")
+		switch c.chart.Name {
+		case bootstrap.Cilium().Name:
+			manifest += fmt.Sprintf(workload, "Deployment", HubbleUI)
+		case bootstrap.TalosCCM().Name:
 			manifest += "---\napiVersion: talos.dev/v1alpha1\nkind: ServiceAccount\nmetadata: {name: secrets}\n"
 		}
 		ch := &chart.Chart{

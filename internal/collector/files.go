@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -58,21 +59,23 @@ func (s *Source) readFiles() error {
 func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render.Variables {
 	var image, zone, template string
 	var endpoint render.Endpoint
+	var infrastructure, machines *unstructured.Unstructured
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		switch {
 		case o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName:
 			zone, endpoint = capi.Text(o, "spec", "hcloudNetwork", "networkZone"), render.EndpointOf(o)
+			infrastructure = o
 		case o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == cfg.ControlPlaneName():
 			template = capi.Text(o, "spec", "infrastructureTemplate", "name")
 		}
 	}
 	for i := range s.Contents.Objects {
 		if o := &s.Contents.Objects[i]; o.GroupVersionKind() == capi.MachineTemplateKind && o.GetName() == template {
-			image = capi.Text(o, "spec", "template", "spec", "imageName")
+			image, machines = capi.Text(o, "spec", "template", "spec", "imageName"), o
 		}
 	}
-	return render.ManifestVariables(sources, image, zone, endpoint)
+	return render.ManifestVariables(sources, image, zone, endpoint).Placed(render.PlacementOf(infrastructure, machines))
 }
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.

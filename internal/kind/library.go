@@ -26,7 +26,8 @@ type dockerKind struct {
 }
 
 var errNoDocker = errors.New("neither Docker, nerdctl nor podman answers: start one, " +
-	"or name an existing cluster in MANAGEMENT_KUBECONFIG, or rehearse without any of them (--lab)")
+	"or set MANAGEMENT=local, which needs none (Linux), or name an existing cluster in MANAGEMENT_KUBECONFIG, or " +
+	"rehearse without any of them (--lab)")
 
 func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
 	runtime, err := cluster.DetectNodeProvider()

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"helm.sh/helm/v3/pkg/action"
@@ -101,7 +103,8 @@ func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (
 		install.DisableOpenAPIValidation = true // see upgrade
 		done, err = install.RunWithContext(ctx, w.Chart, w.Values)
 	} else {
-		say("upgrading release %s from chart version %s to %s", w.Name, last.Chart.Metadata.Version, w.Chart.Metadata.Version)
+		say("upgrading release %s from chart version %s to %s%s", w.Name, last.Chart.Metadata.Version,
+			w.Chart.Metadata.Version, otherContent(last.Chart, w.Chart))
 		upgrade := action.NewUpgrade(h.config)
 		upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.namespace, hookTimeout, keptRevisions
 		// it reads the API's whole description, tens of megabytes, to check a released chart
@@ -128,9 +131,32 @@ func lastGood(history []*release.Release) int {
 	return 0
 }
 
-// same reports whether a release was made from this chart version and these values.
+// same reports whether a release was made from this chart and these values.
 func same(r *release.Release, ch *chart.Chart, values map[string]any) bool {
-	return r.Chart.Metadata.Version == ch.Metadata.Version && reflect.DeepEqual(plain(r.Config), plain(values))
+	return r.Chart.Metadata.Version == ch.Metadata.Version && sameContent(r.Chart, ch) &&
+		reflect.DeepEqual(plain(r.Config), plain(values))
+}
+
+// sameContent compares what charts are made of: another repository may have another chart under the same version. The
+// record of a release does not have the charts that its chart depends on, and has their values among its own.
+func sameContent(was, is *chart.Chart) bool {
+	files := func(all ...[]*chart.File) map[string]string {
+		content := map[string]string{}
+		for _, f := range slices.Concat(all...) {
+			content[f.Name] = string(f.Data)
+		}
+		return content
+	}
+	return maps.Equal(files(was.Templates, was.Files), files(is.Templates, is.Files)) &&
+		(len(is.Metadata.Dependencies) > 0 || reflect.DeepEqual(plain(was.Values), plain(is.Values)))
+}
+
+// otherContent says that two charts of one version are not the same chart.
+func otherContent(was, is *chart.Chart) string {
+	if was.Metadata.Version != is.Metadata.Version || sameContent(was, is) {
+		return ""
+	}
+	return ", which is another chart than the one that is deployed under this version"
 }
 
 // plain is values as they come back from Helm's record, which is JSON.

@@ -170,6 +170,27 @@ func TestHelmUpgrades(t *testing.T) {
 	}
 }
 
+// Another repository may have another chart of the same name and version.
+func TestHelmUpgradesToAnotherChartOfTheSameVersion(t *testing.T) {
+	for what, change := range map[string]func(*chart.Chart){
+		"a template": func(c *chart.Chart) { c.Templates[0].Data = append(c.Templates[0].Data, "# edited\n"...) },
+		"a file": func(c *chart.Chart) {
+			c.Files = append(c.Files, &chart.File{Name: "dashboard.json", Data: []byte("{}")})
+		},
+		"a default": func(c *chart.Chart) { c.Values["size"] = 3 },
+	} {
+		_, c := connect(t)
+		var s said
+		ensure(t, c, &s, "1.0.0", "red")
+		other := wanted(t, c, "1.0.0", "red")
+		change(other.Chart)
+		r, err := helm(t, c).Ensure(t.Context(), s.say, other)
+		if err != nil || !r.Changed || r.Revision != 2 || !strings.Contains(s.all(), "another chart") {
+			t.Errorf("%s: %+v, %v; it says %q", what, r, err, s)
+		}
+	}
+}
+
 func TestHelmRepairsWhatIsGone(t *testing.T) {
 	api, c := connect(t)
 	var s said

@@ -162,12 +162,14 @@ func (c *Cluster) because(ctx context.Context, what string, w Workload, labels m
 
 // PodTrouble is the first thing that keeps a Pod from being ready; empty where it is ready or says nothing.
 func PodTrouble(p *corev1.Pod) string {
-	for _, s := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+	for _, s := range containers(p) {
 		switch {
+		case crashes(s):
+			return fmt.Sprintf("Pod %s: %s", p.Name, ended(s))
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "" && s.State.Waiting.Reason != "PodInitializing":
 			return strings.TrimSpace(fmt.Sprintf("Pod %s: %s %s", p.Name, s.State.Waiting.Reason, s.State.Waiting.Message))
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
-			return fmt.Sprintf("Pod %s: container %s ended with exit code %d", p.Name, s.Name, s.State.Terminated.ExitCode)
+			return fmt.Sprintf("Pod %s: %s", p.Name, ended(s))
 		}
 	}
 	for _, cond := range p.Status.Conditions {

@@ -39,6 +39,18 @@ func TestUnready(t *testing.T) {
 				"status": fields{"containerStatuses": []any{fields{"name": "c",
 					"state": fields{"terminated": fields{"exitCode": 3}}}}}},
 			[]string{"container c ended with exit code 3"}},
+		{"crash loop", "Deployment", fields{"spec": fields{"template": template}},
+			fields{"metadata": fields{"labels": labels},
+				"status": fields{"containerStatuses": []any{fields{"name": "c", "restartCount": 4,
+					"state":     fields{"waiting": fields{"reason": "CrashLoopBackOff", "message": "back-off 40s restarting"}},
+					"lastState": fields{"terminated": fields{"exitCode": 137, "reason": "OOMKilled", "message": "a\nb"}}}}}},
+			[]string{"(Pod x-1: container c ended with exit code 137 (OOMKilled), was restarted 4 times (CrashLoopBackOff): a b)"}},
+		{"restarted, not ready", "Deployment", fields{"spec": fields{"template": template}},
+			fields{"metadata": fields{"labels": labels},
+				"status": fields{"containerStatuses": []any{fields{"name": "c", "restartCount": 2,
+					"state":     fields{"running": fields{}},
+					"lastState": fields{"terminated": fields{"exitCode": 1}}}}}},
+			[]string{"container c ended with exit code 1, was restarted 2 times"}},
 		{"no place", "Deployment", fields{"spec": fields{"template": template}},
 			fields{"metadata": fields{"labels": labels},
 				"status": fields{"conditions": []any{fields{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are " +
@@ -94,5 +106,30 @@ func TestAbsentWorkload(t *testing.T) {
 	}
 	if there, err := c.Exist(t.Context(), w); err != nil || there {
 		t.Errorf("exists: %v, %v", there, err)
+	}
+}
+
+// A container is counted by its Pod's UID: another Pod of the same name begins again. Pods that are deleted do not count.
+func TestRuns(t *testing.T) {
+	s, c := connect(t)
+	labels := fields{"app": "x"}
+	s.Put(kubetest.Object("apps/v1", "DaemonSet", "system", "x",
+		fields{"spec": fields{"template": fields{"metadata": fields{"labels": labels}}}}))
+	put := func(name, uid, label string, restarts int) {
+		s.Put(kubetest.Object("v1", "Pod", "system", name, fields{
+			"metadata": fields{"uid": uid, "labels": fields{"app": label}},
+			"status": fields{"containerStatuses": []any{fields{"name": "c", "ready": true, "restartCount": restarts,
+				"state": fields{"running": fields{}}}}}}))
+	}
+	put("x-1", "one", "x", 3)
+	put("x-2", "two", "x", 0)
+	put("y-1", "three", "y", 5)
+	runs, err := c.Runs(t.Context(), kube.Workload{Kind: "DaemonSet", Namespace: "system", Name: "x"})
+	if err != nil || len(runs) != 2 || runs[kube.Container{Pod: "one", Name: "c"}].Restarts != 3 ||
+		runs[kube.Container{Pod: "one", Name: "c"}].Crashes {
+		t.Errorf("runs %v, %v", runs, err)
+	}
+	if _, err := c.Runs(t.Context(), kube.Workload{Kind: "Deployment", Namespace: "system", Name: "x"}); !kube.Absent(err) {
+		t.Errorf("of an absent workload: %v", err)
 	}
 }

@@ -34,8 +34,8 @@ type Controller struct {
 
 // Controllers are those whose logs can be asked for, in the order in which a bootstrap needs them.
 func Controllers() []Controller {
-	release := func(name, doc string, c bootstrap.Chart, more ...string) Controller {
-		return Controller{Name: name, Doc: doc, namespace: c.Namespace, workloads: append([]string{c.Release}, more...)}
+	release := func(doc string, c bootstrap.Chart, more ...string) Controller {
+		return Controller{Name: c.Program, Doc: doc, namespace: c.Namespace, workloads: append([]string{c.Release}, more...)}
 	}
 	return []Controller{
 		{Name: "capi", Doc: "Cluster API itself", label: "cluster-api", namespace: "capi-system", management: true},
@@ -45,9 +45,9 @@ func Controllers() []Controller {
 			management: true},
 		{Name: "cacppt", Doc: "its control plane provider for Talos", label: "control-plane-talos",
 			namespace: "cacppt-system", management: true},
-		release("hcloud-ccm", "Hetzner's cloud controller manager", bootstrap.HCloudCCM()),
-		release("talos-ccm", "Talos's cloud controller manager", bootstrap.TalosCCM()),
-		release("cilium", "the network, its operator and Hubble", bootstrap.Cilium(), "hubble"),
+		release("Hetzner's cloud controller manager", bootstrap.HCloudCCM()),
+		release("Talos's cloud controller manager", bootstrap.TalosCCM()),
+		release("the network, its operator and Hubble", bootstrap.Cilium(), "hubble"),
 	}
 }
 

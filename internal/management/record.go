@@ -57,8 +57,11 @@ func CheckManagementProvider(tools platform.Tools) error {
 		return err
 	}
 	hint := "leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
-	if m.Provider == "kubeconfig" {
+	switch m.Provider {
+	case "kubeconfig":
 		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created"
+	case config.ManagementLocal, config.ManagementKind:
+		hint = "set MANAGEMENT=" + m.Provider + " and leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
 	}
 	return &WrongManagementError{fmt.Sprintf("management cluster %s does not answer, and its provider is %s, not %s, "+
 		"which is configured now: %s",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,11 @@ type Wait struct {
 // look looks once. missing says what is not there yet, empty when nothing is. An error means that it could
 // not see; the wait goes on, unless the error is final.
 type look func(ctx context.Context) (missing string, err error)
+
+// Sentences joins what is missing; empty ones are left out.
+func Sentences(all ...string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(all), func(s string) bool { return s == "" }), "; ")
+}
 
 // Final marks an error after which waiting is of no use.
 func Final(err error) error { return &FinalError{err} }

@@ -53,6 +53,14 @@ func (a Answer) Sentence() string {
 	return "waiting for " + a.For + ": " + a.Because()
 }
 
+// withCommand is a finding that a run goes on in spite of, with what to type meanwhile. What ends a run says it then.
+func (f Finding) withCommand() string {
+	if len(f.Target) == 0 || f.Hopeless {
+		return f.String()
+	}
+	return f.String() + " (" + f.Do + ")"
+}
+
 // Because is the sentence without what is waited for.
 func (a Answer) Because() string {
 	parts := []string{a.Missing}
@@ -76,7 +84,7 @@ func (a Answer) Troubles() string {
 	var parts []string
 	for _, f := range a.Findings {
 		if f.weight > weightNormal {
-			parts = append(parts, f.String())
+			parts = append(parts, f.withCommand())
 		}
 	}
 	return strings.Join(parts, "; ")

@@ -122,8 +122,23 @@ func (s Situation) blamePods(found *findings) {
 		if what == "" {
 			what = "not ready yet"
 		}
-		found.add(Finding{Who: []string{"Pod " + p.Name}, What: what, weight: weightNormal})
+		one := Finding{Who: []string{"Pod " + p.Name}, What: what, weight: weightNormal}
+		if p.Crashes {
+			one.weight = weightTrouble
+			one = p.log(one)
+		}
+		found.add(one)
 	}
+}
+
+// log adds to a finding how to read why the Pod's container ends.
+func (p Pod) log(f Finding) Finding {
+	if p.Log == "" {
+		f.Do = "its log has the cause: kubectl --namespace kube-system logs " + p.Name + " --previous"
+		return f
+	}
+	f.Do = "its log has the cause"
+	return f.by("logs", p.Log, "--no-follow")
 }
 
 // verbatim is a condition that has no sentence of its own here.
@@ -138,7 +153,7 @@ func verbatim(c condition) string {
 // sentence changes when the situation does.
 func briefly(message string) string {
 	const most = 240
-	line := []rune(correlation.ReplaceAllString(strings.Join(strings.Fields(message), " "), "($1)"))
+	line := []rune(withoutCorrelation(strings.Join(strings.Fields(message), " ")))
 	if len(line) > most {
 		return string(line[:most]) + "…"
 	}

@@ -19,6 +19,10 @@ const (
 	longestPause    = 1000 * time.Second
 )
 
+// orderedOnce is the reason of CAPH, from v1.0.12 on, for a server that it does not order again by itself: it was out of
+// stock, or Hetzner refused the order.
+const orderedOnce = "ServerCreateFailedIrrecoverableError"
+
 var (
 	// apiCode finds the code in the text of an error of Hetzner's API: "message (code, correlation)".
 	apiCode     = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*)(?:, [0-9a-zA-Z-]+)?\)`)
@@ -96,7 +100,8 @@ func (s Situation) booting(m member) (Finding, bool) {
 	case "":
 		return normal("is being created")
 	case vanished:
-		return Finding{What: "its server is gone from the Hetzner project; CAPH creates it again at its next reconciliation",
+		return Finding{What: "its server is gone from the Hetzner project; at its next reconciliation CAPH v1.0.7 creates it again, and " +
+			"v1.0.8 and newer give it up",
 			weight: weightTrouble}, true
 	case running:
 	default:
@@ -219,10 +224,15 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
 	again := "CAPH tries again within " +
 		spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
+	if c.reason == orderedOnce {
+		again = "CAPH does not order it again by itself; a run that waits for it does"
+	}
 	f := Finding{weight: weightTrouble}
 	what, region := "a "+whatFor(c.kind), text(o, "status", "region")
-	elsewhere := "wait, or choose another " +
-		map[bool]string{true: "LOAD_BALANCER_TYPE", false: "SERVER_TYPE"}[whatFor(c.kind) == "load balancer"] + " or LOCATION"
+	elsewhere := "wait, or add another server type to SERVER_TYPE, or a location to LOCATION, and run again with --yes"
+	if whatFor(c.kind) == "load balancer" {
+		elsewhere = "wait, or choose another LOAD_BALANCER_TYPE or LOCATION"
+	}
 	switch codeOf(c.message) {
 	case "resource_unavailable":
 		if t := text(o, "spec", "type"); t != "" {
@@ -274,7 +284,7 @@ func cannot(c condition) string {
 }
 
 // doing is what CAPH says it was doing, which repeats names that were written before.
-var doing = regexp.MustCompile(`^(?:creating server "[^"]*" \([^)]*\)|creating network "[^"]*"|creating|adding server \d+ to load balancer \d+): `)
+var doing = regexp.MustCompile(`^(?:creating server "[^"]*" \([^)]*\)|failed to create HCloud server [^:]*|creating network "[^"]*"|creating|adding server \d+ to load balancer \d+): `)
 
 func codeOf(message string) string {
 	for _, found := range apiCode.FindAllStringSubmatch(message, -1) {

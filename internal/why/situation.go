@@ -91,6 +91,10 @@ type Node struct {
 type Pod struct {
 	Name    string `json:"name"`
 	Trouble string `json:"trouble,omitempty"`
+	// Crashes reports that a container of it ends again and again.
+	Crashes bool `json:"crashes,omitempty"`
+	// Log is what its program is called in the target logs; empty: that does not have it.
+	Log string `json:"log,omitempty"`
 }
 
 // Event is a warning.

@@ -7,9 +7,12 @@ import (
 
 var webhook = regexp.MustCompile(`fail(?:ed|ure) (?:to call|calling) webhook "([^"]+)"`)
 
+// withoutCorrelation leaves out of a text the number that each answer of Hetzner's has of its own.
+func withoutCorrelation(text string) string { return correlation.ReplaceAllString(text, "($1)") }
+
 // Unseen says why there was no answer, in plain language where the error is a known one.
 func Unseen(err string) string {
-	line := strings.Join(strings.Fields(err), " ")
+	line := withoutCorrelation(strings.Join(strings.Fields(err), " "))
 	switch found := webhook.FindStringSubmatch(line); {
 	case found != nil:
 		return "webhook " + found[1] + " does not answer yet"

@@ -53,6 +53,28 @@ func TestOutOfStock(t *testing.T) {
 	}
 }
 
+// CAPH v1.0.12 orders a server once. Its messages are those of its source.
+func TestOrderedOnce(t *testing.T) {
+	irrecoverable := func(message string) Answer {
+		return Explain(ordered(condition3("ServerCreateSucceeded", "ServerCreateFailedIrrecoverableError", "Error",
+			`failed to create HCloud server in "nbg1" (type "cx33"): `+message)))
+	}
+	a := irrecoverable("error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)")
+	want := "waiting for etcd: 0 of 3 servers run; x7k2p: server type cx33 is out of stock in nbg1 (CAPH does not order it " +
+		"again by itself; a run that waits for it does)"
+	if got := a.Sentence(); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if a.Hopeless(time.Time{}) != nil {
+		t.Error("stock comes back")
+	}
+	a = irrecoverable("unsupported location for server type (invalid_input, 3a4b5c6d7e8f9a0b)")
+	if got := a.Sentence(); !strings.Contains(got, "x7k2p: Hetzner refuses the order: unsupported location for server type") ||
+		a.Hopeless(time.Time{}) == nil {
+		t.Errorf("got %s", got)
+	}
+}
+
 // An unknown error is reported in Hetzner's words without the number, so that the sentence stays the same while the
 // situation does.
 func TestOtherRefusals(t *testing.T) {
@@ -217,5 +239,41 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	}
 	if f := Explain(s).Hopeless(time.Time{}); f != nil {
 		t.Errorf("before etcd is started: %v", f)
+	}
+}
+
+// A Pod that ends again and again blocks: a wait that does not depend on its Pod names it, with the command that shows
+// its log. One that only starts does not.
+func TestCrashLoop(t *testing.T) {
+	s := load(t, "uninitialized")
+	s.Pods = []Pod{{Name: "starting-1", Trouble: "Pod starting-1: ContainerCreating"},
+		{Name: "ccm-1", Trouble: "Pod ccm-1: container c ended with exit code 1, was restarted 2 times (CrashLoopBackOff)",
+			Crashes: true, Log: "hcloud-ccm"}}
+	a := Explain(s)
+	want := "Pod ccm-1: container c ended with exit code 1, was restarted 2 times (CrashLoopBackOff)"
+	if got := a.Troubles(); got != want+" (its log has the cause)" {
+		t.Errorf("a wait hears %q", got)
+	}
+	if f := a.Findings[0]; strings.Join(f.Target, " ") != "logs hcloud-ccm --no-follow" || f.Hopeless ||
+		!strings.Contains(a.Sentence(), want) {
+		t.Errorf("the first finding is %+v", f)
+	}
+	s.Pods[1].Log = ""
+	if got := Explain(s).Findings[0].Do; !strings.Contains(got, "kubectl --namespace kube-system logs ccm-1 --previous") {
+		t.Errorf("of another Pod: %s", got)
+	}
+}
+
+// CAPH does not recognise a refused token at Hetzner, whose errors carry the answer's number: the refusal is in the
+// condition of what it was doing. What is said stays the same with the next answer.
+func TestRefusedTokenAsHetznerRefusesIt(t *testing.T) {
+	a := Explain(ordered(condition3("ServerAvailable", "ServerNotFound", "Error",
+		"failed to find server: failed to list servers: unable to authenticate (unauthorized, 15184c16fb506e24)")))
+	if f := a.Hopeless(time.Time{}); f == nil || f.String() != "x7k2p: Hetzner does not accept the token that Cluster API has" {
+		t.Errorf("got %s", a.Sentence())
+	}
+	if got := Unseen("list the servers: service unavailable (unavailable, 15184c16fb506e24)"); got !=
+		"list the servers: service unavailable (unavailable)" {
+		t.Errorf("got %s", got)
 	}
 }

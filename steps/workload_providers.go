@@ -1,0 +1,99 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// WorkloadProviders adds the step providers to a graph: the pivot's target has Cluster API and its providers. It runs
+// while the nodes come up; the controllers have nothing to do before the pivot brings the objects.
+func (s *Set) WorkloadProviders(g *flow.Graph, kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Providers] {
+	step := newProvidersStep(s, platform.Kubeconfig)
+	return flow.Add1(g, "providers", step.runInWorkload, kubeconfig).
+		Doc("Cluster API and its providers are installed in the cluster itself, which the pivot needs").
+		Spec(s.made.providers).Verify(step.verify).
+		Deadline(2*withNodes(s.cfg).ProvidersTimeout.D() + wait.Overhead).
+		Waits(s.made.installingInWorkload...)
+}
+
+// withNodes gives an installation of the providers the time that the first node may take as well: until then none of
+// their Pods starts.
+func withNodes(cfg config.Config) config.Config {
+	cfg.ProvidersTimeout += cfg.NodesTimeout
+	return cfg
+}
+
+// runInWorkload installs the providers, and ends early where no node comes that could run their Pods.
+func (step providersStep) runInWorkload(ctx context.Context, say flow.Say, kc Kubeconfig) (Providers, error) {
+	workload, err := connect.Cluster(step.tools, kc.File)
+	if err != nil {
+		return Providers{}, err
+	}
+	installing, stop := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := awaitNodeForPods(installing, step.cfg, say, workload); err != nil {
+			stop(err)
+		}
+	})
+	err = providers.Install(installing, withNodes(step.cfg), step.tools, step.sources, say, kc.File)
+	noNode := context.Cause(installing)
+	stop(nil)
+	watching.Wait()
+	if err != nil && noNode != nil && ctx.Err() == nil {
+		return Providers{}, fmt.Errorf("install the providers: %w", noNode)
+	}
+	return Providers{Versions: providers.Versions(step.cfg)}, err
+}
+
+// awaitNodeForPods waits until a node is Ready and Pods without special tolerations may start on it.
+func awaitNodeForPods(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}})
+	return wait.Wait{What: "a node that takes Pods", Within: cfg.NodesTimeout.D(), Changes: changes}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			nodes := &corev1.NodeList{}
+			if err := workload.List(ctx, nodes); err != nil {
+				return "", fmt.Errorf("list the nodes: %w", err)
+			}
+			if len(nodes.Items) == 0 {
+				return "there is no node yet", nil
+			}
+			var why wait.Reasons
+			for i := range nodes.Items {
+				reason := takesNoPods(&nodes.Items[i])
+				if reason == "" {
+					return "", nil
+				}
+				why.Add(nodes.Items[i].Name, reason)
+			}
+			return strings.Join(why.Lines(), "; "), nil
+		})
+}
+
+// takesNoPods says why no Pod without special tolerations starts on a node; empty: one does.
+func takesNoPods(n *corev1.Node) string {
+	if ready, why := situation.NodeReady(n); !ready {
+		return fmt.Sprintf("not Ready (%s)", why)
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Effect != corev1.TaintEffectPreferNoSchedule {
+			return "has the taint " + t.Key
+		}
+	}
+	return ""
+}
