@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -16,6 +17,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -335,21 +337,50 @@ func certificateOf(t *testing.T, host string) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, path
 }
 
-// fewRequests uses up the project's rate limit. It comes last: the limit is restored only by time.
+// fewRequests leaves the project few requests: a bootstrap is slow with them, and fails where it has no time.
 func fewRequests(lab *command) func(*testing.T) {
 	return func(t *testing.T) {
 		c := newDoctorLab(t, lab)
-		left := 3600
-		for left > 700 {
-			_, response, err := c.Location.List(t.Context(), hcloud.LocationListOpts{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			left = response.Meta.Ratelimit.Remaining
-		}
+		c.injectFault(t, "low-budget", "remaining=200")
 		f := c.examine(t)["hetzner-budget"]
-		if f.Verdict != "failed" || !strings.Contains(f.Reason, "of 3600 requests an hour are left") {
-			t.Errorf("with %d requests left: %+v", left, f)
+		if f.Verdict != "ok" || !strings.Contains(f.Reason, "of 3600 requests are left") ||
+			!strings.Contains(f.Reason, "slower now, its requests wait until 450 are left") {
+			t.Errorf("with 200 requests left: %+v", f)
+		}
+		c.vars["BOOTSTRAP_TIMEOUT"] = "2s"
+		if f := c.examine(t)["hetzner-budget"]; f.Verdict != "failed" || f.WayOut == "" ||
+			!strings.Contains(f.Reason, "a bootstrap may need 300 within 2.0s") {
+			t.Errorf("with 200 requests left and two seconds: %+v", f)
+		}
+	}
+}
+
+// refusedByRateLimit has every request of the command refused with 429: the step ends at its deadline, and says why.
+func refusedByRateLimit(lab *command) func(*testing.T) {
+	return func(t *testing.T) {
+		c := newDoctorLab(t, lab)
+		preflight := func() (string, error) {
+			out, err := c.withVars(t.Context(), "preflight", "PREFLIGHT_TIMEOUT=3s").CombinedOutput()
+			return string(out), err
+		}
+		t.Run("endlessly", func(t *testing.T) {
+			c.injectFault(t, "rate-limit", "actor=slipway/")
+			began := time.Now()
+			out, err := preflight()
+			var exit *exec.ExitError
+			if took := time.Since(began); !errors.As(err, &exit) || exit.ExitCode() != 1 || took < 3*time.Second ||
+				took > 20*time.Second {
+				t.Errorf("after %s: %v", took, err)
+			}
+			for _, says := range []string{"waited 3s for the rate limit of the Hetzner Cloud API, which refused it",
+				"with 429", "not done within its deadline of 3s", "run the same command again"} {
+				if !strings.Contains(out, says) {
+					t.Errorf("it does not say %q:\n%s", says, out)
+				}
+			}
+		})
+		if out, err := preflight(); err != nil {
+			t.Errorf("without the fault: %v\n%s", err, out)
 		}
 	}
 }

@@ -98,6 +98,7 @@ func TestDoctor(t *testing.T) {
 		}
 	})
 	t.Run("few requests are left at Hetzner", fewRequests(lab))
+	t.Run("Hetzner refuses every request", refusedByRateLimit(lab))
 	t.Logf("%d checks, the quickest of %d looks in %s", len(well), len(covered), quickest)
 	if quickest > 5*time.Second {
 		t.Errorf("the doctor takes %s", quickest)

@@ -188,6 +188,14 @@ func (d *firstDay) vanishedServer(t *testing.T) {
 	if err := d.Action.WaitFor(t.Context(), deleted.Action); err != nil {
 		t.Fatal(err)
 	}
+	// Where the server that is gone had etcd's leader, the others are not healthy until they have elected another.
+	eventually(t, "etcd's other members", time.Minute, func(context.Context) string {
+		o := d.run(nil, "replace-machine", other.Name, "--lab")
+		if !strings.Contains(o.output, "no other member answers") {
+			return ""
+		}
+		return o.output
+	})
 	refused(other.Name, "etcd would lose its quorum")
 
 	killed := false
@@ -255,16 +263,22 @@ func (p project) plantSnapshot(t *testing.T) {
 var talosControlPlane = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3",
 	Kind: "TalosControlPlane"}
 
-// patch merges a change into one of the cluster's own objects.
+// patch merges a change into one of the cluster's own objects, and tries again for a minute.
 func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, name, change string) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
 	o.SetNamespace("default")
 	o.SetName(name)
-	if err := cluster.Patch(t.Context(), o, client.RawPatch("application/merge-patch+json", []byte(change))); err != nil {
-		t.Fatal(err)
-	}
+	// A webhook may refuse for some seconds: after a server was replaced, the API server on it has not read the Services
+	// yet.
+	eventually(t, "the change of "+kind.Kind+" "+name, time.Minute, func(ctx context.Context) string {
+		err := cluster.Patch(ctx, o, client.RawPatch("application/merge-patch+json", []byte(change)))
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }
 
 // fiveServers scales a cluster that manages itself as the command instructs.

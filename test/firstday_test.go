@@ -203,7 +203,7 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--dir", own}, nil} { // and reverted
 		o := d.run(nil, append([]string{"bootstrap", "--lab"}, args...)...)
-		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium"}) ||
+		if o.exit != 0 || !slices.Equal(o.steps("step-started"), []string{"cilium", "wait-releases"}) ||
 			strings.Contains(o.output, "and the cluster has") {
 			t.Errorf("other values (%v): exit %d, ran %v\n%s", args, o.exit, o.steps("step-started"), o.output)
 		}

@@ -231,13 +231,16 @@ func (o outcome) span(step string) (began, ended time.Time, ok bool) {
 
 // labStatus is the part of the lab's status that the tests read.
 type labStatus struct {
-	Processes []struct {
-		Name     string `json:"name"`
-		PID      int    `json:"pid"`
-		Cluster  string `json:"cluster"`
-		RSSBytes int64  `json:"rssBytes"`
-	} `json:"processes"`
-	Listeners []string `json:"listeners"`
+	Processes []process `json:"processes"`
+	Listeners []string  `json:"listeners"`
+}
+
+// process is one of the lab's.
+type process struct {
+	Name     string `json:"name"`
+	PID      int    `json:"pid"`
+	Cluster  string `json:"cluster"`
+	RSSBytes int64  `json:"rssBytes"`
 }
 
 // filesUnder reads every regular file below a folder, except those below the named folders.

@@ -93,9 +93,9 @@ func planTellsTheChange(t *testing.T, c *command) {
 				s.Changes[0].Field != "debug.enabled" || s.Changes[0].Was != "(none)" {
 				t.Errorf("plan says of cilium: %+v", s)
 			}
-		case s.Step == "wait-nodes":
+		case s.Step == "wait-nodes" || s.Step == "wait-releases":
 			if s.Would != "may-run" {
-				t.Errorf("plan says of wait-nodes: %+v", s)
+				t.Errorf("plan says of %s: %+v", s.Step, s)
 			}
 		case s.Would != "reuse":
 			t.Errorf("plan says of %s: %+v", s.Step, s)

@@ -183,11 +183,11 @@ const caphActor = "actor=cluster-api-provider-hetzner"
 func (r *recorder) beforeLoadBalancer() (restock func()) {
 	refused := r.fault("error", "status=401", "code=unauthorized", "message=unable to authenticate", caphActor)
 	end := r.begin("apply")
-	r.record("token-refused", "HCloudCredentialsInvalid")
+	r.record("token-refused", "NetworkReconcileFailed", "(unauthorized, ")
 	away := r.fault("error", "status=503", "code=unavailable", "message=service unavailable", "method=POST",
 		"path=/networks", caphActor)
 	refused()
-	r.record("network-unavailable", "NetworkReconcileFailed")
+	r.record("network-unavailable", "NetworkReconcileFailed", "service unavailable (unavailable")
 	limit := r.fault("error", "status=403", "code=resource_limit_exceeded", "message=load balancer limit exceeded",
 		"method=POST", "path=/load_balancers", caphActor)
 	away()

@@ -3,6 +3,7 @@ package test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,10 +59,30 @@ func TestRehearsal(t *testing.T) {
 }
 
 func fromNothing(t *testing.T, c *command) {
-	o := c.run(nil, "--lab")
+	few := false // requests are left at Hetzner, from the first step on
+	o := c.run(func(e event, _ *os.Process) {
+		if e.Kind == "run-started" && !few {
+			few = true
+			c.lab("fault", "add", "low-budget", "remaining=200")
+		}
+	}, "--lab")
 	if o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}
+	for _, says := range []string{"the rate limit of the Hetzner project is low", "of 3600 requests are left",
+		"is not low any more"} {
+		if !strings.Contains(o.output, says) {
+			t.Errorf("with 200 requests left at Hetzner it does not say %q", says)
+		}
+	}
+	var slow struct {
+		Hetzner struct{ Requests, Slowed, WaitedNs int }
+	}
+	last := o.output[strings.LastIndex(strings.TrimSpace(o.output), "\n")+1:]
+	if err := json.Unmarshal([]byte(last), &slow); err != nil || slow.Hetzner.Slowed == 0 || slow.Hetzner.WaitedNs == 0 {
+		t.Errorf("its summary does not say how slow Hetzner was: %+v, %v", slow, err)
+	}
+	c.lab("fault", "remove", "1")
 	t.Logf("from nothing to Ready nodes in %.1fs, command %d MiB at most", o.elapsed.Seconds(), o.maxRSS>>20)
 	for _, step := range bootstrapSteps {
 		began, ended, ok := o.span(step)
@@ -79,6 +100,7 @@ func fromNothing(t *testing.T, c *command) {
 	}
 	overlap(t, o, "cilium", "hcloud-ccm", "talos-ccm")
 	overlap(t, o, "image", "kind-create")
+	fewHetznerRequests(t, c, o.elapsed)
 	if limit := int64(250 << 20); o.maxRSS > limit {
 		t.Errorf("the command took %d MiB, more than %d", o.maxRSS>>20, limit>>20)
 	}
@@ -91,6 +113,26 @@ func fromNothing(t *testing.T, c *command) {
 	t.Logf("the lab's %d processes take %d MiB", len(status.Processes), rss>>20)
 	if limit := int64(4 << 30); rss > limit || rss == 0 {
 		t.Errorf("the lab's processes take %d MiB; between 1 and %d are expected", rss>>20, limit>>20)
+	}
+}
+
+// fewHetznerRequests bounds what the command asks Hetzner in a bootstrap: 60 requests, and where the machine is slow
+// two more for each five seconds beyond a minute, in which a wait looks again.
+func fewHetznerRequests(t *testing.T, c *command, took time.Duration) {
+	t.Helper()
+	made := map[string]int{}
+	total := 0
+	for _, r := range hetznerRequests(t, c) {
+		if ours(r.Actor) {
+			made[r.Method+" "+r.Path]++
+			total++
+		}
+	}
+	limit := 60 + 2*int(max(0, took-time.Minute)/(5*time.Second))
+	t.Logf("the command sent %d requests to Hetzner in %.1fs", total, took.Seconds())
+	if total > limit || total < 20 {
+		t.Errorf("the command sent %d requests to Hetzner in %s, between 20 and %d are expected: %v", total, took, limit,
+			made)
 	}
 }
 
@@ -222,8 +264,9 @@ func changedValues(t *testing.T, c *command) {
 	if o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}
-	if ran := o.steps("step-done"); !slices.Equal(ran, []string{"cilium", "wait-nodes"}) {
-		t.Errorf("after a change of Cilium's values %v ran, not cilium and wait-nodes", ran)
+	ran := slices.Sorted(slices.Values(o.steps("step-done")))
+	if !slices.Equal(ran, []string{"cilium", "wait-nodes", "wait-releases"}) {
+		t.Errorf("after a change of Cilium's values %v ran, not cilium and what waits for it", ran)
 	}
 	keepsBuiltInValues(t, c)
 	showsValuesOfTheLab(t, &elsewhere)
@@ -247,7 +290,9 @@ func deletedRelease(t *testing.T, c *command) {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
 	}
 	ran := o.steps("step-done")
-	others := slices.DeleteFunc(slices.Clone(ran), func(s string) bool { return s == "talos-ccm" || s == "wait-nodes" })
+	others := slices.DeleteFunc(slices.Clone(ran), func(s string) bool {
+		return s == "talos-ccm" || s == "wait-nodes" || s == "wait-releases"
+	})
 	if !slices.Contains(ran, "talos-ccm") || len(others) > 0 {
 		t.Errorf("after the loss of talos-ccm's release %v ran", ran)
 	}

@@ -171,7 +171,7 @@ func TestTheRulesAreKept(t *testing.T) {
 		"cmd/bootstrap":   {"internal/cli"},
 		"flow":            {},
 		"internal/backup": {}, "internal/clusterapi": {}, "internal/diagram": {}, "internal/etcd": {}, "internal/factory": {},
-		"internal/hetzner": {}, "internal/kube": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
+		"internal/hetzner": {"internal/hetzner/ratelimit"}, "internal/hetzner/ratelimit": {}, "internal/kube": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
 		"internal/text": {}, "internal/why": {}, "manifests": {}, "bootstrap": {}, "packer": {},
 	}
 	users := map[string][]string{ // all who may import a package

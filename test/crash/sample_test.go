@@ -106,7 +106,7 @@ func newSample(t *testing.T) *Suite {
 		t.Fatal(err)
 	}
 	check := exec.Command(command, "lab", "build", "--check")
-	check.Dir = source
+	check.Dir, check.Env = source, append(os.Environ(), "LAB_PROGRAMS=source")
 	if out, err := check.CombinedOutput(); err != nil {
 		if testing.Short() {
 			t.Skipf("the lab's programs are not built: %s", out)

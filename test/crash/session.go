@@ -173,7 +173,7 @@ func (s *Session) environment() []string {
 		name, _, _ := strings.Cut(e, "=")
 		return name == crashVariable || strings.HasPrefix(name, "HCLOUD_") || name == "HTTPS_PROXY" || name == "https_proxy"
 	})
-	return append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1")
+	return append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1", "LAB_PROGRAMS=source")
 }
 
 // lookAtArguments collects the argument lists of processes until it is stopped.

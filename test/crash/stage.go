@@ -30,7 +30,7 @@ func Stages() []Stage {
 		{"image", []string{"image", "kind-create", "--lab"}},
 		{"providers", []string{"capi-init", "secret", "--lab"}},
 		{"servers", []string{"wait-cp", "kubeconfig", "talosconfig", "--lab"}},
-		{"nodes", []string{"wait-nodes", "--lab"}},
+		{"nodes", []string{"wait-machines", "--lab"}},
 		{"pivot", []string{"pivot", "--lab"}},
 		{"all", []string{"all", "--lab"}},
 		{"destroy", []string{"destroy", "--yes", "--images", "--volumes", "--lab"}},
