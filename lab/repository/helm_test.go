@@ -58,6 +58,14 @@ func render(t *testing.T, chart, release, values string) ([]unstructured.Unstruc
 		out, err := yaml.Marshal(v)
 		return strings.TrimSuffix(string(out), "\n"), err
 	}
+	functions["tpl"] = func(text string, data any) (string, error) {
+		var out strings.Builder
+		inner, err := template.Must(all.Clone()).New("tpl").Parse(text)
+		if err == nil {
+			err = inner.Execute(&out, data)
+		}
+		return out.String(), err
+	}
 	functions["fail"] = func(message string) (string, error) { return "", errors.New(message) }
 	all.Funcs(functions)
 
