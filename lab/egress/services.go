@@ -22,6 +22,10 @@ import (
 // catchUp is how long a call waits for a ready Pod: a client that saw it in the API may be ahead of this watch.
 const catchUp = 500 * time.Millisecond
 
+// firstRead is how long a call waits until the Services were read for the first time: an API server that has just
+// joined others answers its clients before. The API servers' calls of webhooks take up to 10 seconds.
+const firstRead = 5 * time.Second
+
 // Addresses returns the local address of a port of a Pod and of a Node's kubelet; *kubelet.Registry implements it.
 type Addresses interface {
 	Address(cluster, namespace, pod string, containerPort int32) (addr string, ok bool)
@@ -100,10 +104,13 @@ func (s *Services) Resolve(ctx context.Context, host string, port int32) (Backen
 	if addr, ok := s.addresses.Kubelet(s.cluster, host); ok && port == kubeletPort {
 		return Backend{Addresses: []string{addr}}, nil
 	}
+	known, changed := s.look()
+	if known == nil {
+		known, changed = s.waitForFirstRead(ctx)
+	}
 	timer := time.NewTimer(catchUp)
 	defer timer.Stop()
-	for {
-		known, changed := s.look()
+	for ; ; known, changed = s.look() {
 		name, addrs, err := s.find(known, host, port)
 		if err == nil {
 			cut, err := s.outages.admit(s.cluster, name)
@@ -116,6 +123,22 @@ func (s *Services) Resolve(ctx context.Context, host string, port int32) (Backen
 			return Backend{}, err
 		case <-ctx.Done():
 			return Backend{}, err
+		}
+	}
+}
+
+// waitForFirstRead looks until the Services were read, or as long as that may take.
+func (s *Services) waitForFirstRead(ctx context.Context) (*snapshot, <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(ctx, firstRead)
+	defer cancel()
+	for {
+		known, changed := s.look()
+		if known != nil || ctx.Err() != nil {
+			return known, changed
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
 		}
 	}
 }

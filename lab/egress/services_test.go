@@ -154,8 +154,39 @@ func TestResolveWaitsForWhatIsJustComing(t *testing.T) {
 }
 
 func TestResolveBeforeWatch(t *testing.T) {
-	_, err := NewServices("c", addresses{}, nil).Resolve(t.Context(), "127.1.0.1", 443)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := NewServices("c", addresses{}, nil).Resolve(ctx, "127.1.0.1", 443)
 	if err == nil || !strings.Contains(err.Error(), "have not been read yet") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestResolveWaitsForTheFirstRead: an API server that has just joined answers before its Services were read.
+func TestResolveWaitsForTheFirstRead(t *testing.T) {
+	api := fake.NewClientset(
+		service("hook", "127.1.0.1", map[string]string{"app": "hook"},
+			corev1.ServicePort{Port: 443, TargetPort: intstr.FromInt32(9443)}),
+		pod("a", true))
+	s := NewServices("c", addresses{"c/ns/a/9443": "127.0.0.1:1"}, nil)
+	answer := make(chan error, 1)
+	go func() {
+		_, err := s.Resolve(t.Context(), "127.1.0.1", 443)
+		answer <- err
+	}()
+	select {
+	case err := <-answer:
+		t.Fatalf("before the Services were read: %v", err)
+	case <-time.After(2 * catchUp):
+	}
+	ctx, end := context.WithCancel(t.Context())
+	watched := make(chan error, 1)
+	go func() { watched <- s.Watch(ctx, api) }()
+	if err := <-answer; err != nil {
+		t.Errorf("they were read meanwhile: %v", err)
+	}
+	end()
+	if err := <-watched; err != nil {
+		t.Error(err)
 	}
 }
