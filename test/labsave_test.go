@@ -123,21 +123,10 @@ func savedAndLoaded(t *testing.T, c *command) {
 	})
 	began := time.Now()
 	t.Log(strings.TrimSpace(loaded.lab("load", saved)))
-	// The loaded API server knows the Pods of before the save until the lab has started them: on a busy
-	// machine they are missing for a moment.
-	management := clientOf(t, filepath.Join(loaded.state, "management.kubeconfig"))
-	eventually(t, "the providers of the loaded management cluster", time.Minute, func(ctx context.Context) string {
-		all, err := management.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, d := range all.Items {
-			if d.Status.AvailableReplicas < d.Status.Replicas || d.Status.Replicas == 0 {
-				return fmt.Sprintf("Deployment %s has %d of %d available", d.Name, d.Status.AvailableReplicas, d.Status.Replicas)
-			}
-		}
-		return ""
-	})
+	// The loaded API servers know the Pods of before the save until the lab has started them; and a program that starts
+	// before the API server of its node ends, and is restarted with a back-off of at most 5 s.
+	podsStayReady(t, "the providers", clientOf(t, filepath.Join(loaded.state, "management.kubeconfig")))
+	podsStayReady(t, "the releases", workload(t, &loaded))
 	before := writes(t, &loaded)
 	o := loaded.run(nil, "--lab")
 	t.Logf("loaded and run again in %.1fs, %.1fs of it the run", time.Since(began).Seconds(), o.elapsed.Seconds())
@@ -153,6 +142,26 @@ func savedAndLoaded(t *testing.T, c *command) {
 		t.Errorf("the loaded lab has changes made after the save: %v", err)
 	}
 	t.Logf("loaded, run again and looked at in %.1fs", time.Since(began).Seconds())
+}
+
+// podsStayReady waits until all containers of the cluster are ready and have been running for at least 5 s.
+func podsStayReady(t *testing.T, what string, client *kubernetes.Clientset) {
+	t.Helper()
+	eventually(t, what+" of the loaded lab", time.Minute, func(ctx context.Context) string {
+		pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.ContainerStatuses {
+				running := c.State.Running
+				if running == nil || !c.Ready || time.Since(running.StartedAt.Time) < 5*time.Second {
+					return fmt.Sprintf("container %s of Pod %s: %+v", c.Name, pod.Name, c.State)
+				}
+			}
+		}
+		return ""
+	})
 }
 
 func exists(path string) bool {
