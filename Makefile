@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -49,6 +49,10 @@ pivot:           ; $(slipway) pivot
 pivot-abort:     ; $(slipway) pivot --abort
 access:          ; $(slipway) access
 clean:           ; $(slipway) clean
+
+# make scale CONTROL_PLANE=5
+.PHONY: scale
+scale:           ; $(slipway) scale control-plane $(CONTROL_PLANE)
 
 # Taking away, and repairing: make replace-machine MACHINE=k8s-control-plane-x7k2p, make restore FILE=k8s-….slipway
 .PHONY: destroy leftovers replace-machine restore diagnose readopt recover-quorum drill

@@ -85,7 +85,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	without := []string{"backup list", "backup verify", "backup cronjob", "config", "completion", "help", "drill",
 		"version"}
 	more := map[string][]string{
-		"replace-machine": {"some"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"},
+		"replace-machine": {"some"}, "scale": {"control-plane", "5"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"},
 		"lab fault remove": {"1"},
 	}
 	var all [][]string

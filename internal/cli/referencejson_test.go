@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/status"
 )
 
@@ -55,6 +56,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Summary of a run, its last line", summary{}},
 		{"Output of `plan`, `--dry-run`", forecast.Forecast{}},
 		{"Output of `status`", status.Report{}},
+		{"Output of `scale --dry-run`", scale.Change{}},
 		{"Output of `restore --diagnose`", diagnosis{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},
 		{"Output of `recover-quorum --dry-run`", recoveryForecast{}},

@@ -4,7 +4,6 @@ package replace
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/nodes"
@@ -98,7 +96,7 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 // It also helps when a server has vanished: CAPH creates it again under the same name, with an empty disk, while
 // etcd still counts the lost member of that name, so the new one cannot join.
 func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string) (Replacement, error) {
-	manager, where, err := replacer.managingCluster(ctx, say)
+	manager, where, err := situation.ManagingCluster(ctx, replacer.cfg, replacer.tools, replacer.sources, say)
 	if err != nil {
 		return Replacement{}, err
 	}
@@ -127,41 +125,8 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if err := replacer.tools.Files.Remove(management.ReplacementFile); err != nil {
 		return Replacement{}, err
 	}
-	return r, replacer.refreshTalosconfig(ctx, say, manager)
-}
-
-// managingCluster finds the cluster that has the Cluster object, unpaused: after a pivot the cluster itself, else the
-// temporary management cluster.
-func (replacer Replacer) managingCluster(ctx context.Context, say flow.Say) (_ *kube.Cluster, where string, err error) {
-	name := replacer.cfg.ClusterName
-	self, selfErr := situation.SelfManaged(ctx, replacer.cfg, replacer.tools, replacer.sources)
-	source, _, sourceErr := management.Open(ctx, replacer.cfg, replacer.tools, say)
-	for _, c := range []struct {
-		cluster *kube.Cluster
-		where   string
-	}{{self, "the cluster itself"}, {source, "management cluster " + replacer.cfg.ManagementName()}} {
-		if c.cluster == nil {
-			continue
-		}
-		object, err := management.FindCluster(ctx, replacer.cfg, c.cluster)
-		switch {
-		case err != nil:
-			return nil, "", fmt.Errorf("%s: %w", c.where, err)
-		case object == nil:
-			continue
-		case object.GetDeletionTimestamp() != nil:
-			return nil, "", fmt.Errorf("%s is being deleted", kube.Describe(object))
-		case !management.Paused(object):
-			return c.cluster, c.where, nil
-		}
-		selfErr = errors.Join(selfErr, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish",
-			kube.Describe(object), c.where))
-	}
-	if err := errors.Join(selfErr, sourceErr); err != nil {
-		return nil, "", fmt.Errorf("no cluster manages cluster %s: %w", name, err)
-	}
-	return nil, "", fmt.Errorf("no cluster manages cluster %s: neither it nor a management cluster holds its Cluster object",
-		name)
+	_, err = talosconfig.Refresh(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager)
+	return r, err
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
@@ -246,7 +211,7 @@ func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *k
 	if err := replacer.expendable(ctx, say, manager, r); err != nil {
 		return err
 	}
-	if err := replacer.successorCanBeMade(ctx, manager); err != nil {
+	if err := situation.NextServerPossible(ctx, replacer.cfg, replacer.tools, manager); err != nil {
 		return &RefusedError{r.Machine, err.Error()}
 	}
 	return nil
@@ -264,29 +229,6 @@ func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *
 		return &RefusedError{r.Machine, why}
 	}
 	say("etcd keeps its quorum without %s: %s", r.Server, e)
-	return nil
-}
-
-// successorCanBeMade asks whether CAPH would find an image for a new server: it makes none where several match.
-func (replacer Replacer) successorCanBeMade(ctx context.Context, manager *kube.Cluster) error {
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, replacer.cfg.ControlPlaneName())
-	if err != nil {
-		return err
-	}
-	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate",
-		"name"))
-	if err != nil {
-		return err
-	}
-	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
-	kind, err := hetzner.FindServerType(ctx, replacer.tools.Hetzner, server("type"))
-	if err == nil {
-		_, err = hetzner.FindImage(ctx, replacer.tools.Hetzner, server("imageName"), kind.Architecture,
-			replacer.tools.Command("image", "--prune"))
-	}
-	if err != nil {
-		return fmt.Errorf("another server could not be made: %w", err)
-	}
 	return nil
 }
 
@@ -352,18 +294,6 @@ func orNothing(s string) string {
 		return "nothing is said against it"
 	}
 	return s
-}
-
-// refreshTalosconfig writes the talosconfig again, with the control plane's new list of nodes.
-func (replacer Replacer) refreshTalosconfig(ctx context.Context, say flow.Say, manager *kube.Cluster) error {
-	endpoint, err := situation.LiveEndpoint(ctx, replacer.cfg, replacer.tools, manager)
-	if err != nil {
-		return err
-	}
-	c := situation.Watched{Name: replacer.cfg.ClusterName, ControlPlane: replacer.cfg.ControlPlaneName(),
-		LoadBalancerIP: endpoint.IP}
-	_, err = talosconfig.Write(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager, c)
-	return err
 }
 
 // deleteBeforeEtcd deletes a Machine of a control plane whose etcd was never started, if nothing is lost with it (see

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/clustertest/bootstrapped"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
 // TestOneMachineIsReplacedAtATime has the first of three Machines being deleted: its member of etcd still votes, and
@@ -87,7 +88,7 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 			"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
 		}})
 	o := NewReplacer(w.Config(), w.Tools())
-	manager, _, err := o.managingCluster(t.Context(), func(string, ...any) {})
+	manager, _, err := situation.ManagingCluster(t.Context(), o.cfg, o.tools, o.sources, func(string, ...any) {})
 	if err != nil {
 		t.Fatal(err)
 	}
