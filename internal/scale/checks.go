@@ -25,7 +25,9 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 		return &RefusedError{"its servers are being replaced, one after another: run again when that is done (" +
 			p.tools.Command("status") + " says how far it is)"}
 	}
-	lacks, _, err := p.lacks(ctx, with, p.reader(with), c.From)
+	reader := p.reader(with)
+	reader.NodeRefs = false // Cluster API sees new nodes by itself, within half a minute: Run waits for that
+	lacks, _, err := p.lacks(ctx, with, reader, c.From)
 	if err != nil {
 		return &RefusedError{err.Error()}
 	}

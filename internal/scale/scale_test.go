@@ -139,6 +139,9 @@ func TestOneServerAtATime(t *testing.T) {
 	p, tools := newProvider(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	// Cluster API does not know a node yet, as in the first half minute of a cluster.
+	p.Management.Change(clustertest.CAPI, "Machine", config.Namespace, serverName(1),
+		clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 	scaler := NewControlPlane(p.Config(), tools)
 	change, err := scaler.Examine(ctx, t.Logf, 5)
 	if err != nil || change.From != 3 || change.To != 5 || change.ServerType != "cx33" || change.Monthly.Monthly == 0 {
@@ -150,6 +153,8 @@ func TestOneServerAtATime(t *testing.T) {
 	if asked := p.replicas(); len(asked) > 0 {
 		t.Fatalf("looking asked for %v", asked)
 	}
+	p.Management.Change(clustertest.CAPI, "Machine", config.Namespace, serverName(1),
+		clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": serverName(1)}}})
 	steps, err := scaler.Run(ctx, t.Logf, 5)
 	if err != nil || len(steps) != 2 || !slices.Equal(steps[1].Servers, []string{serverName(4)}) {
 		t.Fatalf("%+v, %v", steps, err)
