@@ -207,7 +207,7 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 	for i, says := range [][]string{
 		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in " +
 			"bootstrap.yaml"},
-		{"CONTROL_PLANE_REPLICAS", `patch taloscontrolplane k8s-control-plane --type merge --patch '{"spec":{"replicas":3}}'`,
+		{"CONTROL_PLANE_REPLICAS", "to change the cluster: bootstrap scale control-plane 3",
 			"to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
 		{"KUBERNETES_VERSION", "kubectl --kubeconfig", kubeconfig, `'{"spec":{"version":"v1.33.5"}}'`,
 			"kubernetesVersion: v1.32.2 in bootstrap.yaml"},

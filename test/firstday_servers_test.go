@@ -16,9 +16,12 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/capi"
@@ -281,12 +284,10 @@ func patch(t *testing.T, cluster *kube.Cluster, kind schema.GroupVersionKind, na
 	})
 }
 
-// fiveServers scales a cluster that manages itself as the command instructs.
+// fiveServers scales a cluster that manages itself as the command instructs, killed in between.
 func (d *firstDay) fiveServers(t *testing.T) {
-	const change = `{"spec":{"replicas":5}}`
 	o := d.run(nil, "all", "--lab", "CONTROL_PLANE_REPLICAS=5")
-	if o.exit != 1 ||
-		!strings.Contains(o.output, "patch taloscontrolplane k8s-control-plane --type merge --patch '"+change+"'") {
+	if o.exit != 1 || !strings.Contains(o.output, "scale control-plane 5") {
 		t.Fatalf("with five configured: exit %d, and it does not say how to scale\n%s", o.exit, o.output)
 	}
 	config, err := os.ReadFile(filepath.Join(d.state, "kubeconfig"))
@@ -294,8 +295,21 @@ func (d *firstDay) fiveServers(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster := must(kube.Connect(config))(t)
-	patch(t, cluster, talosControlPlane, "k8s-control-plane", change)
-	eventually(t, "five servers", 3*time.Minute, func(ctx context.Context) string { return readyNodes(ctx, cluster, 5) })
+	watched := watchEtcd(t, d.command)
+	// Killed after it asked for the fourth server.
+	o = d.run(func(e event, p *os.Process) {
+		if strings.Contains(e.Message, "spec.replicas 3 → 4") {
+			_ = p.Kill()
+		}
+	}, "scale", "control-plane", "5", "--lab")
+	if o.exit == 0 {
+		t.Fatalf("it was not killed\n%s", o.output)
+	}
+	if o := d.run(nil, "scale", "control-plane", "5", "--lab"); o.exit != 0 || !strings.Contains(o.output, "4 → 5") ||
+		strings.Contains(o.output, "3 → 4") {
+		t.Fatalf("after the kill: exit %d\n%s", o.exit, o.output)
+	}
+	watched.oneAtATime(t, 3, 5)
 	const drift = "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5"
 	if o := d.run(nil, "all", "--lab"); o.exit != 0 {
 		t.Fatalf("when they are there, and three are configured: exit %d\n%s", o.exit, o.output)
@@ -312,10 +326,58 @@ func (d *firstDay) fiveServers(t *testing.T) {
 		strings.Contains(o.output, "and the cluster has") {
 		t.Fatalf("when they are there, and five are configured: exit %d\n%s", o.exit, o.output)
 	}
+	if why := readyNodes(t.Context(), cluster, 5); why != "" {
+		t.Error(why)
+	}
 	nodesReady(t, d.command, 5)
 	votingMembers(t, d.command, 5)
 	d.closed(t, 5)
 }
+
+// threeServers scales it back. A PodDisruptionBudget that allows nothing is named, and nothing is changed.
+func (d *firstDay) threeServers(t *testing.T) {
+	client := workload(t, d.command)
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "all-stay", Namespace: "kube-system"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromString("100%")),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"k8s-app": "kube-dns"}}}}
+	budgets := client.PolicyV1().PodDisruptionBudgets("kube-system")
+	if _, err := budgets.Create(t.Context(), budget, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the budget's status", time.Minute, func(ctx context.Context) string {
+		is, err := budgets.Get(ctx, "all-stay", metav1.GetOptions{})
+		if err != nil || is.Status.ExpectedPods == 0 {
+			return fmt.Sprintf("%v, of %d Pods", err, is.Status.ExpectedPods)
+		}
+		return ""
+	})
+	before := d.clusterServers(t)
+	o := d.run(nil, "scale", "control-plane", "3", "--yes", "--lab")
+	if o.exit != 1 || !strings.Contains(o.output, "PodDisruptionBudget kube-system/all-stay") {
+		t.Fatalf("with a budget that allows nothing: exit %d\n%s", o.exit, o.output)
+	}
+	if err := budgets.Delete(t.Context(), "all-stay", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if o := d.run(nil, "scale", "control-plane", "3", "--lab"); o.exit != 2 || !strings.Contains(o.output, "--yes") {
+		t.Fatalf("without consent: exit %d\n%s", o.exit, o.output)
+	}
+	if now := d.clusterServers(t); len(now) != len(before) {
+		t.Fatalf("%d servers after refusals, not %d", len(now), len(before))
+	}
+	watched := watchEtcd(t, d.command)
+	if o = d.run(nil, "scale", "control-plane", "3", "--yes", "--lab"); o.exit != 0 {
+		t.Fatalf("exit %d\n%s", o.exit, o.output)
+	}
+	watched.oneAtATime(t, 5, 3)
+	nodesReady(t, d.command, 3)
+	votingMembers(t, d.command, 3)
+	if now := d.clusterServers(t); len(now) != 3 {
+		t.Errorf("%d servers", len(now))
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
 
 // readyNodes returns what is missing for so many Ready nodes.
 func readyNodes(ctx context.Context, cluster *kube.Cluster, want int) string {

@@ -52,6 +52,7 @@ func TestFirstDay(t *testing.T) {
 	part("a vanished server is replaced", (*firstDay).vanishedServer)
 	part("five servers, all behind the firewall", (*firstDay).fiveServers)
 	part("the load balancer is deleted", (*firstDay).loadBalancerDeleted)
+	part("three servers again", (*firstDay).threeServers)
 }
 
 func (d *firstDay) fromNothing(t *testing.T) {

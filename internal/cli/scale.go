@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -90,7 +89,7 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 			return fmt.Errorf("%w\nlog: %s", err, r.files.Log.Name())
 		}
 		for _, s := range steps {
-			r.hub.Note("%d servers after %s", s.Replicas, s.Took.Round(time.Second))
+			r.hub.Note("%s", s)
 		}
 		if count != r.cfg.ControlPlaneReplicas {
 			r.hub.Note("set controlPlaneReplicas: %d in bootstrap.yaml: the configuration says %d, and later runs name the "+

@@ -67,8 +67,7 @@ func change(cfg config.Config, tools platform.Tools, variable, wanted string) st
 		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted),
 			"replaces every server, one after another")
 	case "CONTROL_PLANE_REPLICAS":
-		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"replicas":%s}}`, wanted),
-			"adds or removes servers")
+		return tools.Command("scale", "control-plane", wanted)
 	case "LOAD_BALANCER_TYPE":
 		return patch("hetznercluster", cfg.ClusterName,
 			fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")

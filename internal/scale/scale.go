@@ -70,8 +70,22 @@ func (c Change) String() string {
 // Step is one server that was added or deleted.
 type Step struct {
 	Replicas int           `json:"replicas"` // of the control plane, after it
-	Servers  []string      `json:"servers"`  // that were added or deleted
+	Added    []string      `json:"added"`
+	Deleted  []string      `json:"deleted"`
 	Took     time.Duration `json:"tookNs"`
+}
+
+// String is "4 control plane servers after 36s: deleted k8s-control-plane-3b431-nhkqb".
+func (s Step) String() string {
+	var what []string
+	if len(s.Added) > 0 {
+		what = append(what, "added "+strings.Join(s.Added, ", "))
+	}
+	if len(s.Deleted) > 0 {
+		what = append(what, "deleted "+strings.Join(s.Deleted, ", "))
+	}
+	return fmt.Sprintf("%d control plane servers after %s: %s", s.Replicas, s.Took.Round(time.Second),
+		strings.Join(what, ", "))
 }
 
 // RefusedError says why a control plane is not scaled. Nothing was changed.
@@ -189,26 +203,17 @@ func (p ControlPlane) Run(ctx context.Context, say flow.Say, to int) ([]Step, er
 			return steps, fmt.Errorf("%w\nthe TalosControlPlane asks for %d servers now, and %s completes it", err, next,
 				p.tools.Command("scale", "control-plane", fmt.Sprint(to)))
 		}
-		step := Step{Replicas: next, Servers: difference(before, now), Took: time.Since(began)}
-		say("%d control plane servers: %s after %s", next, strings.Join(step.Servers, ", "),
-			step.Took.Round(time.Second))
+		step := Step{Replicas: next, Added: without(now, before), Deleted: without(before, now), Took: time.Since(began)}
+		say("%s", step)
 		steps, before, replicas = append(steps, step), now, next
 	}
 	_, err = talosconfig.Refresh(ctx, p.cfg, p.tools, p.observer, say, with.manager)
 	return steps, err
 }
 
-// difference are the names that are in one of two lists alone.
-func difference(a, b []string) []string {
-	only := func(in, notIn []string) (names []string) {
-		for _, name := range in {
-			if !slices.Contains(notIn, name) {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
-	return append(only(b, a), only(a, b)...)
+// without are the names that are not among others.
+func without(names, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
 }
 
 // setReplicas changes the TalosControlPlane from one number of servers to the next, unless another client has changed

@@ -156,13 +156,14 @@ func TestOneServerAtATime(t *testing.T) {
 	p.Management.Change(clustertest.CAPI, "Machine", config.Namespace, serverName(1),
 		clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": serverName(1)}}})
 	steps, err := scaler.Run(ctx, t.Logf, 5)
-	if err != nil || len(steps) != 2 || !slices.Equal(steps[1].Servers, []string{serverName(4)}) {
+	if err != nil || len(steps) != 2 || !slices.Equal(steps[1].Added, []string{serverName(4)}) {
 		t.Fatalf("%+v, %v", steps, err)
 	}
 	if steps, err := scaler.Run(ctx, t.Logf, 5); err != nil || len(steps) > 0 {
 		t.Errorf("a second time: %+v, %v", steps, err)
 	}
-	if steps, err := scaler.Run(ctx, t.Logf, 1); err != nil || len(steps) != 4 {
+	if steps, err := scaler.Run(ctx, t.Logf, 1); err != nil || len(steps) != 4 ||
+		!slices.Equal(steps[0].Deleted, []string{serverName(4)}) {
 		t.Errorf("down: %+v, %v", steps, err)
 	}
 	if asked := p.replicas(); !slices.Equal(asked, []int{4, 5, 4, 3, 2, 1}) {
