@@ -145,9 +145,9 @@ func TestTheMakefilesConfiguration(t *testing.T) {
 	if _, err := makeVariables(i); err == nil {
 		t.Error("a lab without versions of the charts is accepted")
 	}
-	shown := []byte(`{"settings": [{"variable": "IMAGE_NAME", "value": "talos"}]}`)
-	if is, err := variable(shown, "IMAGE_NAME"); err != nil || is != "talos" {
-		t.Errorf("IMAGE_NAME is %q, %v", is, err)
+	shown := []byte(`{"settings": [{"variable": "TALOS_VERSION", "value": "v1.12.2"}]}`)
+	if is, err := variable(shown, "TALOS_VERSION"); err != nil || is != "v1.12.2" {
+		t.Errorf("TALOS_VERSION is %q, %v", is, err)
 	}
 	if _, err := variable(shown, "OTHER"); err == nil {
 		t.Error("an unknown variable has a value")

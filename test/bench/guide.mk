@@ -33,9 +33,10 @@ secret:
 	kubectl $(mgmt) create secret generic hetzner --from-literal=hcloud="$$HCLOUD_TOKEN"
 	kubectl $(mgmt) label secret hetzner clusterctl.cluster.x-k8s.io/move=
 
-# CAPH creates the load balancer, so its address is not known here.
+# CAPH creates the load balancer, so its address is not known here. clusterctl wants a value for each variable, for
+# those that a comment names or that may be empty, too.
 apply:
-	sed 's/$${LOAD_BALANCER_IP}/localhost/' '$(MANIFESTS)/cluster.yaml' > cluster.yaml
+	sed -e '/^ *#/d' -e 's/$${LOAD_BALANCER_IP}/localhost/' -e 's/$${LOAD_BALANCER_IP:=}//' '$(MANIFESTS)/cluster.yaml' > cluster.yaml
 	clusterctl generate yaml --config clusterctl.yaml --from cluster.yaml | kubectl $(mgmt) apply -f -
 
 # Ready would need a network plugin, which is installed below.

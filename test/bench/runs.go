@@ -149,11 +149,11 @@ func (w workbench) measure(ctx context.Context, pace, side string) (m measured, 
 	if err != nil {
 		return m, err
 	}
-	image, err := w.configured(ctx, "IMAGE_NAME")
+	talos, err := w.configured(ctx, "TALOS_VERSION")
 	if err != nil {
 		return m, err
 	}
-	if err := l.ensureImage(ctx, image); err != nil {
+	if err := l.ensureImage(ctx, "talos-amd64-"+talos); err != nil { // the guide's name, and Slipway's
 		return m, err
 	}
 	before := load()
