@@ -94,6 +94,9 @@ func (o options) check() error {
 // figures.
 func compare(ctx context.Context, o options, out io.Writer) error {
 	w, err := prepare(ctx, o)
+	if o.work == "" && w.dir != "" { // of what is in it, only the figures, and the runs that failed, are worth keeping
+		defer func() { _ = os.RemoveAll(w.programs()) }()
+	}
 	if err != nil {
 		return err
 	}

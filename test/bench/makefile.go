@@ -35,7 +35,7 @@ func (w workbench) runMake(ctx context.Context, folder string, i info, log io.Wr
 	cmd := ended(exec.CommandContext(ctx, "make", append(args, variables...)...))
 	cmd.Dir, cmd.Stderr = dir, log
 	// HOME: neither clusterctl nor helm is to read what this user has configured, or to leave a cache there.
-	cmd.Env = append(environment(), "HOME="+dir, "PATH="+filepath.Join(w.dir, "bin")+":"+os.Getenv("PATH"),
+	cmd.Env = append(environment(), "HOME="+dir, "PATH="+w.programs()+":"+os.Getenv("PATH"),
 		"HCLOUD_TOKEN="+i.Token, "CLUSTERCTL_DISABLE_VERSIONCHECK=true", "NETWORK_CIDR="+i.NetworkCIDR,
 		"CONTROL_PLANE_CIDR="+i.ControlPlaneCIDR, "POD_CIDR="+i.PodCIDR, "SERVICE_CIDR="+i.ServiceCIDR)
 	m := measured{Marks: map[string]float64{}}

@@ -24,7 +24,10 @@ type workbench struct {
 	keep bool
 }
 
-func (w workbench) program(name string) string { return filepath.Join(w.dir, "bin", name) }
+// programs is the folder of what prepare builds.
+func (w workbench) programs() string { return filepath.Join(w.dir, "bin") }
+
+func (w workbench) program(name string) string { return filepath.Join(w.programs(), name) }
 
 // prepare builds what both sides need.
 func prepare(ctx context.Context, o options) (workbench, error) {
@@ -41,13 +44,13 @@ func prepare(ctx context.Context, o options) (workbench, error) {
 	if w.dir, err = filepath.Abs(w.dir); err != nil {
 		return w, err
 	}
-	if err := os.MkdirAll(filepath.Join(w.dir, "bin"), 0o700); err != nil {
+	if err := os.MkdirAll(w.programs(), 0o700); err != nil {
 		return w, err
 	}
 	build := func(folder string, args ...string) error {
 		cmd := exec.CommandContext(ctx, "go", args...)
 		cmd.Dir = filepath.Join(root, folder)
-		cmd.Env = append(os.Environ(), "GOBIN="+filepath.Join(w.dir, "bin"))
+		cmd.Env = append(os.Environ(), "GOBIN="+w.programs())
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
