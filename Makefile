@@ -102,6 +102,14 @@ crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO)
 crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)); good=$$?; $(GO) run ./test/crash/cmd -mutations && exit $$good
 crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')
 
+# How long Slipway takes beside the guide's Makefile, in the lab, and what a step of the engine costs: docs/performance.md. About
+# an hour; PAIRS=1 PACE=real runs one pair, about ten minutes.
+PAIRS ?= 3
+PACE ?= fast,real
+.PHONY: bench bench-flow
+bench:           ; $(GO) run ./test/bench -pairs $(PAIRS) -pace $(PACE)
+bench-flow:      ; $(GO) test -run '^$$' -bench BenchmarkRun -benchtime 3x ./flow
+
 # Static binaries for linux and darwin on amd64 and arm64, with checksums and SBOMs, in dist/; release-check builds two clones of HEAD
 # in different folders and compares the bytes. install puts the binary of this machine into PREFIX/bin, GOBIN or ~/.local/bin.
 .PHONY: release release-check install

@@ -39,6 +39,9 @@ func TestEndpointIsAPrimaryIP(t *testing.T) {
 	var ports []int
 	for _, s := range balancers[0].Services {
 		ports = append(ports, s.ListenPort)
+		if check := s.HealthCheck; check == nil || check.Interval != 3 || check.Port != s.DestinationPort {
+			t.Errorf("port %d: the health check is %+v, want one of the same port every 3 seconds", s.ListenPort, check)
+		}
 	}
 	if !slices.Equal(ports, []int{6443, 50000}) || balancers[0].PublicNet.IPv4.IP != hetznertest.EndpointIP {
 		t.Errorf("the load balancer at %s listens on %v", balancers[0].PublicNet.IPv4.IP, ports)

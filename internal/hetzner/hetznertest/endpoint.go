@@ -117,8 +117,13 @@ func (s *Server) createLoadBalancer(w http.ResponseWriter, r *http.Request, done
 		return
 	}
 	for _, service := range body.Services {
-		lb.Services = append(lb.Services, schema.LoadBalancerService{Protocol: service.Protocol,
-			ListenPort: *service.ListenPort, DestinationPort: *service.DestinationPort})
+		made := schema.LoadBalancerService{Protocol: service.Protocol, ListenPort: *service.ListenPort,
+			DestinationPort: *service.DestinationPort}
+		if check := service.HealthCheck; check != nil {
+			made.HealthCheck = &schema.LoadBalancerServiceHealthCheck{Protocol: check.Protocol, Port: *check.Port,
+				Interval: *check.Interval, Timeout: *check.Timeout, Retries: *check.Retries}
+		}
+		lb.Services = append(lb.Services, made)
 	}
 	if body.PublicNet != nil && body.PublicNet.IPv4 != 0 {
 		for i := range s.ips {
