@@ -224,6 +224,25 @@ func connectToLab(ctx context.Context, r *running) error {
 	return nil
 }
 
+// provideKubernetes makes sure that a lab has the programs that servers of the configured Kubernetes version run. One
+// that the run has started has them; in one that was up before, the version may be another.
+func provideKubernetes(ctx context.Context, r *running) error {
+	if !r.options.Lab {
+		return nil
+	}
+	l, err := newLabWith(r.console, r.options, r.cfg, r.state)
+	if err != nil {
+		return err
+	}
+	info, err := l.Answering(ctx)
+	if err != nil || !l.NeedsKubernetes(info, r.cfg.KubernetesVersion) {
+		return err
+	}
+	return r.hub.Task("lab", "the programs of another Kubernetes version", func(say flow.Say) error {
+		return l.AddKubernetes(ctx, r.cfg.KubernetesVersion, say)
+	})
+}
+
 // keepSetup writes down for a report what the run begins with. It is written again once the lab, which decides a part
 // of the configuration, is up. The run does not need it.
 func keepSetup(r *running) {
