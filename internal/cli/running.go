@@ -224,9 +224,9 @@ func connectToLab(ctx context.Context, r *running) error {
 	return nil
 }
 
-// provideKubernetes makes sure that a lab has the programs that servers of the configured Kubernetes version run. One
-// that the run has started has them; in one that was up before, the version may be another.
-func provideKubernetes(ctx context.Context, r *running) error {
+// provideKubernetes makes sure that a lab has the programs that servers of a Kubernetes version run. One that the run
+// has started has those of the configured version; one that was up before may have run another.
+func provideKubernetes(ctx context.Context, r *running, version string) error {
 	if !r.options.Lab {
 		return nil
 	}
@@ -235,11 +235,11 @@ func provideKubernetes(ctx context.Context, r *running) error {
 		return err
 	}
 	info, err := l.Answering(ctx)
-	if err != nil || !l.NeedsKubernetes(info, r.cfg.KubernetesVersion) {
+	if err != nil || !l.NeedsKubernetes(info, version) {
 		return err
 	}
 	return r.hub.Task("lab", "the programs of another Kubernetes version", func(say flow.Say) error {
-		return l.AddKubernetes(ctx, r.cfg.KubernetesVersion, say)
+		return l.AddKubernetes(ctx, version, say)
 	})
 }
 
