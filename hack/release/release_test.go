@@ -1,12 +1,17 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -16,10 +21,11 @@ func tiny(t *testing.T) release {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":          "module example.com/tiny\n\ngo 1.26\n",
-		"lab/go.mod":      "module example.com/tiny/lab\n",
-		"lab/lab.go":      "package lab\n",
-		"lab/lab_test.go": "package lab\n",
+		"go.mod":                     "module example.com/tiny\n\ngo 1.26\n",
+		"lab/go.mod":                 "module example.com/tiny/lab\n",
+		"lab/lab.go":                 "package lab\n",
+		"lab/kubernetes/1.33/go.mod": "module example.com/tiny/lab/kubernetes/1.33\n",
+		"lab/lab_test.go":            "package lab\n",
 		"internal/lab/lab.go": "//go:build release\n\npackage lab\n\nimport _ \"embed\"\n\n//go:embed source.tar.gz\nvar " +
 			"Source []byte\n",
 		"cmd/bootstrap/main.go": "package main\n\nimport " +
@@ -69,6 +75,10 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	want := []string{"go.mod", "kubernetes/1.33/go.mod", "lab.go"} // with the modules of other Kubernetes versions
+	if names := namesIn(t, archive); !slices.Equal(names, want) {
+		t.Errorf("the lab's source is %v, want %v", names, want)
+	}
 	var place strings.Builder
 	run := exec.CommandContext(t.Context(), binary)
 	run.Stderr = &place
@@ -82,6 +92,25 @@ func TestBuild(t *testing.T) {
 	status.Dir = r.source
 	if changed, err := status.Output(); err != nil || len(changed) > 0 {
 		t.Errorf("the build changed the tree: %s, %v", changed, err)
+	}
+}
+
+// namesIn lists the files of a packed source.
+func namesIn(t *testing.T, archive []byte) (names []string) {
+	t.Helper()
+	in, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for files := tar.NewReader(in); ; {
+		header, err := files.Next()
+		if err == io.EOF {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, header.Name)
 	}
 }
 

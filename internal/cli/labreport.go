@@ -43,7 +43,7 @@ func (r labReport) print(out io.Writer, width int) error {
 	list("PART|IS|DETAIL", r.parts()...)
 	list("CONFIGURED|IN PLACE OF THE LAB'S MANIFESTS OR CHARTS", r.replaced()...)
 	list("CLUSTER|KIND|READY|ENDPOINT", r.clusters()...)
-	list("SERVER|ID|STATUS|PUBLIC|PRIVATE|TALOS|ETCD|API SERVER", r.servers()...)
+	list("SERVER|ID|STATUS|PUBLIC|PRIVATE|TALOS|ETCD|KUBERNETES|API SERVER", r.servers()...)
 	list("LOAD BALANCER|PUBLIC|PRIVATE|SERVICE|HEALTHY TARGETS", r.loadBalancers()...)
 	list("PROCESS|PID|UP|MIB|OF", r.processes()...)
 	if len(r.Listeners) > 0 {
@@ -89,7 +89,7 @@ func (r labReport) clusters() (rows [][]string) {
 func (r labReport) servers() (rows [][]string) {
 	for _, s := range r.Servers {
 		rows = append(rows, []string{s.Name, strconv.FormatInt(s.ID, 10), s.Status, s.PublicIPv4, s.PrivateIPv4, s.Talos,
-			s.Etcd, s.APIServer})
+			s.Etcd, s.Kubernetes, s.APIServer})
 	}
 	return rows
 }
@@ -139,8 +139,8 @@ type labReport struct {
 		Ready                        bool
 	} `json:"clusters"`
 	Servers []struct {
-		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer string
-		ID                                                            int64
+		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer, Kubernetes string
+		ID                                                                        int64
 	} `json:"servers"`
 	LoadBalancers []struct {
 		Name, PublicIPv4, PrivateIP string

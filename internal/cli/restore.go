@@ -191,6 +191,13 @@ func restoreCluster(ctx context.Context, r *running, file backupfile.File, sourc
 	if err := refuseToBegin(ctx, r, plan); err != nil {
 		return err
 	}
+	restored, err := source.Configure(r.cfg.Config)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	if err := provideKubernetes(ctx, r, restored.KubernetesVersion); err != nil {
+		return err
+	}
 	if err := r.hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
 		return extractSnapshot(ctx, r, file, folder)

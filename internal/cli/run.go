@@ -93,6 +93,9 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 			return err
 		}
 	}
+	if err := provideKubernetes(ctx, r, r.cfg.KubernetesVersion); err != nil {
+		return err
+	}
 	return runSteps(ctx, r, targets)
 }
 

@@ -224,6 +224,25 @@ func connectToLab(ctx context.Context, r *running) error {
 	return nil
 }
 
+// provideKubernetes makes sure that a lab has the programs that servers of a Kubernetes version run. One that the run
+// has started has those of the configured version; one that was up before may have run another.
+func provideKubernetes(ctx context.Context, r *running, version string) error {
+	if !r.options.Lab {
+		return nil
+	}
+	l, err := newLabWith(r.console, r.options, r.cfg, r.state)
+	if err != nil {
+		return err
+	}
+	info, err := l.Answering(ctx)
+	if err != nil || !l.NeedsKubernetes(info, version) {
+		return err
+	}
+	return r.hub.Task("lab", "the programs of another Kubernetes version", func(say flow.Say) error {
+		return l.AddKubernetes(ctx, version, say)
+	})
+}
+
 // keepSetup writes down for a report what the run begins with. It is written again once the lab, which decides a part
 // of the configuration, is up. The run does not need it.
 func keepSetup(r *running) {

@@ -69,7 +69,7 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s %s is missing in %+v", name, v.Default, got.Cluster)
 		}
 	}
-	for _, name := range []string{"Kubernetes", "etcd", "Cluster API", "CABPT", "CACPPT"} {
+	for _, name := range []string{"Kubernetes", "Kubernetes, when configured", "etcd", "Cluster API", "CABPT", "CACPPT"} {
 		if !slices.ContainsFunc(got.Lab, func(v lab.Version) bool {
 			return v.Name == name &&
 				strings.HasPrefix(v.Version, "v")

@@ -107,6 +107,24 @@ func TestTheLabSaysWhichKubernetesRuns(t *testing.T) {
 	}
 }
 
+// Of several versions the one of the configured minor counts.
+func TestTheLabSaysWhichKubernetesRunsForServers(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	f.Info.Kubernetes = "v1.32.3"
+	f.Info.KubernetesSets = []lab.KubernetesSet{{For: "v1.32.3", Runs: "v1.32.3"}, {For: "v1.33.5", Runs: "v1.33.13"},
+		{For: "v1.31.5", Runs: "v1.32.3"}}
+	for configured, want := range map[string]string{"v1.33.13": "", "v1.32.2": "", "v1.33.1": "",
+		"v1.31.0": "the lab runs Kubernetes v1.32.3 for the configured v1.31.0: it has no source of that minor"} {
+		cfg := settings.Configuration{Config: config.Defaults()}
+		cfg.KubernetesVersion = configured
+		_, notes, err := lab.Configure(cfg, f.Info)
+		said := strings.Join(notes, "\n")
+		if err != nil || strings.Contains(said, "the lab runs Kubernetes") != (want != "") || !strings.Contains(said, want) {
+			t.Errorf("%s: notes %q, %v", configured, notes, err)
+		}
+	}
+}
+
 func TestTheLabGetsItsOwnToken(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	cfg := settings.Configuration{Config: config.Defaults()}

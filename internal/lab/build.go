@@ -60,7 +60,7 @@ func newBuilder(l *Lab) (*builder, error) {
 
 // downloadModules makes sure that Go's module cache has modules, given as path@version.
 func (b *builder) downloadModules(ctx context.Context, modules []string) error {
-	_, err := b.goOutput(ctx, append([]string{"mod", "download"}, modules...)...)
+	_, err := b.goOutput(ctx, b.source, append([]string{"mod", "download"}, modules...)...)
 	return err
 }
 
@@ -87,17 +87,33 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 	if err != nil {
 		return err
 	}
+	bins := []string{bin}
+	version := l.Programs.Config.KubernetesVersion
+	if version != "" {
+		set, err := builder.kubernetesFor(ctx, version, builder.sets.has(bin), say)
+		if err != nil {
+			return err
+		}
+		if set.own {
+			bins = append(bins, set.bin)
+		}
+	}
 	// Where it goes depends on the lab; now it is only made sure that it can.
 	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
 		return err
 	}
-	if builder.sets.has(bin) {
-		say("fetched: %s", bin)
-	} else {
-		say("built: %s", bin)
+	for _, bin := range bins {
+		if builder.sets.has(bin) {
+			say("fetched: %s", bin)
+		} else {
+			say("built: %s", bin)
+		}
+	}
+	if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
+		return err
 	}
 	if prune {
-		return builder.prune(ctx, bin, say)
+		return builder.prune(ctx, bins, say)
 	}
 	return nil
 }
@@ -105,10 +121,15 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 // toolchain is what besides go.mod and go.sum makes two builds different.
 type toolchain struct{ GOVERSION, GOOS, GOARCH string }
 
-// upstream makes sure that the upstream programs are built and returns their
-// folder. Two commands at once build them once.
+// upstream makes sure that the upstream programs are built and returns their folder.
 func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
-	bin, ldflags, err := b.bin(ctx)
+	return b.compileTools(ctx, b.source, "etcd, Kubernetes and the Cluster API providers", say)
+}
+
+// compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
+// them once.
+func (b *builder) compileTools(ctx context.Context, module, what string, say flow.Say) (string, error) {
+	bin, ldflags, err := b.bin(ctx, module)
 	if err != nil || Exists(bin) {
 		return bin, err
 	}
@@ -129,12 +150,12 @@ func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
 	if err := os.MkdirAll(unfinished, 0o755); err != nil {
 		return "", err
 	}
-	say("building etcd, Kubernetes and the Cluster API providers from source")
+	say("building %s from source", what)
 	// With the flags of a plain `go run ./cmd/bootstrap`: what the command and these programs have in common is compiled
 	// once. Other flags, -trimpath or CGO_ENABLED among them, would compile it again.
-	if err := b.compile(ctx, say, append(b.env, "GOBIN="+unfinished),
+	if err := b.compile(ctx, module, say, append(b.env, "GOBIN="+unfinished),
 		"install", "-v", "-ldflags", ldflags, "tool"); err != nil {
-		return "", fmt.Errorf("build the lab's upstream programs: %w", err)
+		return "", fmt.Errorf("build %s: %w", what, err)
 	}
 	if err := os.Rename(unfinished, bin); err != nil {
 		return "", err
@@ -142,13 +163,14 @@ func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
 	return bin, nil
 }
 
-// bin is the folder of the upstream programs, built or not, and the linker's
-// flags that they are built with.
-func (b *builder) bin(ctx context.Context) (dir, ldflags string, err error) {
-	if ldflags, err = b.ldflags(ctx); err != nil {
+// bin is the folder of a module's tools, built or not, and the linker's flags that they are built with.
+func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, err error) {
+	version, err := b.kubernetesIn(ctx, module)
+	if err != nil {
 		return "", "", err
 	}
-	key, err := b.key(ctx, ldflags)
+	ldflags = versionFlags(version)
+	key, err := b.key(ctx, module, ldflags)
 	return filepath.Join(b.cache, key, "bin"), ldflags, err
 }
 
@@ -156,33 +178,38 @@ func (b *builder) bin(ctx context.Context) (dir, ldflags string, err error) {
 // changed.
 func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
 	say("building the lab")
-	err := b.compile(ctx, say, b.env, "build", "-v", "-buildvcs=false", "-o", path, "./cmd/lab")
+	err := b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-o", path, "./cmd/lab")
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}
 	return nil
 }
 
-// ldflags give the Kubernetes programs their version, which Cluster API looks
-// at and refuses to be without.
-func (b *builder) ldflags(ctx context.Context) (string, error) {
-	out, err := b.goOutput(ctx, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+// kubernetesIn is the version of Kubernetes that a module requires.
+func (b *builder) kubernetesIn(ctx context.Context, module string) (string, error) {
+	out, err := b.goOutput(ctx, module, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 	if err != nil {
 		return "", fmt.Errorf("find the Kubernetes version of the lab: %w", err)
 	}
 	version := strings.TrimSpace(out)
-	numbers := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
-	if len(numbers) != 3 {
+	if minorOf(version) == "" {
 		return "", fmt.Errorf("find the Kubernetes version of the lab: %q is not a version", version)
 	}
+	return version, nil
+}
+
+// versionFlags are the linker's flags that give the Kubernetes programs their version, which Cluster API looks at and
+// refuses to be without.
+func versionFlags(version string) string {
 	const target = "k8s.io/component-base/version"
+	major, minor, _ := strings.Cut(strings.TrimPrefix(minorOf(version), "v"), ".")
 	return fmt.Sprintf("-s -w -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s",
-		target, version, target, numbers[0], target, numbers[1]), nil
+		target, version, target, major, target, minor)
 }
 
 // key names a set of upstream programs by everything that goes into them.
-func (b *builder) key(ctx context.Context, ldflags string) (string, error) {
-	out, err := b.goOutput(ctx, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
+func (b *builder) key(ctx context.Context, module, ldflags string) (string, error) {
+	out, err := b.goOutput(ctx, module, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
 	if err != nil {
 		return "", fmt.Errorf("ask go for its version: %w", err)
 	}
@@ -193,7 +220,7 @@ func (b *builder) key(ctx context.Context, ldflags string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%+v\n%s\n", tools, ldflags)
 	for _, name := range []string{"go.mod", "go.sum"} {
-		data, err := os.ReadFile(filepath.Join(b.source, name))
+		data, err := os.ReadFile(filepath.Join(module, name))
 		if err != nil {
 			return "", err
 		}
@@ -202,9 +229,9 @@ func (b *builder) key(ctx context.Context, ldflags string) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
 
-func (b *builder) goOutput(ctx context.Context, args ...string) (string, error) {
+func (b *builder) goOutput(ctx context.Context, module string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "go", args...)
-	command.Dir, command.Env = b.source, b.env
+	command.Dir, command.Env = module, b.env
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return "", fmt.Errorf("go %s: %w: %s", args[0], err, text.LastLine(string(exit.Stderr)))
@@ -212,12 +239,11 @@ func (b *builder) goOutput(ctx context.Context, args ...string) (string, error) 
 	return string(out), err
 }
 
-// compile runs go and tells how far it is. The error carries the end of what go
-// said.
-func (b *builder) compile(ctx context.Context, say flow.Say, env []string, args ...string) error {
+// compile runs go in a module and says how far it is. The error has the end of what go said.
+func (b *builder) compile(ctx context.Context, module string, say flow.Say, env []string, args ...string) error {
 	progress := &compilation{say: say, said: time.Now()}
 	command := exec.CommandContext(ctx, "go", args...)
-	command.Dir, command.Env, command.Stderr = b.source, env, progress
+	command.Dir, command.Env, command.Stderr = module, env, progress
 	// go ends its compilers when it is interrupted; killed, it would leave them.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = time.Second

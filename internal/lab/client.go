@@ -56,12 +56,21 @@ type Info struct {
 	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
 	// Offers are all versions of what its repositories offer several of; an older lab offers one of each.
 	Offers     map[string][]string `json:"offers"`
-	Kubernetes string              `json:"kubernetes"` // what its control planes run; empty: an older lab
-	Notes      []string            `json:"notes"`
-	ImageBuild struct {            // whether the step image can make the image in this lab
+	Kubernetes string              `json:"kubernetes"` // what its management clusters run; empty: an older lab
+	// KubernetesSets are the versions that servers choose from by the minor; empty: an older lab, in which all control
+	// planes run one version.
+	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
+	Notes          []string        `json:"notes"`
+	ImageBuild     struct {        // whether the step image can make the image in this lab
 		Possible bool   `json:"possible"`
 		Reason   string `json:"reason"` // why not
 	} `json:"imageBuild"`
+}
+
+// KubernetesSet says which version the servers of a minor run.
+type KubernetesSet struct {
+	For  string `json:"for"` // a version of that minor
+	Runs string `json:"runs"`
 }
 
 // NewClient returns a client of the lab in a folder. It makes no request.

@@ -2,14 +2,17 @@ package lab_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
 func TestLabClient(t *testing.T) {
@@ -24,6 +27,40 @@ func TestLabClient(t *testing.T) {
 	}
 	if !slices.Contains(f.Asked, "PUT /v1/images/talos-amd64-v1.12.2") {
 		t.Errorf("asked: %q", f.Asked)
+	}
+}
+
+// A lab that is up is given programs only for a minor that it has none of.
+func TestKubernetesForALabThatIsUp(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	environment := settings.Environ(os.Environ())
+	l := &lab.Lab{Dir: f.Dir, Client: lab.NewClient(f.Dir), WorkDir: dir, Environment: environment,
+		Programs: lab.Programs{Config: config.Config{LabPrograms: config.LabProgramsSource}}}
+	var said []string
+	add := func(version string) {
+		t.Helper()
+		say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+		if err := l.AddKubernetes(t.Context(), version, say); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("v1.31.5") // an older lab runs one version
+	f.Info.KubernetesSets = []lab.KubernetesSet{{For: "v1.32.3", Runs: "v1.32.3"}}
+	add("v1.32.2")
+	if len(f.Kubernetes) != 0 || len(said) != 0 {
+		t.Errorf("it was given %v, and the command said %q", f.Kubernetes, said)
+	}
+	add("v1.31.5")
+	recorded, err := os.ReadFile(filepath.Join(f.Dir, "kubernetes"))
+	if err != nil || string(recorded) != "v1.31.5\n" || !filepath.IsAbs(f.Kubernetes["v1.31.5"]) {
+		t.Errorf("it was given %v, recorded is %q, %v", f.Kubernetes, recorded, err)
+	}
+	if len(said) != 1 || said[0] != "servers of Kubernetes v1.31.5 run v1.32.3 in this lab: its source has no v1.31" {
+		t.Errorf("it said %q", said)
 	}
 }
 

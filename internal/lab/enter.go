@@ -42,22 +42,39 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 			return c, nil, fmt.Errorf("the lab says: %w", err)
 		}
 	}
-	if note := runsAnother(c.KubernetesVersion, info.Kubernetes); note != "" {
+	if note := runsAnother(c.KubernetesVersion, info); note != "" {
 		notes = append(notes, note)
 	}
 	slices.Sort(notes)
 	return c, notes, c.Check()
 }
 
-// runsAnother says that the lab's control planes are of another Kubernetes minor than the configured one, which
-// nothing in the cluster shows: its kubelets report the configured version.
-func runsAnother(configured, runs string) string {
-	minor := func(version string) string { return version[:max(0, strings.LastIndex(version, "."))] }
-	if runs == "" || minor(runs) == minor(configured) {
+// runsAnother says that the lab's servers run another Kubernetes minor than the configured one, which the Nodes do not
+// show: their kubelets report the configured version.
+func runsAnother(configured string, info Info) string {
+	runs, ok := info.runs(configured)
+	if !ok && len(info.KubernetesSets) == 0 {
+		runs, ok = info.Kubernetes, info.Kubernetes != ""
+	}
+	if !ok || minorOf(runs) == minorOf(configured) {
 		return ""
 	}
-	return fmt.Sprintf("the lab runs Kubernetes %s for the configured %s: its programs are built from that version", runs,
-		configured)
+	return fmt.Sprintf("the lab runs Kubernetes %s for the configured %s: it has no source of that minor to build from",
+		runs, configured)
+}
+
+// runs is the version that servers of a configured one run; not ok: the lab has none for its minor.
+func (i Info) runs(configured string) (version string, ok bool) {
+	for _, set := range i.KubernetesSets {
+		if set.Runs == configured {
+			return set.Runs, true
+		}
+		if minorOf(set.Runs) == minorOf(configured) ||
+			!ok && minorOf(set.For) == minorOf(configured) {
+			version, ok = set.Runs, true
+		}
+	}
+	return version, ok
 }
 
 // Decision is a variable with the value that a lab gives it.

@@ -224,7 +224,7 @@ func TestSetsOutOfImages(t *testing.T) {
 
 	// A prune keeps the images of the set that stays.
 	b := r.builderOf(t, one, home)
-	if err := b.prune(t.Context(), b.sets.bin(), quiet); err != nil {
+	if err := b.prune(t.Context(), []string{b.sets.bin()}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	before := r.count()
@@ -258,7 +258,7 @@ func TestAutoUsesWhatIsThere(t *testing.T) {
 	r := serveImages(t, auto)
 	home := t.TempDir()
 	b := r.builderOf(t, auto, home)
-	source, _, err := b.bin(t.Context())
+	source, _, err := b.bin(t.Context(), b.source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +362,7 @@ func TestAutoFallsBackToSource(t *testing.T) {
 			if name == "slow layers" {
 				b.sets.judgeAfter = 500 * time.Millisecond
 			}
-			source, _, err := b.bin(t.Context())
+			source, _, err := b.bin(t.Context(), b.source)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,8 @@ type origin struct {
 // sets of other versions lie beside it, and the images that they share are stored once.
 type imageSets struct {
 	config config.Config
-	dir    string // folder of the sets
+	only   []upstreamProgram // nil: inSets
+	dir    string            // folder of the sets
 	store  *images.Store
 	// modules makes sure that Go's module cache has these (path@version), which the lab makes manifests from.
 	modules func(ctx context.Context, modules []string) error
@@ -48,11 +49,26 @@ type imageSets struct {
 	judgeAfter time.Duration
 }
 
+// kubernetes makes sets of the Kubernetes programs alone, of a version.
+func (s *imageSets) kubernetes(version string) *imageSets {
+	other := *s
+	other.config.KubernetesVersion, other.only = version, kubernetesPrograms()
+	return &other
+}
+
+// programs are those of a set.
+func (s *imageSets) programs() []upstreamProgram {
+	if s.only != nil {
+		return s.only
+	}
+	return inSets()
+}
+
 // bin is the folder of the configuration's set, made or not.
 func (s *imageSets) bin() string {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s/%s\n", runtime.GOOS, runtime.GOARCH)
-	for _, p := range inSets() {
+	for _, p := range s.programs() {
 		fmt.Fprintf(hash, "%s %s\n", p.file, p.reference(s.config))
 	}
 	return filepath.Join(s.dir, hex.EncodeToString(hash.Sum(nil))[:16], "bin")
@@ -116,13 +132,19 @@ func (s *imageSets) fetch(ctx context.Context, say flow.Say) (string, error) {
 	if bin, err := s.ready(); err != nil || bin != "" { // by whom we waited for
 		return bin, err
 	}
-	say("fetching etcd, Kubernetes and the Cluster API providers from their images")
+	what := "etcd, Kubernetes and the Cluster API providers"
+	if s.only != nil {
+		what = "Kubernetes " + s.config.KubernetesVersion
+	}
+	say("fetching %s from their images", what)
 	origins, err := s.pull(ctx, say)
 	if err != nil {
 		return "", err
 	}
-	if err := s.modules(ctx, providerModules(origins)); err != nil {
-		return "", fmt.Errorf("fetch the manifests of the providers: %w", err)
+	if modules := providerModules(origins); len(modules) > 0 {
+		if err := s.modules(ctx, modules); err != nil {
+			return "", fmt.Errorf("fetch the manifests of the providers: %w", err)
+		}
 	}
 	if err := s.assemble(home, origins); err != nil {
 		return "", fmt.Errorf("put the lab's programs into %s: %w", bin, err)
@@ -139,7 +161,7 @@ func (s *imageSets) pull(ctx context.Context, say flow.Say) ([]origin, error) {
 	defer cancel(nil)
 	progress := images.NewProgress(say, sayBuildEvery)
 	go s.watchRate(ctx, progress, cancel)
-	programs := inSets()
+	programs := s.programs()
 	origins := make([]origin, len(programs))
 	slots := make(chan struct{}, atOnce)
 	var fetching sync.WaitGroup
@@ -182,7 +204,7 @@ func (s *imageSets) assemble(home string, origins []origin) error {
 	if err := os.MkdirAll(unfinished, 0o755); err != nil {
 		return err
 	}
-	for i, p := range inSets() {
+	for i, p := range s.programs() {
 		program, _, err := origins[i].Program(p.path)
 		if err != nil {
 			return err

@@ -69,6 +69,10 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err := builder.remember(upstream); err != nil {
 		return Info{}, err
 	}
+	kubernetes, err := builder.kubernetesToRun(ctx, upstream, say)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
@@ -76,7 +80,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, kubernetes, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -107,8 +111,11 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream, mapping string) []string {
+func (l *Lab) arguments(upstream string, kubernetes []kubernetesSet, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
+	for _, set := range kubernetes {
+		args = append(args, "--kubernetes", set.wanted+"="+set.bin)
+	}
 	if l.API != "" {
 		args = append(args, "--api", l.API)
 	}

@@ -34,7 +34,7 @@ func TestLabThatDiesAtItsStart(t *testing.T) {
 	}
 	began := time.Now()
 	_, err := l.daemon().Start(t.Context(), program(t, "echo \"args $*\"; env; echo cannot bind >&2; exit 3"),
-		l.arguments("/programs", ""), quiet)
+		l.arguments("/programs", nil, ""), quiet)
 	if err == nil || time.Since(began) > upWithin/2 {
 		t.Fatalf("error is %v after %s", err, time.Since(began))
 	}
@@ -58,7 +58,7 @@ func TestLabStartStopsWaitingWhenInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	l := &Lab{Dir: dir, Latency: "fast", Client: NewClient(dir)}
 	ctx, cancel := contextWithCause(t)
-	_, err := l.daemon().Start(ctx, program(t, "exec sleep 30"), l.arguments("/programs", ""), func(format string, args ...any) {
+	_, err := l.daemon().Start(ctx, program(t, "exec sleep 30"), l.arguments("/programs", nil, ""), func(format string, args ...any) {
 		if pid, ok := args[0].(int); ok {
 			t.Cleanup(func() { endProcess(t, pid) })
 		}
@@ -138,18 +138,18 @@ func TestProgramsHaveAKeyOfTheirOwn(t *testing.T) {
 	}
 	write("go.mod", "module example.com/lab\n")
 	write("go.sum", "")
-	b := &builder{source: source, env: os.Environ()}
+	b := &builder{env: os.Environ()}
 	keys := map[string]bool{}
 	for _, change := range []func(){func() {}, func() { write("go.mod", "module example.com/lab2\n") },
 		func() { write("go.sum", "x\n") }} {
 		change()
-		key, err := b.key(t.Context(), "-s")
+		key, err := b.key(t.Context(), source, "-s")
 		if err != nil {
 			t.Fatal(err)
 		}
 		keys[key] = true
 	}
-	if key, err := b.key(t.Context(), "-w"); err != nil || keys[key] || len(keys) != 3 {
+	if key, err := b.key(t.Context(), source, "-w"); err != nil || keys[key] || len(keys) != 3 {
 		t.Errorf("keys are %v and %s, %v", keys, key, err)
 	}
 }

@@ -117,7 +117,7 @@ func (b *builder) built(ctx context.Context) (bin, missing string, err error) {
 		missing = "the images of the lab's programs are not fetched"
 	}
 	if mode != config.LabProgramsImages {
-		bin, _, err := b.bin(ctx)
+		bin, _, err := b.bin(ctx, b.source)
 		if err != nil || Exists(bin) {
 			return bin, "", err
 		}
@@ -136,7 +136,10 @@ func (l *Lab) Built(ctx context.Context) error {
 	if err == nil && bin == "" {
 		err = errors.New(missing + ": " + platform.ShellCommand("lab", "build"))
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return builder.kubernetesBuilt(ctx, bin)
 }
 
 // errNotLinux is why images are of no use on other systems.

@@ -7,23 +7,24 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/slipway-k8s/slipway/flow"
 )
 
-// prune removes the sets of upstream programs other than the one in bin that no
-// lab runs and no process makes, and the images that no set is made of.
-func (b *builder) prune(ctx context.Context, bin string, say flow.Say) error {
-	if _, err := pruneSets(ctx, b.cache, bin, say); err != nil {
+// prune removes the sets of upstream programs other than those in bins that no lab runs and no process makes, and the
+// images that no set is made of.
+func (b *builder) prune(ctx context.Context, bins []string, say flow.Say) error {
+	if _, err := pruneSets(ctx, b.cache, bins, say); err != nil {
 		return err
 	}
-	return b.sets.prune(ctx, bin, say)
+	return b.sets.prune(ctx, bins, say)
 }
 
 // prune removes the sets out of images that are not in use, and the images of none.
-func (s *imageSets) prune(ctx context.Context, bin string, say flow.Say) (err error) {
+func (s *imageSets) prune(ctx context.Context, bins []string, say flow.Say) (err error) {
 	if !Exists(s.dir) {
 		return nil
 	}
@@ -36,7 +37,7 @@ func (s *imageSets) prune(ctx context.Context, bin string, say flow.Say) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	left, err := pruneSets(ctx, s.dir, bin, say)
+	left, err := pruneSets(ctx, s.dir, bins, say)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (s *imageSets) prune(ctx context.Context, bin string, say flow.Say) (err er
 }
 
 // pruneSets removes the sets of a folder that are not in use, and returns those that are left.
-func pruneSets(ctx context.Context, sets, bin string, say flow.Say) (left []string, err error) {
+func pruneSets(ctx context.Context, sets string, bins []string, say flow.Say) (left []string, err error) {
 	entries, err := os.ReadDir(sets)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for other versions of the lab's programs: %w", err)
@@ -64,7 +65,7 @@ func pruneSets(ctx context.Context, sets, bin string, say flow.Say) (left []stri
 		if !e.IsDir() {
 			continue
 		}
-		if home != filepath.Dir(bin) {
+		if !slices.Contains(bins, filepath.Join(home, "bin")) {
 			if err := pruneSet(ctx, home, say); err != nil {
 				return nil, fmt.Errorf("remove %s: %w", home, err)
 			}

@@ -35,7 +35,7 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 
 	var said []string
 	b := &builder{cache: cache, sets: &imageSets{store: &images.Store{Dir: t.TempDir()}}}
-	err = b.prune(t.Context(), filepath.Join(cache, "present", "bin"),
+	err = b.prune(t.Context(), []string{filepath.Join(cache, "present", "bin")},
 		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	if err != nil {
 		t.Fatal(err)

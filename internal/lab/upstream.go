@@ -22,6 +22,9 @@ type upstreamProgram struct {
 // etcdVersion is that of Kubernetes v1.32. Talos brings an etcd of its own choice, which no variable names.
 const etcdVersion = "v3.5.16"
 
+// kubernetesPath is the Go module of the Kubernetes programs.
+const kubernetesPath = "k8s.io/kubernetes"
+
 // certManagerVersion is the one that clusterctl v1.10.10 installs where none is configured.
 const certManagerVersion = "v1.19.1"
 
@@ -30,7 +33,7 @@ const certManagerVersion = "v1.19.1"
 func upstreamPrograms() []upstreamProgram {
 	kubernetes := func(file string) upstreamProgram {
 		return upstreamProgram{file: file, image: "registry.k8s.io/" + file, path: "/usr/local/bin/" + file,
-			module: "k8s.io/kubernetes", version: func(c config.Config) string { return c.KubernetesVersion }}
+			module: kubernetesPath, version: func(c config.Config) string { return c.KubernetesVersion }}
 	}
 	certManager := func(name string) upstreamProgram {
 		return upstreamProgram{image: "quay.io/jetstack/cert-manager-" + name, management: true,
@@ -85,6 +88,16 @@ func (p upstreamProgram) reference(c config.Config) string {
 		version = p.tag(version)
 	}
 	return p.image + ":" + version
+}
+
+// kubernetesPrograms are those of a set for servers of another version of Kubernetes.
+func kubernetesPrograms() (all []upstreamProgram) {
+	for _, p := range inSets() {
+		if p.module == kubernetesPath {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // inSets are the programs that a set holds.

@@ -16,7 +16,7 @@ type Version struct {
 // versionsShown are the modules of the programs that run in the lab as they are.
 func versionsShown() []Version {
 	return []Version{
-		{Name: "Kubernetes", Version: "k8s.io/kubernetes"},
+		{Name: "Kubernetes", Version: kubernetesPath},
 		{Name: "etcd", Version: "go.etcd.io/etcd/server/v3"},
 		{Name: "Cluster API", Version: "sigs.k8s.io/cluster-api"},
 		{Name: "CABPT", Version: "github.com/siderolabs/cluster-api-bootstrap-provider-talos"},
@@ -30,7 +30,33 @@ func SourceVersions(dir string) ([]Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(source, "go.mod"))
+	required, err := requiredIn(source)
+	if err != nil {
+		return nil, err
+	}
+	var all []Version
+	for _, v := range versionsShown() {
+		if is := required[v.Version]; is != "" {
+			all = append(all, Version{Name: v.Name, Version: is})
+		}
+	}
+	others, err := filepath.Glob(filepath.Join(source, "kubernetes", "*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, module := range others {
+		required, err := requiredIn(module)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Version{Name: "Kubernetes, when configured", Version: required[kubernetesPath]})
+	}
+	return all, nil
+}
+
+// requiredIn are the versions that a module requires, by the path of the module that is required.
+func requiredIn(module string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return nil, fmt.Errorf("read the lab's versions: %w", err)
 	}
@@ -40,11 +66,5 @@ func SourceVersions(dir string) ([]Version, error) {
 			required[words[0]] = words[1]
 		}
 	}
-	var all []Version
-	for _, v := range versionsShown() {
-		if is := required[v.Version]; is != "" {
-			all = append(all, Version{Name: v.Name, Version: is})
-		}
-	}
-	return all, nil
+	return required, nil
 }

@@ -32,8 +32,10 @@ type Info struct {
 	Versions map[string]string `json:"versions"`
 	// Offers are all versions of what the repositories offer several of, by the same names.
 	Offers map[string][]string `json:"offers"`
-	// Kubernetes is the version that the lab's control planes run, whichever is configured.
+	// Kubernetes is the version that management clusters run, whichever is configured.
 	Kubernetes string `json:"kubernetes"`
+	// KubernetesSets are the versions that servers choose from.
+	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
 	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
 	ImageBuild ImageBuild `json:"imageBuild"`
 	Notes      []string   `json:"notes"`
@@ -51,6 +53,7 @@ func (lab *Lab) handler() http.Handler {
 	})
 	lab.faults.serve(handle)
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
+	handle("PUT /v1/kubernetes", lab.serveKubernetes)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer lab.endOnce.Do(func() { close(lab.down) })
 		return struct{}{}, lab.stop()
@@ -80,6 +83,7 @@ func (lab *Lab) info() Info {
 		Versions:          lab.offer.Versions,
 		Offers:            lab.offer.Offers,
 		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
+		KubernetesSets:    lab.kubernetesSets(),
 		ImageBuild:        lab.imageBuild,
 		Notes:             lab.notes(),
 	}

@@ -45,6 +45,11 @@ func (c Client) EnsureImage(ctx context.Context, name string) error {
 	return c.control.Do(ctx, http.MethodPut, "/v1/images/"+name, nil, nil)
 }
 
+// AddKubernetes adds programs of Kubernetes for servers of a version.
+func (c Client) AddKubernetes(ctx context.Context, k Kubernetes) error {
+	return c.control.Do(ctx, http.MethodPut, "/v1/kubernetes", k, nil)
+}
+
 // Down ends the lab. It returns when everything that the lab started has ended.
 func (c Client) Down(ctx context.Context) error {
 	return c.control.Do(ctx, http.MethodPost, "/v1/down", nil, nil)

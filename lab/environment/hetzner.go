@@ -25,7 +25,7 @@ func (lab *Lab) startCloud(ctx context.Context, api net.Listener) (err error) {
 		Log:        lab.cfg.Log})
 	lab.talos, err = talos.New(talos.Config{
 		Dir: lab.path("servers"), ClustersDir: lab.path("clusters"), SocketDir: lab.sockets,
-		Bin: lab.cfg.Bin, Lab: lab.cfg.Lab,
+		Bin: lab.cfg.Bin, Kubernetes: lab.kubernetes, Lab: lab.cfg.Lab,
 		Processes: lab.processes, Listen: lab.cfg.Network.Listen, Registry: lab.registry, Outages: lab.outages,
 		Programs: lab.programs, PodEnv: lab.podEnv(), Sandboxes: lab.sandboxes,
 		Metadata:   func(serverID int64) http.Handler { return lab.cloud.Metadata(serverID) },

@@ -31,14 +31,15 @@ import (
 
 // Config configures a lab.
 type Config struct {
-	Dir     string            // the lab's folder; all its files are in it
-	Bin     string            // folder of the upstream programs
-	Lab     string            // the lab's own binary, for stand-ins in Pods
-	Latency Latency           // how long simulated operations take
-	API     cloud.API         // date of the simulated Hetzner API; empty: the newest
-	Images  []kubelet.Program // programs for images, before the built-in ones
-	Network netns.Network
-	Log     *slog.Logger
+	Dir        string            // the lab's folder; all its files are in it
+	Bin        string            // folder of the upstream programs
+	Kubernetes []Kubernetes      // further Kubernetes programs, of other versions than those in Bin
+	Lab        string            // the lab's own binary, for stand-ins in Pods
+	Latency    Latency           // how long simulated operations take
+	API        cloud.API         // date of the simulated Hetzner API; empty: the newest
+	Images     []kubelet.Program // programs for images, before the built-in ones
+	Network    netns.Network
+	Log        *slog.Logger
 }
 
 const (
@@ -75,6 +76,8 @@ type Lab struct {
 	imageBuild  ImageBuild
 	managements *management.Clusters
 	programInfo []programs.Program // of the upstream programs
+	kubernetes  *programs.Kubernetes
+	held        *folder.Held // the folders of programs, until the lab has ended
 
 	stopOnce sync.Once
 	stopping chan struct{} // closed when the lab begins to end
@@ -101,17 +104,26 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 
-	release, err := folder.HoldPrograms(cfg.Bin)
-	if err != nil {
+	held := &folder.Held{}
+	defer func() { err = errors.Join(err, held.Release()) }()
+	if err := held.Hold(cfg.Bin); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, release()) }()
 	upstream, err := programs.Read(cfg.Bin, programNames...)
 	if err != nil {
 		return err
 	}
-	lab := &Lab{cfg: cfg, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
+	kubernetes, err := programs.NewKubernetes(cfg.Bin)
+	if err != nil {
+		return err
+	}
+	lab := &Lab{cfg: cfg, kubernetes: kubernetes, held: held, started: time.Now(), processes: proc.New(), registry: kubelet.NewRegistry(),
 		outages: egress.NewOutages(), programInfo: upstream, stopping: make(chan struct{}), down: make(chan struct{})}
+	for _, k := range cfg.Kubernetes {
+		if err := lab.addKubernetes(k); err != nil {
+			return err
+		}
+	}
 	lab.faults = newFaults(lab)
 	lab.tryApart()
 	lab.programs = append(append(lab.programs, cfg.Images...), kubelet.DefaultPrograms()...)

@@ -49,6 +49,7 @@ func (lab *Lab) parts() []Part {
 	} {
 		parts = append(parts, Part{p.name, kubelet.Real, origins[p.file] + ", unmodified"})
 	}
+	parts = append(parts, lab.kubernetesParts()...)
 	for i, p := range lab.programs {
 		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image); shadowed {
 			continue

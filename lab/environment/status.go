@@ -56,7 +56,8 @@ type Server struct {
 	Talos       string     `json:"talos"` // its phase, and why
 	Etcd        string     `json:"etcd,omitempty"`
 	APIServer   string     `json:"apiserver,omitempty"`
-	Node        string     `json:"node,omitempty"` // ready or not, and why
+	Kubernetes  string     `json:"kubernetes,omitempty"` // version of its control plane's programs
+	Node        string     `json:"node,omitempty"`       // ready or not, and why
 	Notes       []string   `json:"notes,omitempty"`
 }
 
@@ -116,6 +117,7 @@ func (lab *Lab) servers(systems []talos.Status) []Server {
 		if i >= 0 {
 			t := systems[i]
 			s.Talos, s.Etcd, s.APIServer, s.Notes = reasoned(t.Phase, t.Reason), t.Etcd, t.APIServer, t.Notes
+			s.Kubernetes = t.Kubernetes
 			if t.Node != nil {
 				s.Node = reasoned(map[bool]string{true: "ready", false: "not ready"}[t.Node.Ready], t.Node.Reason)
 			}

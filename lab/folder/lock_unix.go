@@ -4,10 +4,12 @@ package folder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/slipway-k8s/slipway/lab/proc"
@@ -36,6 +38,36 @@ func Lock(ctx context.Context, path string, pid int) (unlock func() error, err e
 		return nil, fmt.Errorf("lock the folder: %w", err)
 	}
 	return f.Close, nil
+}
+
+// Held are folders of programs that are in use. The zero value holds none.
+type Held struct {
+	mu       sync.Mutex
+	releases []func() error
+}
+
+// Hold keeps a folder as HoldPrograms does, until Release.
+func (h *Held) Hold(bin string) error {
+	release, err := HoldPrograms(bin)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.releases = append(h.releases, release)
+	return nil
+}
+
+// Release lets all folders go.
+func (h *Held) Release() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var errs []error
+	for _, release := range h.releases {
+		errs = append(errs, release())
+	}
+	h.releases = nil
+	return errors.Join(errs...)
 }
 
 // HoldPrograms keeps the folder of upstream programs from being removed as unused, until

@@ -21,6 +21,8 @@ import (
 type Config struct {
 	Cluster string // name of the cluster, of its kubeconfig's context
 	Bin     string // folder of the programs
+	// Folders are those of programs that are not in Bin, by the name of the program.
+	Folders map[string]string
 	Dir     string // certificates, kubeconfigs, configuration; 0700
 	LogDir  string
 	Address string   // IP that all three bind
@@ -113,7 +115,7 @@ func Start(ctx context.Context, super *proc.Supervisor, cfg Config) (_ *Plane, e
 func (p *Plane) spec(program string, args []string) proc.Spec {
 	return proc.Spec{
 		Name:    p.cfg.Prefix + program,
-		Path:    filepath.Join(p.cfg.Bin, program),
+		Path:    filepath.Join(cmp.Or(p.cfg.Folders[program], p.cfg.Bin), program),
 		Args:    args,
 		Env:     slices.Concat(environment(), collector(), p.cfg.Env),
 		Dir:     p.cfg.Dir,

@@ -139,6 +139,10 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 	if err != nil {
 		return plane.Config{}, err
 	}
+	kubernetes, err := y.chooseKubernetes()
+	if err != nil {
+		return plane.Config{}, err
+	}
 	dir := y.server.path("run", "control-plane")
 	apiArgs, dropped, err := y.config.apiServerArgs(dir)
 	if err != nil {
@@ -146,7 +150,7 @@ func (y *system) planeConfig(etcdURL string) (plane.Config, error) {
 	}
 	y.note("oidc", dropped)
 	return plane.Config{
-		Cluster: cluster.Name(), Bin: y.talos.config.Bin, Dir: dir, LogDir: y.server.path("log"),
+		Cluster: cluster.Name(), Bin: y.talos.config.Bin, Folders: kubernetes, Dir: dir, LogDir: y.server.path("log"),
 		Address: address.String(), SANs: names,
 		Etcd: plane.EtcdClient{Endpoints: []string{etcdURL}, CA: y.etcd.ca.Cert(), Pair: etcdClient},
 		CA:   y.clusterCA, Aggregator: aggregator, ServiceAccountKey: cluster.ServiceAccount().Key,

@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 )
 
 const (
@@ -191,9 +192,17 @@ func newTalos(t testing.TB, dir, bin string) *Talos {
 		log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	super := proc.New()
+	kubernetes := &programs.Kubernetes{}
+	if bin != dir {
+		var err error
+		if kubernetes, err = programs.NewKubernetes(bin); err != nil {
+			t.Fatal(err)
+		}
+	}
 	x, err := New(Config{
 		Dir: filepath.Join(dir, "servers"), ClustersDir: filepath.Join(dir, "clusters"), SocketDir: sockets, Bin: bin,
-		Processes: super, Registry: kubelet.NewRegistry(), Log: log,
+		Kubernetes: kubernetes,
+		Processes:  super, Registry: kubelet.NewRegistry(), Log: log,
 		Listen: func(ctx context.Context, addr string) (net.Listener, error) {
 			return (&net.ListenConfig{}).Listen(ctx, "tcp4", addr)
 		},

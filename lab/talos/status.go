@@ -29,6 +29,8 @@ type Status struct {
 	Etcd      string `json:"etcd,omitempty"`
 	APIServer string `json:"apiserver,omitempty"`
 	Kubelet   string `json:"kubelet,omitempty"`
+	// Kubernetes is the version of the control plane's programs, and the configured one where that is another.
+	Kubernetes string `json:"kubernetes,omitempty"`
 	// Endpoint is the kube-apiserver's own URL; empty while it is not ready.
 	Endpoint string `json:"endpoint,omitempty"`
 	// Node is the status of the kubelet; nil while it does not run.
@@ -82,7 +84,8 @@ func (s *server) status() Status {
 	st := Status{ID: hardware.ID, Name: hardware.Name, Version: y.version, Addresses: addresses, EtcdData: s.hasEtcdData()}
 
 	y.mu.Lock()
-	st.Phase, st.Reason, st.APIServer, st.Notes = y.phase, y.reason, y.apiServer, make([]string, 0, len(y.notes))
+	st.Phase, st.Reason, st.APIServer, st.Kubernetes = y.phase, y.reason, y.apiServer, y.kubernetes
+	st.Notes = make([]string, 0, len(y.notes))
 	for _, topic := range slices.Sorted(maps.Keys(y.notes)) {
 		st.Notes = append(st.Notes, topic+": "+y.notes[topic])
 	}

@@ -61,11 +61,12 @@ type system struct {
 	runtimeUp atomic.Bool // the container runtime is up
 	wipe      atomic.Bool // the EPHEMERAL partition is to be wiped when the system has ended
 
-	mu        sync.Mutex
-	phase     string
-	reason    string
-	apiServer string            // state of the control plane
-	notes     map[string]string // differences from the configuration, by topic
+	mu         sync.Mutex
+	phase      string
+	reason     string
+	apiServer  string            // state of the control plane
+	kubernetes string            // version of its programs
+	notes      map[string]string // differences from the configuration, by topic
 }
 
 func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *system {

@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/proc"
+	"github.com/slipway-k8s/slipway/lab/programs"
 	"github.com/slipway-k8s/slipway/lab/sandbox"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	SocketDir string
 	// Bin is the folder of the upstream programs.
 	Bin string
+	// Kubernetes are the sets of Kubernetes programs, of which each server chooses by its configuration.
+	Kubernetes *programs.Kubernetes
 	// Lab is the lab's own binary, for stand-ins in Pods.
 	Lab string
 	// Processes starts etcd, the control planes and the Pods.
@@ -90,6 +93,7 @@ func (c Config) withDefaults() (Config, error) {
 	require(filepath.IsAbs(c.ClustersDir), "ClustersDir", "give an absolute path")
 	require(filepath.IsAbs(c.SocketDir), "SocketDir", "give the short absolute path of a folder")
 	require(filepath.IsAbs(c.Bin), "Bin", "give the absolute path of the folder of programs")
+	require(c.Kubernetes != nil, "Kubernetes", "give the sets of Kubernetes programs")
 	require(c.Processes != nil, "Processes", "give a supervisor")
 	require(c.Listen != nil, "Listen", "give a function that listens")
 	require(c.Registry != nil, "Registry", "give the lab's registry")

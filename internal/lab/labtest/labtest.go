@@ -28,8 +28,9 @@ type FakeLab struct {
 	mu          sync.Mutex
 	Asked       []string // METHOD path
 	Managements map[string]bool
-	Faults      map[int][]byte // as they were asked for
-	Stood       int            // how often it stood still
+	Kubernetes  map[string]string // folders of programs that it was given, by version
+	Faults      map[int][]byte    // as they were asked for
+	Stood       int               // how often it stood still
 	Standing    bool
 	Impatient   bool // it continues before it is asked to
 }
@@ -46,7 +47,7 @@ func NewFakeLab(t *testing.T) *FakeLab {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	f := &FakeLab{Dir: dir, Managements: map[string]bool{}, Faults: map[int][]byte{}, Info: lab.Info{
+	f := &FakeLab{Dir: dir, Managements: map[string]bool{}, Kubernetes: map[string]string{}, Faults: map[int][]byte{}, Info: lab.Info{
 		PID: 1 << 30, Token: "the-labs-own-token", HetznerEndpoint: "http://127.65.0.1:8080/v1",
 		NetworkCIDR: "127.64.0.0/16", ControlPlaneCIDR: "127.64.64.0/25", ServiceCIDR: "127.64.96.0/20",
 		PodCIDR:            "127.64.128.0/17",
@@ -127,6 +128,12 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 	case strings.HasPrefix(r.URL.Path, "/v1/faults"):
 		id, _ := strconv.Atoi(name) // none in the path of all
 		status, answer = f.serveFaults(r, id)
+	case r.Method+" "+r.URL.Path == "PUT /v1/kubernetes":
+		var given struct{ For, Bin string }
+		if err := json.NewDecoder(r.Body).Decode(&given); err != nil {
+			status, answer = http.StatusBadRequest, map[string]string{"error": err.Error()}
+		}
+		f.Kubernetes[given.For] = given.Bin
 	case route == "PUT /v1/images":
 	case route == "PUT /v1/management":
 		f.Managements[name] = true

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/grpclog"
 
@@ -65,6 +66,15 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	flags := newFlags("serve")
 	dir := flags.String("dir", "", "folder of the lab (required)")
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
+	flags.Func("kubernetes", "VERSION=FOLDER: Kubernetes programs for servers of that minor version; may be repeated",
+		func(text string) error {
+			version, folder, ok := strings.Cut(text, "=")
+			if !ok || version == "" || !filepath.IsAbs(folder) {
+				return fmt.Errorf("%q is not VERSION=FOLDER, with an absolute path", text)
+			}
+			cfg.Kubernetes = append(cfg.Kubernetes, environment.Kubernetes{For: version, Bin: folder})
+			return nil
+		})
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
 	api := flags.String("api", string(cloud.APINovember2026), "date of the simulated Hetzner API: 2026-02 or 2026-11")
 	images := flags.String("images", "", "YAML file: programs that run for images")

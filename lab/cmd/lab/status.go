@@ -51,11 +51,11 @@ func printStatus(out io.Writer, s environment.Status) error {
 		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%s\n", c.Name, c.Kind, c.Ready, c.Endpoint, c.Reason)
 	}
 	if len(s.Servers) > 0 {
-		fmt.Fprintln(w, "\nSERVER\tSTATUS\tPUBLIC\tPRIVATE\tTALOS\tETCD\tAPISERVER\tNODE")
+		fmt.Fprintln(w, "\nSERVER\tSTATUS\tPUBLIC\tPRIVATE\tTALOS\tETCD\tKUBERNETES\tAPISERVER\tNODE")
 	}
 	for _, v := range s.Servers {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Status, address(v.PublicIPv4), address(v.PrivateIPv4),
-			v.Talos, v.Etcd, v.APIServer, v.Node)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Name, v.Status, address(v.PublicIPv4), address(v.PrivateIPv4),
+			v.Talos, v.Etcd, v.Kubernetes, v.APIServer, v.Node)
 		for _, n := range v.Notes {
 			fmt.Fprintf(w, "\t%s\n", n)
 		}

@@ -26,7 +26,7 @@ func Bin(t testing.TB) string {
 		return dir
 	}
 	if cache, err := os.UserCacheDir(); err == nil {
-		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin", "kube-apiserver")); dir != "" {
+		if dir := newest(filepath.Join(cache, "slipway", "lab", "*", "bin", plane.ProgramEtcd)); dir != "" {
 			return dir
 		}
 	}
