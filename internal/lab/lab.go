@@ -69,6 +69,10 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err := builder.remember(upstream); err != nil {
 		return Info{}, err
 	}
+	originals, err := builder.originals(ctx, upstream, say)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
@@ -76,7 +80,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -107,10 +111,13 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream, mapping string) []string {
+func (l *Lab) arguments(upstream, originals, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
 	if l.API != "" {
 		args = append(args, "--api", l.API)
+	}
+	if originals != "" {
+		args = append(args, "--originals", originals)
 	}
 	if mapping != "" {
 		args = append(args, "--images", mapping)

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/programs"
@@ -37,8 +38,10 @@ type Config struct {
 	Latency Latency           // how long simulated operations take
 	API     cloud.API         // date of the simulated Hetzner API; empty: the newest
 	Images  []kubelet.Program // programs for images, before the built-in ones
-	Network netns.Network
-	Log     *slog.Logger
+	// Originals are released programs with their manifests and charts, in the place of stand-ins.
+	Originals originals.Set
+	Network   netns.Network
+	Log       *slog.Logger
 }
 
 const (
@@ -114,7 +117,18 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		outages: egress.NewOutages(), programInfo: upstream, stopping: make(chan struct{}), down: make(chan struct{})}
 	lab.faults = newFaults(lab)
 	lab.tryApart()
-	lab.programs = append(append(lab.programs, cfg.Images...), kubelet.DefaultPrograms()...)
+	if lab.sandboxes == nil { // their ports and paths are fixed
+		lab.cfg.Originals = cfg.Originals.Without("the released program needs a network of its own, which Pods here have not: " +
+			lab.shared)
+	}
+	for _, o := range lab.cfg.Originals.All() {
+		release, holdErr := folder.HoldPrograms(o.Dir)
+		if holdErr != nil {
+			return holdErr
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
+	lab.programs = append(append(lab.programs, cfg.Images...), lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return lab.run(ctx)
