@@ -150,7 +150,8 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	if lab.ca, err = pki.EnsureCA(lab.path("pki"), "ca", "Slipway lab"); err != nil {
 		return fmt.Errorf("the lab's certificate authority: %w", err)
 	}
-	taken, api, err := slot.Claim(ctx, lab.cfg.Network, lab.state.Slot(), lab.cfg.Dir)
+	taken, api, err := slot.Claim(ctx, lab.cfg.Network, lab.state.Slot(), lab.cfg.Dir,
+		fmt.Sprintf(", or remove %s to begin a new lab", lab.cfg.Dir))
 	if err != nil {
 		return err
 	}
