@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/images"
 	"github.com/slipway-k8s/slipway/internal/originals"
@@ -63,6 +64,7 @@ func (b *builder) originals(ctx context.Context, bin string, say flow.Say) (stri
 		}
 		return "", err
 	}
+	b.hurry()
 	before, err := readOriginals(file)
 	if err != nil {
 		return "", err
@@ -79,6 +81,14 @@ func (b *builder) originals(ctx context.Context, bin string, say flow.Say) (stri
 		return "", fmt.Errorf("write which programs of the lab are released ones: %w", err)
 	}
 	return file, nil
+}
+
+// hurry bounds what auto waits for.
+func (b *builder) hurry() {
+	if b.sets.config.LabPrograms == config.LabProgramsAuto && b.released.Within == 0 {
+		b.released.Within = 2 * attemptPatience
+		b.released.Store.Patience = attemptPatience
+	}
 }
 
 func readOriginals(file string) (r originalsRecord, err error) {
@@ -222,6 +232,7 @@ func (b *builder) describeOriginals(ctx context.Context, bin string, say flow.Sa
 	if !b.sets.has(bin) {
 		return nil
 	}
+	b.hurry()
 	now, err := b.fetchOriginals(ctx, originalsRecord{}, false, say)
 	if err != nil {
 		return err

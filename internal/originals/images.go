@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -95,7 +96,7 @@ func imagesOfChart(c *chart.Chart) ([]string, error) {
 	}
 	var manifest strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(rendered)) {
-		if strings.HasSuffix(name, ".yaml") {
+		if base := path.Base(name); !strings.HasPrefix(base, "_") && !strings.HasSuffix(base, ".txt") {
 			manifest.WriteString(rendered[name] + "\n---\n")
 		}
 	}
