@@ -124,23 +124,14 @@ func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, mo
 	if data, where, err = checks.LocalProviderFile(d.cfg, p, name); !errors.Is(err, checks.ErrNoRepository) {
 		return data, where, err
 	}
-	entries, err := d.sources.Clusterctl.Values(d.sources.Vars)
-	if err != nil {
+	if where, err = providers.Released(d.cfg, d.sources, p, name); err != nil {
 		return nil, "", err
 	}
-	listed, _ := entries["providers"].([]any)
-	for _, entry := range listed {
-		m, _ := entry.(map[string]any)
-		if m["name"] != p.Name || m["type"] != p.Kind {
-			continue
-		}
-		url := fmt.Sprint(m["url"])
-		// As clusterctl knows an address of GitHub; the files lie below download.
-		where = strings.Replace(url[:strings.LastIndex(url, "/")+1], "/releases/", "/releases/download/", 1) + name
-		data, err = d.fetch(ctx, where, most)
-		return data, where, err
+	if where == "" {
+		return nil, "", &checks.MissingError{What: "its address in " + d.sources.Clusterctl.Name}
 	}
-	return nil, "", &checks.MissingError{What: "its address in " + d.sources.Clusterctl.Name}
+	data, err = d.fetch(ctx, where, most)
+	return data, where, err
 }
 
 // contractOf reads which contract a provider's version keeps.

@@ -114,8 +114,8 @@ func (p *pull) download(ctx context.Context, c *client, d v1.Descriptor, path st
 		if resumed { // the part of the earlier pull may be the wrong one
 			return p.download(ctx, c, d, path)
 		}
-		return fmt.Errorf("what was received has the digest sha256:%s in place of %s: it is refused and was removed", sum,
-			d.Digest)
+		return refused(fmt.Errorf("what was received has the digest sha256:%s in place of %s: it is refused and was "+
+			"removed", sum, d.Digest))
 	}
 	if err := os.Rename(path+".partial", path); err != nil {
 		return err

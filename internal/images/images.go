@@ -103,6 +103,21 @@ func (s *Store) Fetch(ctx context.Context, reference string, progress *Progress)
 	return image, nil
 }
 
+// refusedError is of an image that was received and is not what it should be.
+type refusedError struct{ error }
+
+func (e refusedError) Unwrap() error { return e.error }
+
+func refused(err error) error { return refusedError{err} }
+
+// Refused reports whether an image was received and refused: a digest is not the one that it should be, or its content
+// is not one that is unpacked. Any other error of Fetch means that the image could not be fetched.
+func Refused(err error) bool {
+	_, wrong := errors.AsType[refusedError](err)
+	_, changed := errors.AsType[*ChangedError](err)
+	return wrong || changed
+}
+
 // Reachable asks the registry for an image's manifest and discards the answer. It is how a caller finds out whether
 // fetching is worth while.
 func (s *Store) Reachable(ctx context.Context, reference string) error {

@@ -31,8 +31,8 @@ func (e *ChangedError) Error() string {
 }
 
 // lockHead explains the file to who opens it.
-const lockHead = "# The digest of each image at its first use. Slipway refuses an image whose registry names another " +
-	"one.\n# To accept a change, remove its line.\n"
+const lockHead = "# The digest of each image, manifest and chart at its first use. Slipway refuses one that has " +
+	"another digest.\n# To accept a change, remove its line.\n"
 
 // entry is a line of the lock file.
 type entry struct {
@@ -55,18 +55,7 @@ func (s *Store) recorded(ref name.Reference) (string, error) {
 	if byDigest, ok := ref.(name.Digest); ok {
 		return byDigest.DigestStr(), nil
 	}
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	entries, err := s.readLock()
-	if err != nil {
-		return "", err
-	}
-	for _, e := range entries {
-		if e.reference == ref.Name() {
-			return e.digest, nil
-		}
-	}
-	return "", nil
+	return s.Pinned(ref.Name())
 }
 
 // record writes the digest of a reference at its first use, and refuses another one later.
@@ -74,6 +63,12 @@ func (s *Store) record(ctx context.Context, ref name.Reference, digest, from str
 	if _, ok := ref.(name.Digest); ok {
 		return nil
 	}
+	return s.Pin(ctx, ref.Name(), digest, from)
+}
+
+// Pin records the digest of something else than an image at its first use, and refuses another one later. name is an
+// address; from says who served it.
+func (s *Store) Pin(ctx context.Context, name, digest, from string) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	return exclusively(ctx, s.LockFile+".lock", func() error {
@@ -83,16 +78,32 @@ func (s *Store) record(ctx context.Context, ref name.Reference, digest, from str
 		}
 		for _, e := range entries {
 			switch {
-			case e.reference != ref.Name():
+			case e.reference != name:
 			case e.digest == digest:
 				return nil
 			default:
-				return &ChangedError{Reference: ref.Name(), Was: e.digest, Is: digest, From: from, File: s.LockFile,
+				return &ChangedError{Reference: name, Was: e.digest, Is: digest, From: from, File: s.LockFile,
 					Line: e.line}
 			}
 		}
-		return s.writeLock(append(entries, entry{reference: ref.Name(), digest: digest}))
+		return s.writeLock(append(entries, entry{reference: name, digest: digest}))
 	})
+}
+
+// Pinned is the digest that Pin has recorded; empty: none.
+func (s *Store) Pinned(name string) (string, error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	entries, err := s.readLock()
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if e.reference == name {
+			return e.digest, nil
+		}
+	}
+	return "", nil
 }
 
 // readLock reads the lock file: lines of a reference and its digest.

@@ -46,7 +46,7 @@ func (p *pull) resolve(ctx context.Context) (string, error) {
 	}
 	digest := hashOf(data)
 	if byDigest, ok := p.ref.(name.Digest); ok && byDigest.DigestStr() != digest.String() {
-		return "", fmt.Errorf("%s answers with a manifest of the digest %s: it is refused", from, digest)
+		return "", refused(fmt.Errorf("%s answers with a manifest of the digest %s: it is refused", from, digest))
 	}
 	if err := p.store.record(ctx, p.ref, digest.String(), from); err != nil {
 		return "", err
@@ -149,7 +149,7 @@ func (p *pull) contents(ctx context.Context, digest string) error {
 		return err
 	}
 	if err := checkManifest(manifest); err != nil {
-		return fmt.Errorf("its manifest %s: %w", hash, err)
+		return refused(fmt.Errorf("its manifest %s: %w", hash, err))
 	}
 	if err := p.blob(ctx, manifest.Config, maxConfig); err != nil {
 		return fmt.Errorf("its configuration: %w", err)
@@ -172,7 +172,7 @@ func (p *pull) contents(ctx context.Context, digest string) error {
 		}
 	}
 	if err := p.store.unpack(ctx, hash, manifest, config); err != nil {
-		return fmt.Errorf("unpack it: %w", err)
+		return refused(fmt.Errorf("unpack it: %w", err))
 	}
 	return nil
 }
@@ -189,8 +189,8 @@ func (p *pull) platformManifest(ctx context.Context, digest string) (*v1.Manifes
 		return nil, v1.Hash{}, err
 	}
 	if got := hashOf(data); got != missing.digest {
-		return nil, v1.Hash{}, fmt.Errorf("%s answers with a manifest of the digest %s in place of %s: it is refused", from,
-			got, missing.digest)
+		return nil, v1.Hash{}, refused(fmt.Errorf("%s answers with a manifest of the digest %s in place of %s: it is "+
+			"refused", from, got, missing.digest))
 	}
 	if err := p.store.writeBlob(missing.digest, data); err != nil {
 		return nil, v1.Hash{}, err

@@ -81,8 +81,19 @@ func HideCredentials(err error) error {
 // LoadChart downloads a chart into memory. It uses no cache, configuration or credentials of a helm command on the same
 // machine; dir is a folder for the little that the registry client insists on, log takes its messages.
 func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*chart.Chart, error) {
-	var archive []byte
-	var err error
+	archive, err := DownloadChart(ctx, s, dir, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := loader.LoadArchive(bytes.NewReader(archive))
+	if err != nil {
+		return nil, fmt.Errorf("read chart %s: %w", s, err)
+	}
+	return c, nil
+}
+
+// DownloadChart is LoadChart for the archive as it was served.
+func DownloadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (archive []byte, err error) {
 	if s.Registry() {
 		archive, err = pullChart(ctx, s, dir, log)
 	} else {
@@ -91,11 +102,18 @@ func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*
 	if err != nil {
 		return nil, fmt.Errorf("download chart %s: %w", s, err)
 	}
-	c, err := loader.LoadArchive(bytes.NewReader(archive))
-	if err != nil {
-		return nil, fmt.Errorf("read chart %s: %w", s, err)
-	}
-	return c, nil
+	return archive, nil
+}
+
+// digestError means that a chart is not the one that its repository describes.
+type digestError struct{ what string }
+
+func (e *digestError) Error() string { return e.what }
+
+// CorruptChart reports whether a chart was received and is not the one that its repository or registry describes.
+func CorruptChart(err error) bool {
+	_, wrong := errors.AsType[*digestError](err)
+	return wrong || errdefs.IsFailedPrecondition(err) // what the registry client says of another digest
 }
 
 // pullChart takes a chart from a registry.
@@ -201,8 +219,8 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 	}
 	if sum := sha256.Sum256(archive); entry.Digest != "" && !strings.EqualFold(strings.TrimPrefix(entry.Digest, "sha256:"),
 		hex.EncodeToString(sum[:])) {
-		return nil, fmt.Errorf("%s is not the file that the repository's index describes (sha256 %x instead of %s)",
-			WithoutCredentials(address), sum, entry.Digest)
+		return nil, &digestError{fmt.Sprintf("%s is not the file that the repository's index describes (sha256 %x instead "+
+			"of %s)", WithoutCredentials(address), sum, entry.Digest)}
 	}
 	return archive, nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/originals"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
@@ -35,6 +36,9 @@ type builder struct {
 	env    []string // for go; without secrets
 	lab    string   // folder of the lab that the programs are for
 	sets   *imageSets
+	// released are the programs that the lab has stand-ins for, overrides has the operator's files, which name them.
+	released  *originals.Cache
+	overrides string
 }
 
 // newBuilder finds the lab's source for a command that was called in the lab's WorkDir.
@@ -52,7 +56,8 @@ func newBuilder(l *Lab) (*builder, error) {
 		return nil, err
 	}
 	b := &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(l.Environment),
-		lab: l.Dir}
+		lab: l.Dir, overrides: l.Programs.Overrides,
+		released: &originals.Cache{Dir: filepath.Join(cache, "slipway", "lab-originals"), Store: store}}
 	b.sets = &imageSets{config: l.Programs.Config, dir: filepath.Join(cache, "slipway", "lab-images"), store: store,
 		modules: b.downloadModules, judgeAfter: judgeAfter}
 	return b, nil
@@ -110,6 +115,9 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 		}
 	}
 	if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
+		return err
+	}
+	if err := builder.describeOriginals(ctx, bin, say); err != nil {
 		return err
 	}
 	if prune {

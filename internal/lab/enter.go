@@ -103,7 +103,7 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	} {
 		if !own(name + "_REPOSITORY") {
 			all = append(all, Decision{name + "_REPOSITORY", info.ChartRepositories[chart]},
-				Decision{name + "_VERSION", info.Versions[name]})
+				Decision{name + "_VERSION", info.offered(name, c)})
 		}
 	}
 	return all

@@ -29,6 +29,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/images"
+	"github.com/slipway-k8s/slipway/internal/originals"
 )
 
 // theRegistry serves images in this process.
@@ -122,11 +123,12 @@ func (r *theRegistry) builderOf(t *testing.T, c config.Config, home string) *bui
 	if err != nil || source == "" {
 		t.Fatalf("the lab's source: %q, %v", source, err)
 	}
-	b := &builder{source: source, cache: filepath.Join(home, "lab"), env: os.Environ(), lab: filepath.Join(home, "state")}
+	b := &builder{source: source, cache: filepath.Join(home, "lab"), env: os.Environ(), lab: filepath.Join(home, "state", "lab")}
 	b.sets = &imageSets{config: c, dir: filepath.Join(home, "lab-images"), judgeAfter: judgeAfter,
 		store: &images.Store{Dir: filepath.Join(home, "images"), LockFile: filepath.Join(home, "images.lock"),
 			Registries: images.Registries{images.AnyRegistry: {{URL: r.URL}}}, Keychain: authn.NewMultiKeychain()},
 		modules: func(context.Context, []string) error { return nil }}
+	b.released = &originals.Cache{Dir: filepath.Join(home, "lab-originals"), Store: b.sets.store, Within: 5 * time.Second}
 	if err := os.MkdirAll(b.lab, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -209,7 +206,7 @@ func (s *imageSets) assemble(home string, origins []origin) error {
 		if err != nil {
 			return err
 		}
-		if err := linkOrCopy(program, filepath.Join(unfinished, p.file)); err != nil {
+		if err := images.LinkOrCopy(program, filepath.Join(unfinished, p.file)); err != nil {
 			return err
 		}
 	}
@@ -225,22 +222,4 @@ func (s *imageSets) assemble(home string, origins []origin) error {
 		return err
 	}
 	return os.Rename(unfinished, bin)
-}
-
-// linkOrCopy makes a file of the image store one of a set: the same file where the file system can do that.
-func linkOrCopy(from, to string) error {
-	if err := os.Link(from, to); err == nil || errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

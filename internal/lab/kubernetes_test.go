@@ -67,7 +67,7 @@ func TestKubernetesFromSource(t *testing.T) {
 		}
 	}
 	l := &Lab{Dir: home, Latency: "fast"}
-	if args := l.arguments(first, []kubernetesSet{other}, ""); !slices.Contains(args, "v1.33.5="+other.bin) {
+	if args := l.arguments(first, "", []kubernetesSet{other}, ""); !slices.Contains(args, "v1.33.5="+other.bin) {
 		t.Errorf("its arguments are %q", args)
 	}
 }

@@ -73,6 +73,10 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	originals, err := builder.originals(ctx, upstream, say)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
@@ -80,7 +84,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, kubernetes, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -111,13 +115,16 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream string, kubernetes []kubernetesSet, mapping string) []string {
+func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
 	for _, set := range kubernetes {
 		args = append(args, "--kubernetes", set.wanted+"="+set.bin)
 	}
 	if l.API != "" {
 		args = append(args, "--api", l.API)
+	}
+	if originals != "" {
+		args = append(args, "--originals", originals)
 	}
 	if mapping != "" {
 		args = append(args, "--images", mapping)

@@ -93,6 +93,9 @@ func (m *LocalManagement) prepare(ctx context.Context, program string, say flow.
 		}
 		args := []string{"manage", "--dir", m.Dir, "--bin", upstream, "--stand-ins", "--latency", l.Latency,
 			"--ca", m.RehearsalInfo.CAFile, "--until-gone", fmt.Sprint(m.RehearsalInfo.PID)}
+		if record := l.recordOf(); record != "" { // what the lab's manifests and charts are of
+			args = append(args, "--originals", record)
+		}
 		return args, b.daemon(ctx, program, say)
 	}
 	if runtime.GOOS != "linux" {

@@ -19,12 +19,13 @@ import (
 type Programs struct {
 	Config     config.Config     // LabPrograms, and the versions of the images
 	Registries images.Registries // mirrors and private registries
+	Overrides  string            // folder with the files that the operator edits; empty: none
 }
 
 // NewPrograms reads the configuration of registries: the file that the configuration names, or registry.yaml in a
 // folder, where it exists.
 func NewPrograms(c config.Config, workDir, dir string) (Programs, error) {
-	p := Programs{Config: c}
+	p := Programs{Config: c, Overrides: dir}
 	file := c.RegistryConfig
 	switch {
 	case file == "":

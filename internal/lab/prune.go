@@ -12,19 +12,55 @@ import (
 	"syscall"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/originals"
 )
 
-// prune removes the sets of upstream programs other than those in bins that no lab runs and no process makes, and the
-// images that no set is made of.
+// prune removes the sets of upstream programs other than those in bins that no lab runs and no process makes, the
+// released programs that are neither configured nor run, and the images that no set is made of. The first of bins is the
+// lab's own set.
 func (b *builder) prune(ctx context.Context, bins []string, say flow.Say) error {
 	if _, err := pruneSets(ctx, b.cache, bins, say); err != nil {
 		return err
 	}
-	return b.sets.prune(ctx, bins, say)
+	digests, fetching, err := b.pruneOriginals(ctx, bins[0], say)
+	if err != nil || fetching {
+		return err
+	}
+	return b.sets.prune(ctx, bins, digests, say)
 }
 
-// prune removes the sets out of images that are not in use, and the images of none.
-func (s *imageSets) prune(ctx context.Context, bins []string, say flow.Say) (err error) {
+// pruneOriginals removes the released programs that are neither configured nor run by a lab, and returns the digests of
+// the images of those that are left. While another process fetches some, everything stays.
+func (b *builder) pruneOriginals(ctx context.Context, bin string, say flow.Say) (digests []string, fetching bool,
+	err error) {
+	dir := b.released.Dir
+	if !Exists(dir) {
+		return nil, false, nil
+	}
+	unlock, err := flow.LockFile(ctx, filepath.Join(dir, fetchLock))
+	if held, ok := errors.AsType[*flow.LockedError](err); ok {
+		say("%s stays: process %d is fetching released programs", dir, held.PID)
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+	var keep []string
+	if b.sets.has(bin) {
+		if keep, err = b.configuredOriginals(ctx); err != nil {
+			return nil, false, err
+		}
+	}
+	left, err := pruneSets(ctx, dir, keep, say)
+	for _, home := range left {
+		digests = append(digests, originals.Digests(filepath.Join(home, "bin"))...)
+	}
+	return digests, false, err
+}
+
+// prune removes the sets out of images that are not in use, and the images of none but those to keep.
+func (s *imageSets) prune(ctx context.Context, bins, keep []string, say flow.Say) (err error) {
 	if !Exists(s.dir) {
 		return nil
 	}
@@ -41,7 +77,6 @@ func (s *imageSets) prune(ctx context.Context, bins []string, say flow.Say) (err
 	if err != nil {
 		return err
 	}
-	var keep []string
 	for _, home := range left {
 		origins, _ := readOrigins(filepath.Join(home, "bin")) // none: it is not whole
 		for _, o := range origins {
@@ -54,8 +89,8 @@ func (s *imageSets) prune(ctx context.Context, bins []string, say flow.Say) (err
 	return nil
 }
 
-// pruneSets removes the sets of a folder that are not in use, and returns those that are left.
-func pruneSets(ctx context.Context, sets string, bins []string, say flow.Say) (left []string, err error) {
+// pruneSets removes the sets of a folder that are neither in use nor to be kept, and returns those that are left.
+func pruneSets(ctx context.Context, sets string, keep []string, say flow.Say) (left []string, err error) {
 	entries, err := os.ReadDir(sets)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("look for other versions of the lab's programs: %w", err)
@@ -65,7 +100,7 @@ func pruneSets(ctx context.Context, sets string, bins []string, say flow.Say) (l
 		if !e.IsDir() {
 			continue
 		}
-		if !slices.Contains(bins, filepath.Join(home, "bin")) {
+		if !slices.Contains(keep, filepath.Join(home, "bin")) {
 			if err := pruneSet(ctx, home, say); err != nil {
 				return nil, fmt.Errorf("remove %s: %w", home, err)
 			}

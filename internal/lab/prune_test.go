@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/images"
+	"github.com/slipway-k8s/slipway/internal/originals"
 )
 
 func TestPruneKeepsWhatIsInUse(t *testing.T) {
@@ -34,7 +35,8 @@ func TestPruneKeepsWhatIsInUse(t *testing.T) {
 	defer unlock()
 
 	var said []string
-	b := &builder{cache: cache, sets: &imageSets{store: &images.Store{Dir: t.TempDir()}}}
+	b := &builder{cache: cache, released: &originals.Cache{Dir: t.TempDir()},
+		sets: &imageSets{store: &images.Store{Dir: t.TempDir()}}}
 	err = b.prune(t.Context(), []string{filepath.Join(cache, "present", "bin")},
 		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
 	if err != nil {

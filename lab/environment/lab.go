@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/management"
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/programs"
@@ -38,8 +39,10 @@ type Config struct {
 	Latency    Latency           // how long simulated operations take
 	API        cloud.API         // date of the simulated Hetzner API; empty: the newest
 	Images     []kubelet.Program // programs for images, before the built-in ones
-	Network    netns.Network
-	Log        *slog.Logger
+	// Originals are released programs with their manifests and charts, in the place of stand-ins.
+	Originals originals.Set
+	Network   netns.Network
+	Log       *slog.Logger
 }
 
 const (
@@ -126,7 +129,18 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	}
 	lab.faults = newFaults(lab)
 	lab.tryApart()
-	lab.programs = append(append(lab.programs, cfg.Images...), kubelet.DefaultPrograms()...)
+	if lab.sandboxes == nil { // their ports and paths are fixed
+		lab.cfg.Originals = cfg.Originals.Without("the released program needs a network of its own, which Pods here have not: " +
+			lab.shared)
+	}
+	for _, o := range lab.cfg.Originals.All() {
+		release, holdErr := folder.HoldPrograms(o.Dir)
+		if holdErr != nil {
+			return holdErr
+		}
+		defer func() { err = errors.Join(err, release()) }()
+	}
+	lab.programs = append(append(lab.programs, cfg.Images...), lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return lab.run(ctx)
@@ -148,7 +162,8 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	if lab.ca, err = pki.EnsureCA(lab.path("pki"), "ca", "Slipway lab"); err != nil {
 		return fmt.Errorf("the lab's certificate authority: %w", err)
 	}
-	taken, api, err := slot.Claim(ctx, lab.cfg.Network, lab.state.Slot(), lab.cfg.Dir)
+	taken, api, err := slot.Claim(ctx, lab.cfg.Network, lab.state.Slot(), lab.cfg.Dir,
+		fmt.Sprintf(", or remove %s to begin a new lab", lab.cfg.Dir))
 	if err != nil {
 		return err
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/kubelet"
+	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/plane"
 	"github.com/slipway-k8s/slipway/lab/programs"
 )
@@ -51,10 +53,14 @@ func (lab *Lab) parts() []Part {
 	}
 	parts = append(parts, lab.kubernetesParts()...)
 	for i, p := range lab.programs {
-		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image); shadowed {
+		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed {
 			continue
 		}
-		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec))))
+		part := imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec)))
+		if p.Tag == "" && slices.ContainsFunc(lab.programs[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
+			part.Name += ", other versions"
+		}
+		parts = append(parts, part)
 	}
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
@@ -66,7 +72,7 @@ func (lab *Lab) parts() []Part {
 		rescueSystem = "the step image cannot build an image, the lab creates its snapshot: " + lab.imageBuild.Reason
 	}
 	api := fmt.Sprintf("the API of %s over HTTP, and as api.hetzner.cloud through the proxy", lab.cloud.API())
-	return append(parts,
+	parts = append(parts,
 		Part{"kubelet", kubelet.StandIn,
 			"registers Nodes, runs Pods whose image is mapped as processes, serves their logs, and no exec"},
 		lab.podPart(),
@@ -81,10 +87,30 @@ func (lab *Lab) parts() []Part {
 		Part{"firewalls", kubelet.Simulated, "are stored and shown; they filter no packet"},
 		Part{"provider manifests", kubelet.Real,
 			"of CAPI, CABPT and CACPPT, as the lab offers them: built from the modules of the programs' versions"},
-		Part{"other manifests and charts", kubelet.StandIn,
-			"of CAPH, cert-manager, Cilium, hcloud-ccm and talos-ccm, as the lab offers them: see the notes"},
-		Part{"time", kubelet.Simulated, time},
 	)
+	return append(append(parts, lab.manifestParts()...), Part{"time", kubelet.Simulated, time})
+}
+
+// manifestParts are the manifests and charts that the lab offers besides those of CAPI, CABPT and CACPPT.
+func (lab *Lab) manifestParts() (parts []Part) {
+	var standIns []string
+	for _, project := range []struct{ key, name string }{{originals.CAPH, "CAPH"}, {originals.CertManager, "cert-manager"},
+		{"", "Cilium"}, {originals.HCloudCCM, "hcloud-ccm"}, {originals.TalosCCM, "talos-ccm"}} {
+		releases := lab.cfg.Originals.Of(project.key)
+		if len(releases) == 0 {
+			standIns = append(standIns, project.name)
+		}
+		for _, o := range releases {
+			what := "manifest"
+			if o.Chart != nil {
+				what = "chart"
+			}
+			parts = append(parts, Part{project.name + " " + what, kubelet.Real, fmt.Sprintf("as released: %s of %s", o.Version,
+				o.Source)})
+		}
+	}
+	return append(parts, Part{"other manifests and charts", kubelet.StandIn,
+		"of " + strings.Join(standIns, ", ") + ", as the lab offers them: see the notes"})
 }
 
 // podPart says what Pods have of their own.

@@ -26,6 +26,8 @@ import (
 type Program struct {
 	// Image is the image without tag and digest, a pattern of path.Match.
 	Image string
+	// Tag is the only tag of the image that it runs for; empty: every one.
+	Tag string
 	// Exec is an absolute path, a program in the lab's folder of programs, or "lab" for the lab's own binary.
 	Exec string
 	// Prefix goes before the container's arguments: a sub command.
@@ -143,9 +145,12 @@ func (p Program) texts() []string {
 
 // Match returns the first program for an image, which may carry a tag and a digest.
 func Match(programs []Program, image string) (Program, bool) {
-	bare := bareImage(image)
+	bare, tag := SplitImage(image)
 	full := qualifiedImage(bare)
 	for _, p := range programs {
+		if p.Tag != "" && p.Tag != tag {
+			continue
+		}
 		for _, candidate := range []string{bare, full} {
 			if ok, err := path.Match(p.Image, candidate); err == nil && ok {
 				return p, true
@@ -157,17 +162,18 @@ func Match(programs []Program, image string) (Program, bool) {
 
 // bareImage cuts tag and digest off.
 func bareImage(image string) string {
-	bare, _ := splitTag(image)
+	bare, _ := SplitImage(image)
 	return bare
 }
 
 // tagOf is an image's tag; empty where it has none.
 func tagOf(image string) string {
-	_, tag := splitTag(image)
+	_, tag := SplitImage(image)
 	return tag
 }
 
-func splitTag(image string) (bare, tag string) {
+// SplitImage takes an image's reference apart; tag is empty where it has none.
+func SplitImage(image string) (bare, tag string) {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
 		return image[:i], image[i+1:]

@@ -113,7 +113,8 @@ func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error
 	if err != nil {
 		return err
 	}
-	taken, held, err := slot.Claim(ctx, cfg.Network, state.Slot(), cfg.Dir)
+	taken, held, err := slot.Claim(ctx, cfg.Network, state.Slot(), cfg.Dir,
+		". The state of this management cluster stays; its certificates name these addresses")
 	if err != nil {
 		return err
 	}

@@ -10,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/lab/originals"
 )
 
 // Chart is one chart on offer.
@@ -34,9 +37,10 @@ type Chart struct {
 
 // chartSource is a chart among the embedded files.
 type chartSource struct {
-	key  string // name in Contents.Versions
-	name string
-	oci  string // upstream's repository, without the registry's host
+	key     string // name in Contents.Versions
+	name    string
+	oci     string // upstream's repository, without the registry's host
+	project string // whose released chart can take its place; empty: there is only the stand-in
 }
 
 // chartSources are the charts of the bootstrap. Upstream publishes talos-ccm's
@@ -44,8 +48,9 @@ type chartSource struct {
 // all three are in the classic one.
 var chartSources = []chartSource{
 	{key: "CILIUM", name: "cilium"},
-	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager"},
-	{key: "TALOS_CCM", name: "talos-cloud-controller-manager", oci: "siderolabs/charts/talos-cloud-controller-manager"},
+	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM},
+	{key: "TALOS_CCM", name: "talos-cloud-controller-manager", oci: "siderolabs/charts/talos-cloud-controller-manager",
+		project: originals.TalosCCM},
 }
 
 // all: because the name of a helper template begins with an underscore.
@@ -57,40 +62,37 @@ var chartFiles embed.FS
 // a fixed one, so that the same sources give the same bytes.
 var chartTime = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
+// packed is one version of a chart, as it is served.
+type packed struct {
+	archive  []byte
+	metadata map[string]any // Chart.yaml
+}
+
+func (p packed) text(key string) string {
+	value, _ := p.metadata[key].(string)
+	return value
+}
+
 // writeCharts writes the chart repository in dir.
-func (c *Contents) writeCharts(dir string) error {
+func (c *Contents) writeCharts(dir string, released originals.Set) error {
 	entries := map[string][]map[string]any{}
 	for _, source := range chartSources {
-		archive, err := source.pack()
+		versions, err := source.versions(released.Of(source.project))
 		if err != nil {
 			return err
 		}
-		entry, err := source.metadata()
-		if err != nil {
-			return err
+		for _, p := range versions {
+			entry, err := c.writeChart(dir, source, p)
+			if err != nil {
+				return err
+			}
+			entries[source.name] = append(entries[source.name], entry)
+			c.Offers[source.key] = append(c.Offers[source.key], p.text("version"))
 		}
-		version, _ := entry["version"].(string)
-		appVersion, _ := entry["appVersion"].(string)
-		chart := Chart{
-			Name:       source.name,
-			Version:    version,
-			AppVersion: appVersion,
-			File:       fmt.Sprintf("%s-%s.tgz", source.name, version),
-			Digest:     hexDigest(archive),
-			OCI:        source.oci,
+		c.Versions[source.key] = c.Offers[source.key][0]
+		if err := writeTags(dir, source.oci, c.Offers[source.key]); err != nil {
+			return fmt.Errorf("write the chart %s for OCI clients: %w", source.name, err)
 		}
-		if err := writeFile(filepath.Join(dir, chart.File), archive); err != nil {
-			return fmt.Errorf("write the chart %s: %w", chart.Name, err)
-		}
-		if err := writeOCI(dir, chart, entry, archive); err != nil {
-			return fmt.Errorf("write the chart %s for OCI clients: %w", chart.Name, err)
-		}
-		entry["urls"] = []string{chart.File} // relative to where the index was read from
-		entry["digest"] = chart.Digest
-		entry["created"] = chartTime
-		entries[chart.Name] = append(entries[chart.Name], entry)
-		c.Charts = append(c.Charts, chart)
-		c.Versions[source.key] = chart.Version
 	}
 	index, err := yaml.Marshal(map[string]any{"apiVersion": "v1", "generated": chartTime, "entries": entries})
 	if err != nil {
@@ -100,6 +102,50 @@ func (c *Contents) writeCharts(dir string) error {
 		return fmt.Errorf("write the index of the charts: %w", err)
 	}
 	return nil
+}
+
+// writeChart writes one version of a chart, and returns its entry in the index.
+func (c *Contents) writeChart(dir string, source chartSource, p packed) (map[string]any, error) {
+	chart := Chart{
+		Name:       source.name,
+		Version:    p.text("version"),
+		AppVersion: p.text("appVersion"),
+		File:       fmt.Sprintf("%s-%s.tgz", source.name, p.text("version")),
+		Digest:     hexDigest(p.archive),
+		OCI:        source.oci,
+	}
+	if err := writeFile(filepath.Join(dir, chart.File), p.archive); err != nil {
+		return nil, fmt.Errorf("write the chart %s: %w", chart.Name, err)
+	}
+	if err := writeOCI(dir, chart, p.metadata, p.archive); err != nil {
+		return nil, fmt.Errorf("write the chart %s for OCI clients: %w", chart.Name, err)
+	}
+	c.Charts = append(c.Charts, chart)
+	entry := maps.Clone(p.metadata)
+	entry["urls"] = []string{chart.File} // relative to where the index was read from
+	entry["digest"] = chart.Digest
+	entry["created"] = chartTime
+	return entry, nil
+}
+
+// versions are the released charts or, without one, the stand-in.
+func (s chartSource) versions(releases []originals.Original) (all []packed, err error) {
+	for _, o := range releases {
+		archive, err := o.Read(o.Files[0].Name)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, packed{archive, o.Chart})
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	archive, err := s.pack()
+	if err != nil {
+		return nil, err
+	}
+	metadata, err := s.metadata()
+	return []packed{{archive, metadata}}, err
 }
 
 // metadata reads the chart's Chart.yaml.

@@ -82,8 +82,8 @@ func TestCRDsAreValid(t *testing.T) {
 // caphVersion is the newest CAPH that the stand-in follows.
 var caphVersion = api.Versions()[len(api.Versions())-1]
 
-// originals is the folder of the original's CRDs. testdata/caph/README.md says where they come from.
-const originals = "testdata/caph"
+// originalCRDs is the folder of the original's CRDs. testdata/caph/README.md says where they come from.
+const originalCRDs = "testdata/caph"
 
 // original reads one of them.
 func original(t *testing.T, file string) []byte {
@@ -112,7 +112,7 @@ func TestCAPHsAPIIsTheOriginals(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := crdsOf(t, manifest)
-	files, err := filepath.Glob(originals + "/*.yaml.gz")
+	files, err := filepath.Glob(originalCRDs + "/*.yaml.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

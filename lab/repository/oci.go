@@ -28,9 +28,8 @@ type ociManifest struct {
 	Layers        []descriptor `json:"layers"`
 }
 
-// writeOCI lays a chart that upstream offers in an OCI registry out as the
-// paths of the registry's API, so that Handler only has to serve files: below
-// v2/<repository>, manifests by tag and by digest, blobs, and the list of tags.
+// writeOCI lays a version of a chart that upstream offers in an OCI registry out as the paths of the registry's API, so
+// that Handler only has to serve files: below v2/<repository>, manifests by tag and by digest, and blobs.
 func writeOCI(dir string, chart Chart, metadata map[string]any, archive []byte) error {
 	if chart.OCI == "" {
 		return nil
@@ -48,13 +47,8 @@ func writeOCI(dir string, chart Chart, metadata map[string]any, archive []byte) 
 	if err != nil {
 		return fmt.Errorf("create its manifest: %w", err)
 	}
-	tags, err := json.Marshal(map[string]any{"name": chart.OCI, "tags": []string{chart.Version}})
-	if err != nil {
-		return fmt.Errorf("create its list of tags: %w", err)
-	}
 	root := filepath.Join(dir, "v2", filepath.FromSlash(chart.OCI))
 	for name, content := range map[string][]byte{
-		filepath.Join("tags", "list"):                   tags,
 		filepath.Join("manifests", chart.Version):       manifest,
 		filepath.Join("manifests", ociDigest(manifest)): manifest,
 		filepath.Join("blobs", ociDigest(config)):       config,
@@ -65,6 +59,18 @@ func writeOCI(dir string, chart Chart, metadata map[string]any, archive []byte) 
 		}
 	}
 	return nil
+}
+
+// writeTags writes the list of a chart's versions beside them.
+func writeTags(dir, repository string, versions []string) error {
+	if repository == "" {
+		return nil
+	}
+	tags, err := json.Marshal(map[string]any{"name": repository, "tags": versions})
+	if err != nil {
+		return fmt.Errorf("create its list of tags: %w", err)
+	}
+	return writeFile(filepath.Join(dir, "v2", filepath.FromSlash(repository), "tags", "list"), tags)
 }
 
 // ociDigest names content as OCI does.

@@ -3,7 +3,8 @@
 //
 // The manifests of Cluster API's core, CABPT and CACPPT are built from the modules of the programs. CAPH, cert-manager
 // and the charts are stand-ins written for the lab: small, with the names, values, images, arguments and API fields of
-// the originals, and marked as stand-ins.
+// the originals, and marked as stand-ins. In the place of a stand-in's the released manifest or chart of a project is
+// written where the lab runs its released programs.
 package repository
 
 import (
@@ -12,8 +13,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/caph/api"
+	"github.com/slipway-k8s/slipway/lab/originals"
 )
 
 // Folders below the one that Write is given.
@@ -36,6 +39,8 @@ type Options struct {
 	// CertManagerVersion that the stand-in is published under; by default
 	// DefaultCertManagerVersion.
 	CertManagerVersion string
+	// Originals are released manifests and charts, in the place of those of stand-ins.
+	Originals originals.Set
 }
 
 // Contents describes what Write wrote.
@@ -54,7 +59,7 @@ type Contents struct {
 	// Versions of what is on offer: CAPI, CAPH, CABPT, CACPPT, CILIUM,
 	// HCLOUD_CCM and TALOS_CCM.
 	Versions map[string]string
-	// Offers are all versions of what there are several of: CAPH.
+	// Offers are all versions of what there are several of.
 	Offers map[string][]string
 	// Charts are the charts that Handler serves.
 	Charts []Chart
@@ -83,31 +88,49 @@ func Write(ctx context.Context, dir string, opt Options) (Contents, error) {
 		}
 	}
 	contents := Contents{
-		Providers:          filepath.Join(dir, providersFolder),
-		Components:         map[string]string{},
-		CertManagerVersion: opt.CertManagerVersion,
-		Versions:           map[string]string{},
-		Notes:              notes,
+		Providers:  filepath.Join(dir, providersFolder),
+		Components: map[string]string{},
+		Versions:   map[string]string{},
+		Offers:     map[string][]string{},
+		Notes:      notes(opt.Originals),
 	}
 	if err := contents.writeProviders(ctx, opt.Modules); err != nil {
 		return Contents{}, err
 	}
-	if err := contents.writeCertManager(opt.CertManagerVersion); err != nil {
+	if err := contents.writeCAPH(opt.Originals.Of(originals.CAPH)); err != nil {
 		return Contents{}, err
 	}
-	if err := contents.writeCharts(filepath.Join(dir, chartsFolder)); err != nil {
+	if err := contents.writeCertManager(opt.CertManagerVersion, opt.Originals.Of(originals.CertManager)); err != nil {
+		return Contents{}, err
+	}
+	if err := contents.writeCharts(filepath.Join(dir, chartsFolder), opt.Originals); err != nil {
 		return Contents{}, err
 	}
 	return contents, nil
 }
 
-// notes are the limits of the stand-ins.
-var notes = []string{
-	"CAPH's manifest is a stand-in: it has the kinds of HCloud machines, remediations and their templates and " +
-		"HetznerCluster, without HetznerBareMetal kinds and HetznerClusterTemplate",
-	"cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with open schemas, one " +
-		"controller, no webhook",
-	"the charts are stand-ins with the originals' names, versions and values; Cilium's pods are simulated",
+// notes are the limits of the stand-ins that are on offer.
+func notes(released originals.Set) (notes []string) {
+	if released.Of(originals.CAPH) == nil {
+		notes = append(notes, "CAPH's manifest is a stand-in: it has the kinds of HCloud machines, remediations and their "+
+			"templates and HetznerCluster, without HetznerBareMetal kinds and HetznerClusterTemplate")
+	}
+	if released.Of(originals.CertManager) == nil {
+		notes = append(notes, "cert-manager's manifest is a stand-in: issuers, certificates and certificate requests with "+
+			"open schemas, one controller, no webhook")
+	}
+	var standIns []string
+	for _, s := range chartSources {
+		if released.Of(s.project) == nil {
+			standIns = append(standIns, s.name)
+		}
+	}
+	if len(standIns) == len(chartSources) {
+		return append(notes, "the charts are stand-ins with the originals' names, versions and values; Cilium's pods are "+
+			"simulated")
+	}
+	return append(notes, fmt.Sprintf("of the charts %s are stand-ins with the originals' names, versions and values; "+
+		"Cilium's pods are simulated", strings.Join(standIns, ", ")))
 }
 
 // writeProviders writes the provider repository.
@@ -129,25 +152,47 @@ func (c *Contents) writeProviders(ctx context.Context, modules []Module) error {
 			return err
 		}
 	}
-	return c.writeCAPH()
+	return nil
 }
 
-// writeCAPH writes the stand-in for CAPH once for each version that it follows. The oldest is the one that is used
-// where no other is asked for, so it is written last: Components names it.
-func (c *Contents) writeCAPH() error {
+const (
+	caphLabel      = "infrastructure-hetzner"
+	caphComponents = "infrastructure-components.yaml"
+)
+
+// writeCAPH writes CAPH's releases or, without one, the stand-in once for each version that it follows. The first one
+// is used where no other is asked for, so it is written last: Components names it.
+func (c *Contents) writeCAPH(releases []originals.Original) error {
+	for _, o := range slices.Backward(releases) {
+		components, err := o.Read(caphComponents)
+		if err != nil {
+			return err
+		}
+		metadata, err := o.Read(metadataFile)
+		if err != nil {
+			return err
+		}
+		if err := c.writeProvider(caphLabel, o.Version, caphComponents, components, metadata); err != nil {
+			return err
+		}
+		c.Versions["CAPH"] = o.Version
+		c.Offers["CAPH"] = slices.Insert(c.Offers["CAPH"], 0, o.Version)
+	}
+	if len(releases) > 0 {
+		return nil
+	}
 	versions := api.Versions()
 	for _, version := range slices.Backward(versions) {
 		components, metadata, err := caphManifest(version)
 		if err != nil {
 			return err
 		}
-		if err := c.writeProvider("infrastructure-hetzner", version, "infrastructure-components.yaml", components,
-			metadata); err != nil {
+		if err := c.writeProvider(caphLabel, version, caphComponents, components, metadata); err != nil {
 			return err
 		}
 	}
 	c.Versions["CAPH"] = versions[0]
-	c.Offers = map[string][]string{"CAPH": versions}
+	c.Offers["CAPH"] = versions
 	return nil
 }
 
@@ -164,14 +209,34 @@ func (c *Contents) writeProvider(label, version, name string, components, metada
 	return nil
 }
 
-// writeCertManager writes the stand-in where clusterctl's cert-manager client,
-// which reads it like a provider named cert-manager, looks for it.
-func (c *Contents) writeCertManager(version string) error {
+// writeCertManager writes cert-manager's releases or, without one, the stand-in.
+func (c *Contents) writeCertManager(version string, releases []originals.Original) error {
+	for _, o := range slices.Backward(releases) { // the first one last: CertManager names it
+		manifest, err := o.Read(certManagerFile)
+		if err != nil {
+			return err
+		}
+		if err := c.writeCertManagerManifest(o.Version, manifest); err != nil {
+			return err
+		}
+	}
+	if len(releases) > 0 {
+		return nil
+	}
 	manifest, err := certManagerManifest(version)
 	if err != nil {
 		return err
 	}
-	c.CertManager = filepath.Join(c.Providers, "cert-manager", version, "cert-manager.yaml")
+	return c.writeCertManagerManifest(version, manifest)
+}
+
+const certManagerFile = "cert-manager.yaml"
+
+// writeCertManagerManifest writes a manifest where clusterctl's cert-manager client, which reads it like a provider
+// named cert-manager, looks for it.
+func (c *Contents) writeCertManagerManifest(version string, manifest []byte) error {
+	c.CertManager = filepath.Join(c.Providers, "cert-manager", version, certManagerFile)
+	c.CertManagerVersion = version
 	if err := writeFile(c.CertManager, manifest); err != nil {
 		return fmt.Errorf("write cert-manager's manifest: %w", err)
 	}

@@ -83,8 +83,8 @@ func prefix(second int, third, last byte, bits int) netip.Prefix {
 // Claim finds a free slot by listening at its API address, which stays reserved as long as the lab listens. A lab
 // that had a slot needs the same one, because its clusters' certificates and kubeconfigs name its addresses. A new lab
 // starts its search at a slot derived from its folder, so that labs that do not run at the same time mostly have
-// different slots.
-func Claim(ctx context.Context, network netns.Network, had Slot, dir string) (Slot, net.Listener, error) {
+// different slots. anew ends the sentence that tells what to do where another process has them: what else is possible.
+func Claim(ctx context.Context, network netns.Network, had Slot, dir, anew string) (Slot, net.Listener, error) {
 	if had != 0 {
 		var l net.Listener
 		err := proc.RetryWhileEnding(ctx, syscall.EADDRINUSE, func() (err error) {
@@ -93,9 +93,9 @@ func Claim(ctx context.Context, network netns.Network, had Slot, dir string) (Sl
 		})
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return 0, nil,
-				fmt.Errorf("this lab's addresses (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab that was "+
-					"started meanwhile: stop that one, or remove %s to begin a new lab: %w",
-					had, had+1, dir, err)
+				fmt.Errorf("the addresses of %s (127.%d.0.0 to 127.%d.255.255) are in use, probably by another lab or "+
+					"management cluster that was started meanwhile: http://%s/lab names its folder and process; end that one, "+
+					"and run the same command again%s: %w", dir, had, had+1, had.HetznerAPI(), anew, err)
 		}
 		return had, l, had.explainAddress(err)
 	}

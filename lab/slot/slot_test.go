@@ -61,7 +61,7 @@ func TestClaimSlot(t *testing.T) {
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel() // no other lab is ending here
 	claim := func(n *takenNetwork, had Slot, dir string) (Slot, error) {
-		got, l, err := Claim(impatient, n, had, dir)
+		got, l, err := Claim(impatient, n, had, dir, ", or begin anew")
 		if l != nil {
 			l.Close()
 		}
@@ -94,7 +94,8 @@ func TestClaimSlot(t *testing.T) {
 		t.Errorf("a lab that had Slot 80 got %d, %v", got, err)
 	}
 	if _, err := claim(&takenNetwork{fail: taken}, 80, "/a"); !errors.Is(err, syscall.EADDRINUSE) ||
-		!strings.Contains(err.Error(), "another lab") {
+		!strings.Contains(err.Error(), "http://127.81.0.1:8080/lab names its folder and process; end that one, and run the "+
+			"same command again, or begin anew: ") {
 		t.Errorf("a lab whose slot is taken: %v", err)
 	}
 	lacks := func(string) error { return syscall.EADDRNOTAVAIL }

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/local"
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/originals"
 )
 
 // manage runs local management clusters in the foreground. HTTPS_PROXY and NO_PROXY are the way out to Hetzner.
@@ -38,6 +39,7 @@ func parseManage(args []string) (cfg local.Config, untilGone int, err error) {
 	bin := flags.String("bin", "", "folder of the upstream programs (required)")
 	images := flags.String("images", "", "YAML file: programs that run for images")
 	standIns := flags.Bool("stand-ins", false, "rehearsal: the lab's stand-ins run for images that are not mapped")
+	released := flags.String("originals", "", "with --stand-ins, JSON file: released programs in the place of stand-ins")
 	latency := flags.String("latency", string(environment.RealLatency), "with --stand-ins, how often they poll: fast or real")
 	ca := flags.String("ca", "", "file of the authorities that Pods trust in place of the system's")
 	flags.IntVar(&untilGone, "until-gone", 0, "end when the process with this id has ended")
@@ -74,7 +76,11 @@ func parseManage(args []string) (cfg local.Config, untilGone int, err error) {
 		if cfg.Lab, err = os.Executable(); err != nil {
 			return cfg, 0, err
 		}
-		cfg.Programs = append(cfg.Programs, kubelet.DefaultPrograms()...)
+		set, err := originals.Load(*released)
+		if err != nil {
+			return cfg, 0, err
+		}
+		cfg.Programs = append(cfg.Programs, set.Programs(kubelet.DefaultPrograms())...)
 		maps.Copy(cfg.PodEnv, pace.StandInEnv())
 	}
 	return cfg, untilGone, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/lab/environment"
 	"github.com/slipway-k8s/slipway/lab/kubelet"
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/originals"
 	"github.com/slipway-k8s/slipway/lab/proc"
 )
 
@@ -78,6 +79,7 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
 	api := flags.String("api", string(cloud.APINovember2026), "date of the simulated Hetzner API: 2026-02 or 2026-11")
 	images := flags.String("images", "", "YAML file: programs that run for images")
+	released := flags.String("originals", "", "JSON file: released programs in the place of stand-ins")
 	flags.IntVar(&untilGone, "until-gone", 0, "end when the process with this id has ended")
 	if err := parse(flags, args); err != nil {
 		return cfg, 0, err
@@ -108,6 +110,9 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 		if cfg.Images, err = kubelet.LoadPrograms(*images); err != nil {
 			return cfg, 0, err
 		}
+	}
+	if cfg.Originals, err = originals.Load(*released); err != nil {
+		return cfg, 0, err
 	}
 	return cfg, untilGone, nil
 }
