@@ -116,7 +116,7 @@ func TestServersChooseByVersion(t *testing.T) {
 	choose("v1.33.13", other, false)
 	choose("v1.33.9", patch, false)
 	choose("v1.33.1", patch, false) // the last that was added
-	add("v1.33.7", first) // a stand-in counts only where there is nothing of the minor
+	add("v1.33.7", first)           // a stand-in counts only where there is nothing of the minor
 	choose("v1.33.7", patch, false)
 
 	for _, wanted := range []string{"latest", ""} {
