@@ -102,6 +102,9 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 		if set.own {
 			bins = append(bins, set.bin)
 		}
+		if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
+			return err
+		}
 	}
 	// Where it goes depends on the lab; now it is only made sure that it can.
 	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
@@ -113,9 +116,6 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 		} else {
 			say("built: %s", bin)
 		}
-	}
-	if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
-		return err
 	}
 	if err := builder.describeOriginals(ctx, bin, say); err != nil {
 		return err

@@ -100,7 +100,9 @@ func (k *Kubernetes) Choose(wanted string) (KubernetesSet, error) {
 	}
 	var has []string
 	for _, s := range k.List() {
-		has = append(has, s.Version())
+		if !slices.Contains(has, s.Version()) {
+			has = append(has, s.Version())
+		}
 	}
 	return KubernetesSet{}, fmt.Errorf("this lab has no programs of Kubernetes %s, only of %s; to add them: "+
 		"go run ./cmd/bootstrap lab build KUBERNETES_VERSION=%s", wanted, strings.Join(has, " and "), wanted)
