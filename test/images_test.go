@@ -30,8 +30,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
-
-	"github.com/slipway-k8s/slipway/config"
 )
 
 // inImage is a program in the image of its project: where it lies, and what the image runs.
@@ -77,7 +75,9 @@ func TestProgramsOutOfImages(t *testing.T) {
 	}))
 	defer server.Close()
 	began := time.Now()
-	versions := pushAll(t, strings.TrimPrefix(server.URL, "http://"), bin)
+	host := strings.TrimPrefix(server.URL, "http://")
+	versions := pushAll(t, host, bin)
+	releases := serveReleases(t, host, inner, func() { requests.Add(1) })
 	t.Logf("images made and pushed in %s", time.Since(began).Round(time.Second))
 	requests.Store(0)
 
@@ -96,6 +96,7 @@ func TestProgramsOutOfImages(t *testing.T) {
 	} {
 		c.env = append(c.env, variable.name+"="+versions[variable.module])
 	}
+	c.env = append(c.env, releases...)
 	if out, err := c.exec(t.Context(), "lab", "build", "--check"); err == nil || requests.Load() != 0 {
 		t.Fatalf("before anything was fetched, with %d requests: %s", requests.Load(), out)
 	}
@@ -105,27 +106,27 @@ func TestProgramsOutOfImages(t *testing.T) {
 	}
 	t.Logf("bootstrap with images in %s, the lab's programs and start in %s", o.elapsed.Round(time.Second), labTook(o))
 	theImagesRun(t, c, bin, versions)
+	theReleasesRun(t, c)
+	theReleasesAreInstalled(t, c)
 
-	// One more image, for Pods.
-	pushStandIn(t, strings.TrimPrefix(server.URL, "http://"), filepath.Join(c.state, "lab", "bin"))
-	c.lab("down")
+	// From the cache, without a registry: a mapping of one's own comes before the released programs.
+	server.Close()
+	before := requests.Load()
 	mapping := filepath.Join(home, "images.yaml")
 	if err := os.WriteFile(mapping, []byte(standInMapping), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	c.lab("down")
 	c.lab("up", "--lab-images", mapping)
 	anImageRunsInPods(t, c)
-
-	// From the cache, without a registry.
-	server.Close()
-	before := requests.Load()
-	for _, words := range [][]string{{"down"}, {"build", "--check"}, {"up", "--lab-images", mapping}} {
-		if c.lab(words...); requests.Load() != before {
-			t.Errorf("lab %v sent %d requests", words, requests.Load()-before)
-		}
+	for _, words := range [][]string{{"down"}, {"build", "--check"}, {"up"}} {
+		c.lab(words...)
 	}
 	theImagesRun(t, c, bin, versions)
-	anImageRunsInPods(t, c)
+	theReleasesRun(t, c)
+	if requests.Load() != before {
+		t.Errorf("%d requests for what is cached", requests.Load()-before)
+	}
 }
 
 // standInMapping has CAPH's Pods run a program out of an image: here the stand-in, which is called as in the lab's own
@@ -137,19 +138,6 @@ const standInMapping = `
     "--webhook-port={port:9443}", "--webhook-cert-dir={dir:/tmp/k8s-webhook-server/serving-certs}", "--follow={tag}"]
   fidelity: stand-in
 `
-
-// pushStandIn makes the image of CAPH's default version out of the lab's own program.
-func pushStandIn(t *testing.T, host, bin string) {
-	t.Helper()
-	ref, err := name.ParseReference(host + "/syself/caph:" + config.Defaults().CAPHVersion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := inImage{file: "lab", path: "manager", entrypoint: []string{"/manager", "caph"}}
-	if err := remote.Write(ref, p.make(t, bin)); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // anImageRunsInPods waits until CAPH's Pod runs the program out of the image store.
 func anImageRunsInPods(t *testing.T, c *command) {
@@ -301,9 +289,6 @@ func theImagesRun(t *testing.T, c *command, bin string, versions map[string]stri
 	details := map[string]string{}
 	for _, p := range status.Parts {
 		details[p.Name] = p.Detail
-		if p.Name == "caph" && p.Fidelity != "stand-in" {
-			t.Errorf("lab status says that CAPH's stand-in is %s", p.Fidelity)
-		}
 	}
 	for _, p := range inImages() {
 		built, err := os.ReadFile(filepath.Join(bin, p.file))

@@ -52,15 +52,20 @@ func (lab *Lab) parts() []Part {
 		parts = append(parts, Part{p.name, kubelet.Real, origins[p.file] + ", unmodified"})
 	}
 	parts = append(parts, lab.kubernetesParts()...)
+	var others []string // stand-ins of projects whose released programs run
 	for i, p := range lab.programs {
 		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed {
 			continue
 		}
-		part := imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec)))
 		if p.Tag == "" && slices.ContainsFunc(lab.programs[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
-			part.Name += ", other versions"
+			others = append(others, path.Base(p.Image))
+			continue
 		}
-		parts = append(parts, part)
+		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec))))
+	}
+	if others != nil {
+		parts = append(parts, Part{"other versions", kubelet.StandIn, "of " + strings.Join(others, ", ") +
+			": Pods whose image has another tag than the released manifests and charts name"})
 	}
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
@@ -138,6 +143,9 @@ func builtFrom(file string) string {
 // imagePart describes what runs for an image. origin is that of a program in the lab's folder of programs, or what an
 // executable's build information says.
 func imagePart(p kubelet.Program, origin string) Part {
+	if p.Tag != "" { // a released one, whose note says all of it
+		return Part{path.Base(p.Image), p.Fidelity, p.Note}
+	}
 	part := Part{Name: path.Base(p.Image), Fidelity: p.Fidelity,
 		Detail: strings.Join(append([]string{p.Exec}, p.Prefix...), " ")}
 	switch {

@@ -33,4 +33,9 @@ func TestMappedParts(t *testing.T) {
 		(Part{"etcd", "real", "etcd v3, unmodified"}) {
 		t.Errorf("got %+v", got)
 	}
+	released := kubelet.Program{Image: "ghcr.io/syself/caph", Tag: "v1.0.7", Exec: self, Fidelity: kubelet.Real,
+		Note: "from the image ghcr.io/syself/caph:v1.0.7@sha256:0, unmodified"}
+	if got := imagePart(released, builtFrom(self)); got != (Part{"caph", "real", released.Note}) {
+		t.Errorf("got %+v", got)
+	}
 }

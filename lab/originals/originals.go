@@ -140,9 +140,6 @@ func (s Set) Programs(others []kubelet.Program) (mapping []kubelet.Program) {
 	for _, p := range others {
 		if project := standsInFor(p); project != "" && p.Note == "" {
 			p.Note = s.standIns[project]
-			if len(s.releases[project]) > 0 {
-				p.Note = "for other versions than the released ones that run"
-			}
 		}
 		mapping = append(mapping, p)
 	}

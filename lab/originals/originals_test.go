@@ -55,7 +55,7 @@ func TestPrograms(t *testing.T) {
 	for image, want := range map[string]string{
 		"ghcr.io/syself/caph:v1.0.7":                                   filepath.Join(dir, "v1.0.7", "bin", "caph") + " run: from the image",
 		"ghcr.io/syself/caph:v1.0.12":                                  filepath.Join(dir, "v1.0.12", "bin", "caph") + " run: from the image",
-		"ghcr.io/syself/caph:v1.0.8":                                   "lab caph: for other versions",
+		"ghcr.io/syself/caph:v1.0.8":                                   "lab caph: ",
 		"ghcr.io/siderolabs/talos-cloud-controller-manager:v1.12.0":    "lab talos-ccm: it could not be fetched",
 		"hetznercloud/hcloud-cloud-controller-manager:v1.29.2":         "lab hcloud-ccm: ",
 		"registry.k8s.io/cluster-api/cluster-api-controller:v1.10.10":  "cluster-api : ",
