@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"sync"
 
 	"github.com/apricote/hcloud-upload-image/hcloudimages"
 	"github.com/apricote/hcloud-upload-image/hcloudimages/contextlogger"
@@ -77,15 +78,12 @@ func fingerprint(kubeconfig []byte) [sha256.Size]byte {
 func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client) (Clusterctl, error) {
 	clusters := func(in clusterctl.ClusterClientFactoryInput) (cluster.Client, error) {
 		kubeconfig := cluster.Kubeconfig(in.Kubeconfig)
-		options := []cluster.Option{cluster.InjectYamlProcessor(in.Processor)}
-		if t.Effects != nil {
-			data, err := os.ReadFile(kubeconfig.Path)
-			if err != nil {
-				return nil, err
-			}
-			options = append(options, cluster.InjectProxy(recordedProxy{cluster.NewProxy(kubeconfig), t.recorded(data)}))
+		data, err := os.ReadFile(kubeconfig.Path)
+		if err != nil {
+			return nil, err
 		}
-		return cluster.New(kubeconfig, c, options...), nil
+		return cluster.New(kubeconfig, c, cluster.InjectYamlProcessor(in.Processor),
+			cluster.InjectProxy(newSharingProxy(kubeconfig, t.recorded(data)))), nil
 	}
 	client, err := clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
 	return recordedClusterctl{client, clusters}, err
@@ -106,25 +104,39 @@ func (c recordedClusterctl) CertManager(kubeconfig string) (cluster.CertManagerC
 	return at.CertManager(), nil
 }
 
-// recordedProxy is clusterctl's access to a cluster, with a transport around every client that it changes something
-// with.
-type recordedProxy struct {
+// sharingProxy is clusterctl's access to a cluster: one client for everything that it does with it, whose changes are
+// recorded. clusterctl wants a new client for each object, which would ask the API again what kinds there are.
+type sharingProxy struct {
 	cluster.Proxy
-	wrap transport.WrapperFunc
+	wrap transport.WrapperFunc // nil: changes are not recorded
+
+	mu     sync.Mutex
+	client client.Client // nil: none was made yet
+}
+
+func newSharingProxy(kubeconfig cluster.Kubeconfig, wrap transport.WrapperFunc) *sharingProxy {
+	return &sharingProxy{Proxy: cluster.NewProxy(kubeconfig), wrap: wrap}
 }
 
 // GetConfig implements cluster.Proxy.
-func (p recordedProxy) GetConfig() (*rest.Config, error) {
+func (p *sharingProxy) GetConfig() (*rest.Config, error) {
 	config, err := p.Proxy.GetConfig()
 	if err != nil {
 		return nil, err
 	}
-	config.Wrap(p.wrap)
+	if p.wrap != nil {
+		config.Wrap(p.wrap)
+	}
 	return config, nil
 }
 
-// NewClient implements cluster.Proxy. clusterctl's scheme is internal to it, but its client tells it.
-func (p recordedProxy) NewClient(ctx context.Context) (client.Client, error) {
+// NewClient implements cluster.Proxy.
+func (p *sharingProxy) NewClient(ctx context.Context) (client.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.client != nil {
+		return p.client, nil
+	}
 	plain, err := p.Proxy.NewClient(ctx)
 	if err != nil {
 		return nil, err
@@ -133,7 +145,13 @@ func (p recordedProxy) NewClient(ctx context.Context) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return client.New(config, client.Options{Scheme: plain.Scheme()})
+	config.QPS = -1 // clusterctl's limit is one for each of its clients; the API server has limits of its own
+	// clusterctl's scheme is internal to it, but its own client tells it.
+	made, err := client.New(config, client.Options{Scheme: plain.Scheme()})
+	if err == nil {
+		p.client = made
+	}
+	return made, err
 }
 
 // uploadRecorded is the real Tools.Upload.

@@ -2,14 +2,19 @@ package platform
 
 import (
 	"bytes"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -101,18 +106,66 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(ManagementKubeconfig)}
-	client, err := recordedProxy{cluster.NewProxy(kubeconfig), tools.recorded(server.Kubeconfig())}.NewClient(t.Context())
+	c, err := newSharingProxy(kubeconfig, tools.recorded(server.Kubeconfig())).NewClient(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "moved-x7f2k"},
 		StringData: map[string]string{"a": "planted"}}
-	_ = client.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
+	_ = c.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
 	if keys := n.keys(t); !slices.Contains(keys, "management create secrets/default/moved-*#1") {
 		t.Errorf("recorded %q", keys)
 	}
 	if strings.Contains(n.text.String(), "planted") {
 		t.Error("a secret is in the lines")
+	}
+}
+
+// clusterctl asks for a client for each object: the API is asked once which kinds there are, and again for one that
+// came since.
+func TestClusterctlsClientsShareWhatTheyKnow(t *testing.T) {
+	server := kubetest.New("management")
+	defer server.Close()
+	defer server.CloseClientConnections()
+	var mu sync.Mutex
+	asked := map[string]int{}
+	server.Fail = func(r *http.Request) (int, string) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[r.URL.Path]++
+		return 0, ""
+	}
+	files := FilesIn(t.TempDir())
+	if err := files.Write(ManagementKubeconfig, server.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	proxy := newSharingProxy(cluster.Kubeconfig{Path: files.Path(ManagementKubeconfig)}, nil)
+	read := func(o client.Object) error {
+		c, err := proxy.NewClient(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Get(t.Context(), client.ObjectKey{Namespace: config.Namespace, Name: "none"}, o)
+	}
+	for range 5 {
+		if err := read(&corev1.Secret{}); !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	if asked["/api"] != 1 || asked["/api/v1"] != 1 {
+		t.Errorf("five objects were read, and the API was asked %v", asked)
+	}
+	unknown := &unstructured.Unstructured{}
+	unknown.SetAPIVersion("example.org/v1")
+	unknown.SetKind("Late")
+	for range 2 {
+		before := asked["/apis"]
+		if err := read(unknown); !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if asked["/apis"] == before && asked["/apis/example.org/v1"] == 0 {
+			t.Error("a kind that was not there is not asked for again")
+		}
 	}
 }
 
