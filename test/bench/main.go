@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -105,13 +106,19 @@ func compare(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	var failed error
 	for _, pace := range o.paces {
 		first := pairsOf(runs, pace)
 		for pair := range o.pairs {
 			for _, side := range sidesOf(o.only, pair) {
 				r, err := w.measure(ctx, pace, side)
 				if err != nil {
-					return fmt.Errorf("%s at the %s pace: %w; the run's folder is kept in %s", side, pace, err, w.dir)
+					err = fmt.Errorf("%s at the %s pace: %w; the run's folder is kept in %s", side, pace, err, w.dir)
+					fmt.Fprintln(os.Stderr, "bench:", err)
+					if failed = errors.Join(failed, err); ctx.Err() != nil {
+						return failed
+					}
+					continue // without its pair the other run is left out of the ratios
 				}
 				r.Pair = first + pair
 				runs = append(runs, r)
@@ -124,7 +131,7 @@ func compare(ctx context.Context, o options, out io.Writer) error {
 		}
 	}
 	fmt.Fprintln(os.Stderr, "figures:", figures)
-	return printTables(out, runs)
+	return errors.Join(failed, printTables(out, runs))
 }
 
 // sidesOf is the order of a pair: each side is first in every other pair, so that neither profits from what the machine
