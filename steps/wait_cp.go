@@ -51,7 +51,7 @@ func newControlPlaneStep(s *Set) controlPlaneStep {
 
 // run waits until the Kubernetes API answers through the load balancer. It does not wait for replicas to be ready:
 // those are Nodes, and none is Ready before Cilium, which needs the API. Machines that keep etcd from being started it
-// deletes (surplus), and where all servers wait for etcd it has the provider bootstrap it now (etcdRequest).
+// deletes; see surplus.
 func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (ControlPlane, error) {
 	mgmt, err := connect.Cluster(step.tools, m.Kubeconfig)
 	if err != nil {
@@ -68,7 +68,7 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
-	spare, request := surplus{b: step, mgmt: mgmt, cluster: c}, etcdRequest{mgmt: mgmt}
+	spare := surplus{b: step, mgmt: mgmt, cluster: c}
 	stock := stockout.Watch{Cfg: step.cfg, Tools: step.tools, Sources: step.sources, Say: say}
 	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes, Whole: true}
@@ -88,9 +88,6 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 		busy, keeps, err := spare.look(ctx, say, s)
 		if hopeless := a.Hopeless(step.observer.Began); hopeless != nil && !busy {
 			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
-		}
-		if err == nil {
-			err = request.look(ctx, say, s)
 		}
 		return wait.Sentences(a.Beside(), lacks, keeps), err
 	})

@@ -22,9 +22,3 @@ const (
 	// it last.
 	OrderedAgainAnnotation = "slipway.dev/ordered-again"
 )
-
-const (
-	// EtcdRequestedAnnotation is on a TalosControlPlane whose servers all waited for etcd: when a run last had the control
-	// plane provider look at them.
-	EtcdRequestedAnnotation = "slipway.dev/etcd-requested"
-)

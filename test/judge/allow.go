@@ -70,8 +70,6 @@ func allowances() []allowance {
 		{why: "CAPH writes the status of a template when it is made or changed and when CAPH starts: one that was moved, " +
 			"without its status, has none until then",
 			states: []string{"HCloudMachineTemplate"}},
-		{why: "wait-cp sets it where the control plane provider has not seen yet that Talos answers",
-			fields: []string{"metadata.annotations.slipway.dev/etcd-requested"}},
 		{why: "when the API server first saw an old token", fields: []string{"data.since"}},
 		{why: "a run's own records, and its lock; how far each step is, is compared",
 			files: []string{"runs/*", "runs/*/*", "journal.json", "journal.json.tmp", "journal.lock", "events.jsonl",
