@@ -51,7 +51,7 @@ func TestTwoVersions(t *testing.T) {
 // twoLabs starts another lab beside one that is up: of another Kubernetes, and with another CAPH.
 func twoLabs(t *testing.T, c *command, older string) {
 	other := newCommand(t)
-	o := other.run(nil, "bootstrap", "--lab", "CONTROL_PLANE_REPLICAS=1", "KUBERNETES_VERSION="+newerKubernetes,
+	o := other.run(nil, "kubeconfig", "--lab", "CONTROL_PLANE_REPLICAS=1", "KUBERNETES_VERSION="+newerKubernetes,
 		"CAPH_VERSION=v1.0.12")
 	if o.exit != 0 {
 		t.Fatalf("exit %d\n%s", o.exit, o.output)
