@@ -94,8 +94,8 @@ func TestFiguresAreKept(t *testing.T) {
 // would be one of versions.
 func TestToolsAreOfTheVersionsThatSlipwayUses(t *testing.T) {
 	tools := required(t, "tools/go.mod")
-	for module, source := range map[string]string{"sigs.k8s.io/cluster-api": "../../go.mod", "helm.sh/helm/v3": "../../go.mod",
-		"k8s.io/kubernetes": "../../lab/go.mod"} {
+	for module, source := range map[string]string{"sigs.k8s.io/cluster-api": "../../go.mod",
+		"helm.sh/helm/v3": "../../go.mod", "k8s.io/kubernetes": "../../lab/go.mod"} {
 		if is, want := tools[module], required(t, source)[module]; is == "" || is != want {
 			t.Errorf("tools/go.mod has %s %q, and %s %q", module, is, source, want)
 		}
@@ -139,7 +139,8 @@ func TestTheMakefilesConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "/repository/infrastructure-hetzner/v4/infrastructure-components.yaml"; !strings.Contains(string(config), want) {
+	want := "/repository/infrastructure-hetzner/v4/infrastructure-components.yaml"
+	if !strings.Contains(string(config), want) {
 		t.Errorf("no %s in %s", want, config)
 	}
 	if _, err := makeVariables(i); err == nil {

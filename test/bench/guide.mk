@@ -1,9 +1,9 @@
-# The Makefile of the guide that Slipway replaces, in its best form: one target after another, as the guide runs them, but
-# every wait is a watch of kubectl or clusterctl and ends with what it waits for. There is no sleep, and no `helm --wait`.
-# `make bench` runs it in the lab and compares it with Slipway: docs/performance.md.
+# The Makefile of the guide that Slipway replaces, in its best form: one target after another, as the guide runs them,
+# but every wait is a watch of kubectl or clusterctl and ends with what it waits for. There is no sleep, and no
+# `helm --wait`. `make bench` runs it in the lab and compares it with Slipway: docs/performance.md.
 #
-# The caller sets: BENCH (the program that answers for kind), LAB (the lab's folder), MANIFESTS and VALUES (Slipway's own
-# files), the versions, CIDRs and repositories of the lab, and HCLOUD_TOKEN in the environment.
+# The caller sets: BENCH (the program that answers for kind), LAB (the lab's folder), MANIFESTS and VALUES (Slipway's
+# own files), the versions, CIDRs and repositories of the lab, and HCLOUD_TOKEN in the environment.
 .ONESHELL:
 .SHELLFLAGS := -euc
 MAKEFLAGS += --no-print-directory
@@ -12,13 +12,14 @@ name        ?= k8s
 mgmt        := --kubeconfig mgmt.kubeconfig
 workload    := --kubeconfig $(name).kubeconfig
 timeout     := --timeout=15m
-providers   := --config clusterctl.yaml --wait-providers --core cluster-api:$(CAPI_VERSION) --bootstrap talos:$(CABPT_VERSION) \
-               --control-plane talos:$(CACPPT_VERSION) --infrastructure hetzner:$(CAPH_VERSION)
+providers   := --config clusterctl.yaml --wait-providers --core cluster-api:$(CAPI_VERSION) \
+               --bootstrap talos:$(CABPT_VERSION) --control-plane talos:$(CACPPT_VERSION) \
+               --infrastructure hetzner:$(CAPH_VERSION)
 
-# The targets in the guide's order. The guide writes the firewall's rules between bootstrap and pivot with hcloud, which
-# is left out: Slipway does more here.
-targets     := kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes \
-               providers wait-machines move settle
+# The targets in the guide's order. The guide creates the firewall between bootstrap and pivot with hcloud, which is
+# left out: Slipway does more here. When a target is done, a line says so, at which the caller takes the time.
+targets     := kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm \
+               wait-nodes providers wait-machines move settle
 .PHONY: all $(targets)
 all:
 	@for target in $(targets); do $(MAKE) -f '$(firstword $(MAKEFILE_LIST))' $$target; echo "done: $$target"; done
@@ -36,7 +37,8 @@ secret:
 # CAPH creates the load balancer, so its address is not known here. clusterctl wants a value for each variable, for
 # those that a comment names or that may be empty, too.
 apply:
-	sed -e '/^ *#/d' -e 's/$${LOAD_BALANCER_IP}/localhost/' -e 's/$${LOAD_BALANCER_IP:=}//' '$(MANIFESTS)/cluster.yaml' > cluster.yaml
+	sed -e '/^ *#/d' -e 's/$${LOAD_BALANCER_IP}/localhost/' -e 's/$${LOAD_BALANCER_IP:=}//' \
+		'$(MANIFESTS)/cluster.yaml' > cluster.yaml
 	clusterctl generate yaml --config clusterctl.yaml --from cluster.yaml | kubectl $(mgmt) apply -f -
 
 # Ready would need a network plugin, which is installed below.
@@ -50,7 +52,8 @@ talosconfig:
 	kubectl $(mgmt) get secret $(name)-talosconfig -o jsonpath='{.data.talosconfig}' | base64 -d > $(name).talosconfig
 
 cilium:
-	helm upgrade --install cilium cilium $(workload) -n kube-system --repo $(CILIUM_REPOSITORY) --version $(CILIUM_VERSION) \
+	helm upgrade --install cilium cilium $(workload) -n kube-system \
+		--repo $(CILIUM_REPOSITORY) --version $(CILIUM_VERSION) \
 		-f '$(VALUES)/cilium-values.yaml' --set operator.replicas=2
 
 hcloud-ccm:

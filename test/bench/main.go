@@ -1,5 +1,5 @@
-// Command bench compares Slipway with the Makefile of the guide that it replaces (guide.mk): both create the same cluster
-// in the lab, alternating, each in a lab that is up and otherwise empty. It prints the times as the tables of
+// Command bench compares Slipway with the Makefile of the guide that it replaces (guide.mk): both create the same
+// cluster in the lab, alternating, each in a lab that is up and otherwise empty. It prints the times as the tables of
 // docs/performance.md.
 //
 //	go run ./test/bench                     # three pairs at the fast and at the real pace: about an hour
@@ -125,8 +125,8 @@ func compare(ctx context.Context, o options, out io.Writer) error {
 				if err := writeRuns(figures, runs); err != nil {
 					return err
 				}
-				fmt.Fprintf(os.Stderr, "%s pace, pair %d, %s: Ready nodes after %.1f s, settled pivot after %.1f s (load %s)\n", pace,
-					r.Pair+1, side, r.Marks[markNodes], r.Marks[markPivot], r.Load)
+				fmt.Fprintf(os.Stderr, "%s pace, pair %d, %s: Ready nodes after %.1f s, settled pivot after %.1f s (load %s)\n",
+					pace, r.Pair+1, side, r.Marks[markNodes], r.Marks[markPivot], r.Load)
 			}
 		}
 	}
