@@ -27,6 +27,7 @@ plan:            ; $(slipway) plan
 config:          ; $(slipway) config show
 
 .PHONY: preflight reserve kind-create capi-init secret apply wait-cp kubeconfig talosconfig cilium hcloud-ccm talos-ccm wait-nodes
+.PHONY: workers wait-workers
 preflight:       ; $(slipway) preflight
 reserve:         ; $(slipway) reserve
 kind-create:     ; $(slipway) kind-create
@@ -40,6 +41,8 @@ cilium:          ; $(slipway) cilium
 hcloud-ccm:      ; $(slipway) hcloud-ccm
 talos-ccm:       ; $(slipway) talos-ccm
 wait-nodes:      ; $(slipway) wait-nodes
+workers:         ; $(slipway) workers
+wait-workers:    ; $(slipway) wait-workers
 
 # The rest of the first day.
 .PHONY: pivot pivot-abort access firewall firewall-apply clean

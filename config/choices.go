@@ -52,7 +52,7 @@ func (v Variable) Pattern() string {
 		return `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`
 	case v.Name == "CLUSTER_NAME":
 		return dnsLabel.String()
-	case v.Name == "SERVER_TYPE":
+	case v.Name == "SERVER_TYPE", v.Name == "WORKER_SERVER_TYPE":
 		return listOf(hcloudName.String())
 	case v.Name == "LOCATION":
 		return listOf(strings.Join(locations, "|"))

@@ -22,6 +22,10 @@ type Config struct {
 	ServerType string `json:"serverType" yaml:"serverType"`
 	// odd, for etcd's quorum
 	ControlPlaneReplicas int `json:"controlPlaneReplicas" yaml:"controlPlaneReplicas"`
+	// worker pools; none: the control plane's servers carry the load
+	Workers WorkerPools `json:"workers" yaml:"workers"`
+	// Hetzner server types of worker pools that name none, as ServerType; empty: ServerType
+	WorkerServerType string `json:"workerServerType" yaml:"workerServerType"`
 	// what the control plane's servers are spread over: SpreadHost or SpreadLocation
 	Spread string `json:"spread" yaml:"spread"`
 	// Hetzner load balancer type

@@ -167,7 +167,7 @@ func TestDurationsAreText(t *testing.T) {
 		t.Errorf("no readable duration in %s", data)
 	}
 	var back Config
-	if err := json.Unmarshal(data, &back); err != nil || back != Defaults() {
+	if err := json.Unmarshal(data, &back); err != nil || !reflect.DeepEqual(back, Defaults()) {
 		t.Errorf("does not read back: %v", err)
 	}
 }

@@ -69,6 +69,7 @@ var (
 func (c Config) Validate() []FieldError {
 	v := &Findings{}
 	v.cluster(c)
+	v.workers(c)
 	v.Networks(c)
 	v.Versions(c)
 	v.sources(c)
@@ -221,15 +222,21 @@ func (v *Findings) Networks(c Config) {
 			}
 		}
 	}
+	servers, surge := c.ControlPlaneReplicas, 1
+	others := "controlPlaneReplicas"
+	for _, p := range c.Workers {
+		groups := len(p.Groups())
+		servers, surge, others = servers+p.Most(), surge+groups, "workers"
+	}
 	// Two addresses of a Hetzner subnet are the gateway's and the broadcast's, one is the load balancer's.
-	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < c.ControlPlaneReplicas+4 {
-		v.addPair(cp.field, "controlPlaneReplicas", cp.value, fmt.Sprintf("is too small for %d servers, one more in a "+
-			"rollout, the load balancer and the gateway", c.ControlPlaneReplicas), "use a /25 or wider")
+	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < servers+surge+3 {
+		v.addPair(cp.field, others, cp.value, fmt.Sprintf("is too small for %d servers, %d more in a "+
+			"rollout, the load balancer and the gateway", servers, surge), "use a /25 or wider")
 	}
 	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits ||
-		1<<(nodePodBits-pods.prefix.Bits()) < c.ControlPlaneReplicas+1) {
-		v.addPair(pods.field, "controlPlaneReplicas", pods.value, fmt.Sprintf("is too small for %d nodes and one more in "+
-			"a rollout", c.ControlPlaneReplicas), "every node takes a /24 of it")
+		1<<(nodePodBits-pods.prefix.Bits()) < servers+surge) {
+		v.addPair(pods.field, others, pods.value, fmt.Sprintf("is too small for %d nodes and %d more in "+
+			"a rollout", servers, surge), "every node takes a /24 of it")
 	}
 }
 

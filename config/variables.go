@@ -25,6 +25,8 @@ func (v Variable) Get(c Config) string {
 		return strconv.Itoa(*f)
 	case *Duration:
 		return f.String()
+	case *WorkerPools:
+		return f.String()
 	default:
 		panic(fmt.Sprintf("steps: variable %s has no text form", v.Name)) // a field type that TestVariables would have met
 	}
@@ -43,6 +45,10 @@ func (v Variable) Set(c *Config, value string) error {
 		*f = n
 	case *Duration:
 		if err := f.UnmarshalText([]byte(value)); err != nil {
+			return fmt.Errorf("%s: %w", v.Name, err)
+		}
+	case *WorkerPools:
+		if err := f.set(value); err != nil {
 			return fmt.Errorf("%s: %w", v.Name, err)
 		}
 	default:
@@ -73,6 +79,10 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.ServerType }},
 		{Name: "CONTROL_PLANE_REPLICAS", Doc: "number of control plane servers, odd",
 			Pointer: func(c *Config) any { return &c.ControlPlaneReplicas }},
+		{Name: "WORKERS", Doc: "number of servers of the worker pool general; in bootstrap.yaml also a list of worker pools",
+			Pointer: func(c *Config) any { return &c.Workers }},
+		{Name: "WORKER_SERVER_TYPE", Doc: "Hetzner server type of worker pools that name none, as SERVER_TYPE; default: that " +
+			"of the control plane", Pointer: func(c *Config) any { return &c.WorkerServerType }},
 		{Name: "SPREAD", Doc: "what the control plane's servers are spread over: host (of one location), or location (all " +
 			"of LOCATION that have the server type in stock)", Pointer: func(c *Config) any { return &c.Spread }},
 		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type",
@@ -170,7 +180,7 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.ControlPlaneTimeout }},
 		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm and wait-releases, each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
-		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes and wait-machines, each",
+		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes, wait-workers and wait-machines, each",
 			Pointer: func(c *Config) any { return &c.NodesTimeout }},
 		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply",
 			Pointer: func(c *Config) any { return &c.FirewallTimeout }},

@@ -7,6 +7,7 @@ import "embed"
 const (
 	Cluster            = "cluster.yaml"              // the cluster's objects, in clusterctl's variables
 	MachineHealthCheck = "machine-health-check.yaml" // applied with them
+	WorkerPool         = "worker-pool.yaml"          // rendered once for every worker pool
 	OIDCPatch          = "oidc-patch.yaml"           // added to the control plane's patches when configured
 	Clusterctl         = "clusterctl.yaml"           // where the providers come from
 )

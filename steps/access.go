@@ -87,7 +87,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	out.Nodes = nodesOf(r).Nodes
+	out.Nodes = nodesFrom(r.Nodes)
 	soon, cancel := context.WithTimeout(ctx, deviations.ComparedWithin)
 	defer cancel()
 	// they only tell a later run what was changed since
@@ -120,7 +120,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if !slices.Equal(nodesOf(r).Nodes, was.Nodes) {
+	if !slices.Equal(nodesFrom(r.Nodes), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

@@ -28,8 +28,20 @@ func consent(
 	if err != nil {
 		return nil, err
 	}
+	return all, agreed(tools, say, all, func() (string, error) {
+		live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+		if err != nil {
+			return "", err
+		}
+		return keep(live), nil
+	})
+}
+
+// agreed refuses what would delete servers or objects and was not agreed to, and says what is done else. keep is how
+// bootstrap.yaml says what the cluster has.
+func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, keep func() (string, error)) error {
 	if err := refuseImmutable(all); err != nil {
-		return nil, err
+		return err
 	}
 	var open []string
 	putBack := ""
@@ -42,14 +54,13 @@ func consent(
 		}
 	}
 	if len(open) > 0 {
-		what := strings.Join(open, "; ")
-		live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+		values, err := keep()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return nil, fmt.Errorf("the cluster exists, and applying the manifests as they are configured now %s: "+
+		return fmt.Errorf("the cluster exists, and applying the manifests as they are configured now %s: "+
 			"to keep the cluster as it is, set its values in bootstrap.yaml (%s)%s; "+
-			"to have it changed, run again with --yes", what, keep(live), putBack)
+			"to have it changed, run again with --yes", strings.Join(open, "; "), values, putBack)
 	}
 	for _, c := range all {
 		if c.Destructive() {
@@ -58,7 +69,7 @@ func consent(
 			say("this %s", c)
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // refuseImmutable refuses to change fields that the API server does not let change.

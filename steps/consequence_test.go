@@ -90,7 +90,7 @@ func liveOf(r *render.Rendered) consequences.LiveObjects {
 		if orders.Template(o) == "" {
 			continue
 		}
-		labels := clustertest.Map{capi.ClusterNameLabel: "k8s", consequences.DeploymentLabel: o.GetName()}
+		labels := clustertest.Map{capi.ClusterNameLabel: "k8s", capi.DeploymentLabel: o.GetName()}
 		if o.GetKind() == "TalosControlPlane" {
 			labels = clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 		}
@@ -128,7 +128,7 @@ func TestConsequences(t *testing.T) {
 		"nothing": {nil, asIs, never, nil, asIs, nil},
 		"what webhooks fill in": {nil, asIs, func(l *consequences.LiveObjects) {
 			change("MachineDeployment", "k8s-workers",
-				clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{consequences.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
+				clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{capi.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
 			change("MachineHealthCheck", "k8s-control-plane",
 				clustertest.Map{"spec": clustertest.Map{"nodeStartupTimeout": "20m0s"}})(l)
 			change("Cluster", "k8s",
@@ -300,7 +300,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
 		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
-				consequences.DeploymentLabel: "k8s-workers"}},
+				capi.DeploymentLabel: "k8s-workers"}},
 			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 	}
 	// without the pool

@@ -70,8 +70,8 @@ func TestAChangedHelmValueIsToldWithBothValues(t *testing.T) {
 func TestChangedManifestsAreToldByObject(t *testing.T) {
 	told := explained(t, func(overrides string) {
 		clustertest.Edit(t, overrides, "manifests/cluster.yaml", func(s string) string {
-			return strings.NewReplacer("maxSurge: 1", "maxSurge: 0", "allowSchedulingOnControlPlanes: true",
-				"allowSchedulingOnControlPlanes: false").Replace(s)
+			return strings.NewReplacer("maxSurge: 1", "maxSurge: 0",
+				"allowSchedulingOnControlPlanes: ${CONTROL_PLANE_SCHEDULABLE:=true}", "allowSchedulingOnControlPlanes: false").Replace(s)
 		})
 	})
 	want := []string{

@@ -41,6 +41,6 @@ func ExampleNew() {
 	// Output:
 	// cilium needs [kubeconfig wait-cp]
 	// argo-cd needs [wait-nodes]
-	// pivot needs [wait-nodes wait-machines providers talosconfig argo-cd]
+	// pivot needs [wait-nodes wait-workers wait-machines providers talosconfig argo-cd]
 	// <nil>
 }

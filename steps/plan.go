@@ -30,6 +30,8 @@ type Plan struct {
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
 	Nodes        *flow.Step[Nodes]
+	Workers      *flow.Step[Workers]
+	WaitWorkers  *flow.Step[Nodes]
 	Machines     *flow.Step[Machines]
 	Stable       *flow.Step[Stability]
 	// WorkloadProviders are installed in the cluster itself, Providers in the management cluster.
@@ -67,28 +69,32 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.HCloudCCM = s.HCloudCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.TalosCCM = s.TalosCCM(g).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.Nodes = s.Nodes(g, p.Management, p.Cluster, p.Kubeconfig).RerunAfter(p.Cilium, p.HCloudCCM, p.TalosCCM)
-	p.Machines = s.Machines(g, p.Management, p.Cluster).After(p.Nodes)
+	p.Workers = s.Workers(g, p.Preflight, p.Image).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
+	p.WaitWorkers = s.WaitWorkers(g, p.Workers).OrderAfter(p.Cilium, p.HCloudCCM, p.TalosCCM).ExemptFromSeal()
+	p.Machines = s.Machines(g, p.Management, p.Cluster).After(p.Nodes).OrderAfter(p.WaitWorkers)
 	p.Stable = s.Stable(g, p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.WorkloadProviders = s.WorkloadProviders(g, p.Kubeconfig).After(p.ControlPlane)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
-	p.Pivot = s.Pivot(g).After(p.Nodes, p.Machines, p.WorkloadProviders, p.Talosconfig).OrderAfter(p.Endpoint)
-	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint)
+	p.Pivot = s.Pivot(g).After(p.Nodes, p.WaitWorkers, p.Machines, p.WorkloadProviders, p.Talosconfig).OrderAfter(p.Endpoint)
+	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint, p.WaitWorkers)
 	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
 	p.FirewallApply = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
 	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.FirewallApply)
 
-	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name(), p.Stable.Name()}
+	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name(), p.WaitWorkers.Name(), p.Stable.Name()}
 	// After the pivot nothing brings the endpoint and the releases, which are exempt from its seal.
 	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name(), p.Stable.Name()}
-	p.All = append([]string{p.Endpoint.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()}, releases...)
-	p.Managed = append([]string{p.Endpoint.Name(), p.Access.Name()}, releases...)
+	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
+		releases...)
+	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.
 func ReadOnlySteps() []string {
-	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "wait-machines", "wait-releases", "access"}
+	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "wait-workers", "wait-machines",
+		"wait-releases", "access"}
 }
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.

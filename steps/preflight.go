@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/pools"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -25,12 +26,42 @@ type Offer struct {
 	Locations []string `json:"locations,omitempty"`
 	// PassedOver tells why what the configuration prefers was not chosen.
 	PassedOver []string `json:"passedOver,omitempty"`
+	// Workers are what the worker pools are created with.
+	Workers []WorkerOffer `json:"workers,omitempty"`
+}
+
+// WorkerOffer is what the servers of a worker pool are created with.
+type WorkerOffer struct {
+	Pool         string `json:"pool"`
+	ServerType   string `json:"serverType"`
+	Location     string `json:"location"`
+	Architecture string `json:"architecture"`
+	// PassedOver tells why what the configuration prefers was not chosen.
+	PassedOver []string `json:"passedOver,omitempty"`
+}
+
+func workerOffers(choices []pools.Choice) (all []WorkerOffer) {
+	for _, c := range choices {
+		all = append(all, WorkerOffer(c))
+	}
+	return all
+}
+
+func (o Offer) choices() (all []pools.Choice) {
+	for _, w := range o.Workers {
+		all = append(all, pools.Choice(w))
+	}
+	return all
 }
 
 // offerSpec is what the offer is chosen from.
 func offerSpec(cfg config.Config) any {
-	spec := map[string]string{"location": cfg.Location, "serverType": cfg.ServerType,
+	spec := map[string]any{"location": cfg.Location, "serverType": cfg.ServerType,
 		"loadBalancerType": cfg.LoadBalancerType}
+	for _, p := range cfg.Workers {
+		p = cfg.Pool(p)
+		spec["worker pool "+p.Name] = p.ServerType + " in " + p.Location
+	}
 	if cfg.Spread != config.SpreadHost {
 		spec["spread"] = cfg.Spread
 	}
@@ -82,7 +113,19 @@ func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
 	if err == nil && p.cfg.ChoosesPlacement() {
 		say("the control plane gets %s", choice.Explain())
 	}
-	return offerOf(choice), err
+	if err != nil {
+		return Offer{}, err
+	}
+	offer := offerOf(choice)
+	choices, err := pools.Choose(ctx, p.cfg, p.tools, choice.NetworkZone)
+	if err != nil {
+		return Offer{}, err
+	}
+	for _, c := range choices {
+		say("worker pool %s gets %s", c.Pool, c.Describe())
+	}
+	offer.Workers = workerOffers(choices)
+	return offer, nil
 }
 
 // verify asks whether Hetzner still has what was chosen. Stock does not matter: it is for what is created next, and the
@@ -91,6 +134,11 @@ func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
 	is, err := capacity.Again(ctx, p.tools.Hetzner, capacity.Choice{Location: was.Location, ServerType: was.ServerType,
 		LoadBalancerType: was.LoadBalancerType, Locations: was.placement().Locations, Passed: was.PassedOver})
 	now := offerOf(is)
+	if err == nil && len(was.Workers) > 0 {
+		var choices []pools.Choice
+		choices, err = pools.Again(ctx, p.tools, was.choices())
+		now.Workers = workerOffers(choices)
+	}
 	var unknown *hetzner.Unknown
 	switch {
 	case errors.As(err, &unknown), errors.Is(err, hetzner.ErrToken):

@@ -53,7 +53,8 @@ func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set 
 
 // specs are what the steps are made from, for the journal: a change in one of them runs its step again.
 type specs struct {
-	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, firewall any
+	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, workers,
+	firewall any
 
 	// of the providers, in the management cluster and in the workload cluster; the journal does not have them
 	installing, installingInWorkload []flow.Wait
@@ -82,6 +83,9 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 		return specs{}, err
 	}
 	if s.cluster, err = clusterSpec(cfg, sources); err != nil {
+		return specs{}, err
+	}
+	if s.workers, err = workersSpec(cfg, sources); err != nil {
 		return specs{}, err
 	}
 	for _, r := range []struct {

@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Nodes are the nodes of the workload cluster, by name.
+// Nodes are nodes of the workload cluster, by name: the control plane's, or the workers.
 type Nodes struct {
 	Nodes []Node `json:"nodes"`
 	// Continued tells with what server type and locations the control plane was continued, and why.
@@ -39,12 +39,12 @@ type Node struct {
 	ControlPlane bool   `json:"controlPlane"`
 }
 
-// Nodes adds the step wait-nodes to a graph: every node is Ready.
+// Nodes adds the step wait-nodes to a graph: every node of the control plane is Ready.
 func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster],
 	kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
 	step := newNodesStep(s)
 	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
-		Doc("every node is Ready and is the server that it claims to be").
+		Doc("every control plane node is Ready and is the server that it claims to be").
 		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
 }
 
@@ -60,7 +60,7 @@ func newNodesStep(s *Set) nodesStep {
 	return nodesStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
-// run waits until every node is what it should be.
+// run waits until every node of the control plane is what it should be.
 func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
 	mgmt, err := connect.Cluster(n.tools, m.Kubeconfig)
 	if err != nil {
@@ -86,7 +86,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 		if err != nil {
 			return "", err
 		}
-		out, placeless = nodesOf(r), r.Placeless()
+		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes()), r.Placeless()
 		missing := r.Missing(n.cfg.NetworkCIDR)
 		if len(missing) == 0 {
 			return "", nil
@@ -101,18 +101,17 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	return out, err
 }
 
-func nodesOf(r rollout.State) Nodes {
-	var out Nodes
-	for i := range r.Nodes {
-		n := &r.Nodes[i]
+func nodesFrom(nodes []corev1.Node) (all []Node) {
+	for i := range nodes {
+		n := &nodes[i]
 		_, controlPlane := n.Labels[capi.ControlPlaneRole]
-		out.Nodes = append(out.Nodes, Node{
+		all = append(all, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
 			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP),
 			ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),
 		})
 	}
-	return out
+	return all
 }
 
 func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
@@ -129,7 +128,7 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if missing := r.Missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
 	}
-	if is := nodesOf(r); !slices.Equal(is.Nodes, was.Nodes) {
+	if !slices.Equal(nodesFrom(r.ControlPlaneNodes()), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

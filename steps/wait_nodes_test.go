@@ -119,11 +119,11 @@ func TestRollHasToAgree(t *testing.T) {
 		want   string
 	}{
 		"scaled up":      {func(r *rollout.State) { r.Replicas = 3 }, "1 control plane Machines instead of 3"},
-		"node not there": {func(r *rollout.State) { r.Nodes = nil }, "0 nodes for 1 Machines"},
+		"node not there": {func(r *rollout.State) { r.Nodes = nil }, "0 control plane nodes for 1 Machines"},
 		"server without a Machine": {func(r *rollout.State) {
 			r.Servers = append(r.Servers,
 				hetzner.Server{ID: 5, Name: "x"})
-		}, "2 servers for 1 Machines"},
+		}, "2 control plane servers for 1 Machines"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := good

@@ -8,3 +8,15 @@ var MachineDeploymentKind = schema.GroupVersionKind{Group: "cluster.x-k8s.io", V
 
 // ControlPlaneRole is the label of control plane nodes, which Talos sets.
 const ControlPlaneRole = "node-role.kubernetes.io/control-plane"
+
+// WorkerPoolLabel names, on every object of a worker pool and on its Machines, the pool.
+const WorkerPoolLabel = "slipway.dev/worker-pool"
+
+// DeploymentLabel names, on a Machine, its MachineDeployment.
+const DeploymentLabel = "cluster.x-k8s.io/deployment-name"
+
+// Annotations of the cluster autoscaler (provider clusterapi) on a MachineDeployment.
+const (
+	AutoscalerMin = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
+	AutoscalerMax = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+)

@@ -78,6 +78,9 @@ func OfCluster(cluster string) []client.ListOption {
 	return []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{ClusterNameLabel: cluster}}
 }
 
+// InNamespace selects the objects in the namespace of a cluster's objects.
+func InNamespace() client.ListOption { return client.InNamespace(config.Namespace) }
+
 // ListOf is an empty list of a kind.
 func ListOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 	l := &unstructured.UnstructuredList{}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
@@ -62,7 +63,8 @@ func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstru
 	if err != nil {
 		return nil, err
 	}
-	return r.Now, nil
+	pools, err := render.Workers(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)), nil)
+	return append(r.Now, pools...), err
 }
 
 // where is the file and the line of an object's field, and the object's name for people.
@@ -70,6 +72,9 @@ func where(sources render.Sources, o *unstructured.Unstructured, path ...any) Fi
 	s := sources.Cluster
 	if line := lineIn(sources.HealthCheck, sources.Vars, o); line > 0 {
 		s = sources.HealthCheck
+	}
+	if o.GetLabels()[capi.WorkerPoolLabel] != "" {
+		s = sources.WorkerPool
 	}
 	return FileError{File: s.Name, Line: lineIn(s, sources.Vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
 }

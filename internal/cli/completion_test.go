@@ -32,7 +32,7 @@ func completed(t *testing.T, line string) string {
 func TestCompletes(t *testing.T) {
 	for line, want := range map[string]string{
 		"hclo":                                "hcloud-ccm",
-		"wait-":                               "wait-cp wait-nodes wait-machines wait-releases",
+		"wait-":                               "wait-cp wait-nodes wait-workers wait-machines wait-releases",
 		"lab ":                                "up status down build save load fault",
 		"lab fault ":                          "add list remove",
 		"completion ":                         "bash zsh fish powershell",
@@ -50,7 +50,7 @@ func TestCompletes(t *testing.T) {
 		"--lab-latency ":                      "fast real",
 		"image --lab-lat":                     "--lab-latency",
 		"image ap":                            "apply",
-		"plan wait-":                          "wait-cp wait-nodes wait-machines wait-releases",
+		"plan wait-":                          "wait-cp wait-nodes wait-workers wait-machines wait-releases",
 		"LOC":                                 "LOCATION=",
 		"destroy LOC":                         "LOCATION=",
 		"LOCATION=n":                          "LOCATION=nbg1",

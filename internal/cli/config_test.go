@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -61,7 +62,7 @@ func TestFileForms(t *testing.T) {
 		"json": `{"location": "nbg1"}`,
 	} {
 		c, err := load(t, file, "", "")
-		if err != nil || c.Config != config.Defaults() {
+		if err != nil || !reflect.DeepEqual(c.Config, config.Defaults()) {
 			t.Errorf("%s: %+v, %v", name, c.Config, err)
 		}
 	}

@@ -145,7 +145,10 @@ func stepManuals() map[string]manual {
 		"cilium":      {cluster + "the Helm release cilium", "launch.md#in-what-order"},
 		"hcloud-ccm":  {cluster + "the Helm release of the Hetzner CCM, and its Secret", "launch.md#in-what-order"},
 		"talos-ccm":   {cluster + "the Helm release of the Talos CCM", "launch.md#in-what-order"},
-		"wait-nodes":  {nothing + "; it waits for the nodes", "waiting.md"},
+		"wait-nodes":  {nothing + "; it waits for the control plane's nodes", "waiting.md"},
+		"workers": {"the cluster that manages this one: the worker pools' objects, from which Cluster API creates and " +
+			"removes servers", "launch.md#workers"},
+		"wait-workers": {nothing + "; it waits for the workers' nodes", "launch.md#workers"},
 		"wait-machines": {nothing + "; it waits until Cluster API has connected to the cluster",
 			"launch.md#in-what-order"},
 		"wait-releases": {nothing + "; it waits until the releases have stayed available", "launch.md#in-what-order"},

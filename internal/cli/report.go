@@ -191,7 +191,11 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 	if err != nil {
 		return err
 	}
-	for _, n := range nodes.Nodes {
+	workers, _, err := flow.Restore(ctx, j, plan.WaitWorkers)
+	if err != nil {
+		return err
+	}
+	for _, n := range slices.Concat(nodes.Nodes, workers.Nodes) {
 		page.Nodes = append(page.Nodes, report.Node{
 			Name: text.Printable(n.Name), Version: text.Printable(n.Version), Private: text.Printable(n.InternalIP),
 			Public: text.Printable(n.ExternalIP), ID: text.Printable(n.ProviderID),

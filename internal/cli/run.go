@@ -223,7 +223,7 @@ func runSteps(ctx context.Context, r *running, targets []string) error {
 	}
 	return conclude(ctx, r, journal, report, outputs{
 		management: plan.Management, clean: plan.Clean, cluster: plan.Cluster, kubeconfig: plan.Kubeconfig,
-		talosconfig: plan.Talosconfig, nodes: plan.Nodes, access: plan.Access,
+		talosconfig: plan.Talosconfig, nodes: plan.Nodes, workers: plan.WaitWorkers, access: plan.Access,
 	})
 }
 

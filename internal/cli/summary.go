@@ -44,7 +44,8 @@ type outputs struct {
 	kubeconfig  *flow.Step[steps.Kubeconfig]
 	talosconfig *flow.Step[steps.Talosconfig]
 	nodes       *flow.Step[steps.Nodes]
-	access      *flow.Step[steps.Access] // replaces the four above it once it is done
+	workers     *flow.Step[steps.Nodes]
+	access      *flow.Step[steps.Access] // replaces the five above it once it is done
 }
 
 // output reads what a step made out of the journal, if it is done and no error came before.
@@ -81,7 +82,8 @@ func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Rep
 		s.Kubeconfig, s.Talosconfig = r.state.Path(made.Kubeconfig), r.state.Path(made.Talosconfig.File)
 	} else {
 		nodes, _ := output(ctx, j, of.nodes, &err)
-		s.Nodes = nodes.Nodes
+		workers, _ := output(ctx, j, of.workers, &err)
+		s.Nodes = slices.Concat(nodes.Nodes, workers.Nodes)
 	}
 	return s, err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func TestInLab(t *testing.T) {
 			t.Errorf("note %q does not begin with %q", notes[i], want[i])
 		}
 	}
-	if cfg.Config != was || cfg.Place("podCidr") != "default" {
+	if !reflect.DeepEqual(cfg.Config, was) || cfg.Place("podCidr") != "default" {
 		t.Error("the configuration of outside was changed")
 	}
 }

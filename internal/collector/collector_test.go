@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -163,7 +164,7 @@ func checkFiles(t *testing.T, w *clustertest.Environment, c backup.Contents) {
 		t.Errorf("%s is not rendered", renderedFile)
 	}
 	var again config.Config
-	if err := yaml.UnmarshalStrict(c.Config, &again); err != nil || again != w.Config() {
+	if err := yaml.UnmarshalStrict(c.Config, &again); err != nil || !reflect.DeepEqual(again, w.Config()) {
 		t.Errorf("the configuration came back as %+v, %v", again, err)
 	}
 	if strings.Contains(string(c.Config), w.Tools().Token.Reveal()) {

@@ -59,7 +59,7 @@ func (s *Source) readFiles() error {
 func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render.Variables {
 	var image, zone, template string
 	var endpoint render.Endpoint
-	var infrastructure, machines *unstructured.Unstructured
+	var infrastructure, tcp, machines *unstructured.Unstructured
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
 		switch {
@@ -67,7 +67,7 @@ func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render
 			zone, endpoint = capi.Text(o, "spec", "hcloudNetwork", "networkZone"), render.EndpointOf(o)
 			infrastructure = o
 		case o.GroupVersionKind() == capi.TalosControlPlaneKind && o.GetName() == cfg.ControlPlaneName():
-			template = capi.Text(o, "spec", "infrastructureTemplate", "name")
+			template, tcp = capi.Text(o, "spec", "infrastructureTemplate", "name"), o
 		}
 	}
 	for i := range s.Contents.Objects {
@@ -75,7 +75,7 @@ func (s *Source) liveVariables(cfg config.Config, sources render.Sources) render
 			image, machines = capi.Text(o, "spec", "template", "spec", "imageName"), o
 		}
 	}
-	return render.ManifestVariables(sources, image, zone, endpoint).Placed(render.PlacementOf(infrastructure, machines))
+	return render.ManifestVariables(sources, image, zone, endpoint).Placed(render.PlacementOf(infrastructure, tcp, machines))
 }
 
 // readReleases reads what Helm says of the releases. Those that are not deployed (yet) are left out.

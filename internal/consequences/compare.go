@@ -67,9 +67,11 @@ func objectOf(o *unstructured.Unstructured) platform.Object {
 
 // exists reports whether there is a cluster that can be changed.
 func (c *comparison) exists() bool {
-	return slices.ContainsFunc(c.live.Wanted, func(o unstructured.Unstructured) bool {
+	isControlPlane := func(o unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind()
-	})
+	}
+	return slices.ContainsFunc(c.live.Wanted, isControlPlane) ||
+		c.live.Pools && slices.ContainsFunc(c.live.Others, isControlPlane)
 }
 
 // create tells of an object that is added to a cluster that exists.
@@ -79,7 +81,7 @@ func (c *comparison) create(o *unstructured.Unstructured) {
 	}
 	one := Consequence{Effect: EffectCreates, Object: objectOf(o)}
 	if orders.Template(o) != "" {
-		one.Count, one.NewServers = int(wantedReplicas(o, 1)), orders.ServerNames(o)
+		one.Count, one.NewServers = orders.Replicas(o), orders.ServerNames(o)
 		one.Expected = c.perServer
 	}
 	c.add(one)
@@ -104,14 +106,17 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 		changes = slices.Concat(template.why, versionChange(was, is, "spec", "version"), configChanges(was, is))
 	} else {
 		version := versionChange(was, is, "spec", "template", "spec", "version")
-		changes = slices.Concat(template.why, version, machineChanges(was, is))
+		changes = slices.Concat(template.why, version, c.workerConfigChanges(was, is), machineChanges(was, is))
 	}
-	names := c.live.serversOf(was)
+	names, location := c.live.serversOf(was), c.location
+	if own := capi.Text(is, "spec", "template", "spec", "failureDomain"); own != "" {
+		location = own
+	}
 	if wants < has {
 		one := Consequence{Effect: EffectRemoves, Object: objectOf(is), Count: int(has - wants), Of: int(has)}
 		one.Servers = names
 		one.Why = []string{fmt.Sprintf("replicas %d → %d", has, wants)}
-		one.before = template.before(int(has-wants), c.location)
+		one.before = template.before(int(has-wants), location)
 		c.add(one)
 	}
 	if stay := int(min(has, wants)); len(changes) > 0 && stay > 0 {
@@ -122,7 +127,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
 			one.Expected = 0
 		}
-		before, after := template.before(stay, c.location), template.after(stay, c.location)
+		before, after := template.before(stay, location), template.after(stay, location)
 		if !sameTypes(before, after) {
 			one.before, one.after = before, after
 		}
@@ -235,11 +240,36 @@ func configChanges(was, is *unstructured.Unstructured) []string {
 	return told("", plain(before), plain(after), false)
 }
 
+// workerConfigChanges are the differences between what the Talos configurations of a MachineDeployment's servers are
+// made from.
+func (c *comparison) workerConfigChanges(was, is *unstructured.Unstructured) []string {
+	name := []string{"spec", "template", "spec", "bootstrap", "configRef", "name"}
+	before, after := capi.Text(was, name...), capi.Text(is, name...)
+	if before == after {
+		return nil
+	}
+	kind := capi.TalosConfigTemplateKind.GroupKind()
+	old := findObject(c.live.Others, kind, before)
+	i := slices.IndexFunc(c.rendered, func(o *unstructured.Unstructured) bool {
+		return o.GroupVersionKind().GroupKind() == kind && o.GetName() == after
+	})
+	if old != nil && i >= 0 {
+		spec := func(o *unstructured.Unstructured) any {
+			m, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+			return plain(m)
+		}
+		if found := told("", spec(old), spec(c.rendered[i]), false); len(found) > 0 {
+			return found
+		}
+	}
+	return []string{fmt.Sprintf("bootstrap.configRef.name %s → %s", OrNone(before), OrNone(after))}
+}
+
 // machineChanges are the differences for which Cluster API replaces the Machines of a MachineDeployment, besides the
 // version and the server template.
 func machineChanges(was, is *unstructured.Unstructured) []string {
 	var found []string
-	for _, field := range []string{"bootstrap.configRef.name", "failureDomain", "bootstrap.dataSecretName"} {
+	for _, field := range []string{"failureDomain", "bootstrap.dataSecretName"} {
 		path := append([]string{"spec", "template", "spec"}, strings.Split(field, ".")...)
 		if before, after := capi.Text(was, path...), capi.Text(is, path...); before != after {
 			found = append(found, fmt.Sprintf("%s %s → %s", field, OrNone(before), OrNone(after)))

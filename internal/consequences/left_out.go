@@ -1,6 +1,7 @@
 package consequences
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,12 +34,18 @@ func (c *comparison) leftOut() {
 	}
 	for i := range c.live.Others {
 		o := &c.live.Others[i]
+		if _, ofPool := o.GetLabels()[capi.WorkerPoolLabel]; ofPool != c.live.Pools {
+			continue // the steps apply and workers each delete their own
+		}
 		if o.GetDeletionTimestamp() != nil || !owned(o, c.live.Cluster, c.byManager(o)) ||
 			c.inManifests(o) || c.superseded(o) {
 			continue
 		}
 		one := Consequence{Effect: EffectDeletes, Object: objectOf(o), uid: o.GetUID()}
 		one.Why = []string{"it is no longer in the manifests"}
+		if pool := o.GetLabels()[capi.WorkerPoolLabel]; pool != "" {
+			one.Why = []string{"worker pool " + pool + " no longer needs it"}
+		}
 		switch user := c.userOf(o); {
 		case user != "" && isTemplate(o.GetKind()):
 			continue // it goes once nothing was made from it any more
@@ -51,7 +58,8 @@ func (c *comparison) leftOut() {
 		default:
 			one.Servers = c.live.serversFrom(o)
 			one.Count, one.Of = len(one.Servers), len(one.Servers)
-			one.before = ordersOfTemplate(c.template(orders.Template(o)), one.Count, c.location)
+			one.before = ordersOfTemplate(c.template(orders.Template(o)), one.Count,
+				cmp.Or(capi.Text(o, "spec", "template", "spec", "failureDomain"), c.location))
 		}
 		c.add(one)
 	}
@@ -77,11 +85,12 @@ func (c *comparison) inManifests(o *unstructured.Unstructured) bool {
 // superseded tells of an earlier version of a server template of the manifests: the name differs in the hash of the
 // content only. Such templates stay: they cost nothing, and Machines name the one that they were made from.
 func (c *comparison) superseded(o *unstructured.Unstructured) bool {
-	if o.GroupVersionKind().GroupKind() != capi.MachineTemplateKind.GroupKind() {
+	kind := o.GroupVersionKind().GroupKind()
+	if kind != capi.MachineTemplateKind.GroupKind() && kind != capi.TalosConfigTemplateKind.GroupKind() {
 		return false
 	}
 	return slices.ContainsFunc(c.rendered, func(r *unstructured.Unstructured) bool {
-		return r.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
+		return r.GroupVersionKind().GroupKind() == kind && r.GetName() != o.GetName() &&
 			WithoutHash(r.GetName()) == WithoutHash(o.GetName())
 	})
 }

@@ -3,6 +3,8 @@ package consequences
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -21,6 +23,20 @@ func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, man
 		return nil, err
 	}
 	all := Of(live, r.Now, tools.ServerTakes)
+	price(ctx, tools, all)
+	return all, nil
+}
+
+// OfPools says what applying the objects of the worker pools does to the cluster, in the cluster that manages it. It
+// changes nothing.
+func OfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	objects []*unstructured.Unstructured) ([]Consequence, error) {
+	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, objects)
+	if err != nil {
+		return nil, err
+	}
+	live.Pools = true
+	all := Of(live, objects, tools.ServerTakes)
 	price(ctx, tools, all)
 	return all, nil
 }
@@ -52,6 +68,13 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 	switch {
 	case err == nil:
 		v = v.With(render.EndpointOf(live))
+		tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+		if err != nil && !kube.Absent(err) {
+			return nil, err
+		}
+		if err == nil {
+			v = v.Placed(render.Placement{Schedulable: render.SchedulableOf(tcp)})
+		}
 	case !kube.Absent(err):
 		return nil, err
 	}

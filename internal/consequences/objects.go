@@ -21,9 +21,6 @@ var (
 	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 )
 
-// DeploymentLabel names, on a Machine, its MachineDeployment.
-const DeploymentLabel = "cluster.x-k8s.io/deployment-name"
-
 // LiveObjects are the objects of a cluster in the cluster that manages it, as far as applying the manifests may change
 // them.
 type LiveObjects struct {
@@ -35,6 +32,9 @@ type LiveObjects struct {
 	// others are all objects of Cluster API's kinds in the namespace, and the ConfigMaps and Secrets that carry the
 	// mark of the cluster's manifests.
 	Others []unstructured.Unstructured
+	// Pools tells that the objects that are applied are those of the worker pools: what is no longer among them is
+	// looked for there alone.
+	Pools bool
 }
 
 // ReadLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists
@@ -131,7 +131,7 @@ func (l LiveObjects) serversOf(o *unstructured.Unstructured) []string {
 		_, ofControlPlane := m.GetLabels()[capi.ControlPlaneLabel]
 		mine := ofControlPlane
 		if o.GroupVersionKind().GroupKind() != capi.TalosControlPlaneKind.GroupKind() {
-			mine = m.GetLabels()[DeploymentLabel] == o.GetName()
+			mine = m.GetLabels()[capi.DeploymentLabel] == o.GetName()
 		}
 		if name := capi.Text(m, "spec", "infrastructureRef", "name"); mine && name != "" {
 			names = append(names, name)

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -159,6 +162,7 @@ func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.
 
 // manifests says what applying the manifests would still do.
 func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered) {
+	withoutPools(d.cfg, live, r.Now)
 	for _, c := range consequences.Of(live, r.Now, 0) {
 		if c.Effect == consequences.EffectKeeps || onlyTheTemplatesName(live, c) {
 			continue
@@ -168,6 +172,34 @@ func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered
 			Place: file.Name, What: c.Summary(), Requested: d.applied.edited(file) || d.patchEdited(c.Object),
 			Change: "edit the object with kubectl " + byTemplate, Keep: "write it into that file as the cluster has it",
 		})
+	}
+}
+
+// withoutPools gives a rendered HetznerCluster the worker pools' placement groups that the live one has: the step workers
+// sees to those, also after the pivot.
+func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*unstructured.Unstructured) {
+	was := live.Find(capi.HetznerClusterKind.GroupKind(), cfg.ClusterName)
+	if was == nil {
+		return
+	}
+	ofPools := render.PlacementGroups(cfg)
+	for i := range live.Others {
+		o := &live.Others[i]
+		if o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && o.GetLabels()[capi.WorkerPoolLabel] != "" {
+			ofPools = append(ofPools, capi.Text(o, "spec", "template", "spec", "placementGroupName"))
+		}
+	}
+	path := []string{"spec", "hcloudPlacementGroups"}
+	has, _, _ := unstructured.NestedSlice(was.Object, path...)
+	for _, o := range rendered {
+		if o.GroupVersionKind() != capi.HetznerClusterKind {
+			continue
+		}
+		wanted, _, _ := unstructured.NestedSlice(o.Object, path...)
+		same := render.WithPlacementGroups(wanted, nil, ofPools)
+		if reflect.DeepEqual(same, render.WithPlacementGroups(has, nil, ofPools)) {
+			_ = unstructured.SetNestedSlice(o.Object, has, path...)
+		}
 	}
 }
 

@@ -105,16 +105,23 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 // planned is what the manifests ask Hetzner for.
 type planned struct {
 	servers, surge, balancers, services int
-	group                               int // the most in one placement group, a rolling update counted
+	group                               int // the control plane's in one placement group, a rolling update counted
+	pool                                int // the most workers in one placement group, a rolling update counted
+	poolName                            string
 }
 
 func (d *Doctor) planned() (planned, error) {
-	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg)))
+	v := render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg))
+	r, err := render.Manifests(d.cfg, d.sources, v)
+	if err != nil {
+		return planned{}, err
+	}
+	workers, err := render.Workers(d.cfg, d.sources, v, nil)
 	if err != nil {
 		return planned{}, err
 	}
 	var p planned
-	for _, o := range orders.Of(r.Now, d.cfg.PreferredLocation()) {
+	for _, o := range orders.Of(append(r.Now, workers...), d.cfg.PreferredLocation()) {
 		switch o.Kind {
 		case hetzner.KindServer:
 			p.servers += o.Count
@@ -137,6 +144,22 @@ func (d *Doctor) planned() (planned, error) {
 			p.services = max(p.services, len(extra)+1) // and the API server's
 		}
 	}
+	for _, o := range workers {
+		if o.GroupVersionKind().GroupKind() != capi.MachineDeploymentKind.GroupKind() {
+			continue
+		}
+		surge := 1 // Cluster API's default
+		if is, found, _ := unstructured.NestedInt64(o.Object, "spec", "strategy", "rollingUpdate", "maxSurge"); found {
+			surge = int(is)
+		}
+		p.surge += surge
+		if n := orders.Most(o) + surge; n > p.pool {
+			p.pool, p.poolName = n, o.GetName()
+		}
+	}
+	for _, pool := range d.cfg.Workers {
+		p.servers += max(0, pool.Max-pool.Min) // the cluster autoscaler may add them
+	}
 	return p, nil
 }
 
@@ -147,8 +170,12 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 		return failed("see the check manifests", "%v", err)
 	}
 	if p.group > groupHolds {
-		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a "+
-			"placement group, which holds %d", p.group-p.surge, p.surge, groupHolds)
+		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers of the control plane, those of a rolling update "+
+			"counted, do not fit into a placement group, which holds %d", p.group, groupHolds)
+	}
+	if p.pool > groupHolds {
+		return failed("choose a smaller maxSurge in manifests/worker-pool.yaml", "%d servers of MachineDeployment %s, a "+
+			"rolling update's counted, do not fit into a placement group, which holds %d", p.pool, p.poolName, groupHolds)
 	}
 	name := d.cfg.LoadBalancerType
 	b, err := hetzner.FindLoadBalancerType(ctx, d.tools.Hetzner, name)

@@ -25,6 +25,7 @@ const (
 	machineLabel     = "machine.caph-name"
 	roleLabel        = "machine_type"
 	controlPlaneRole = "control_plane"
+	workerRole       = "worker"
 )
 
 // ErrToken is wrapped by errors about a token that Hetzner does not take.
@@ -89,6 +90,7 @@ type Server struct {
 	// labels.
 	Machine      string
 	ControlPlane bool
+	Worker       bool // that it was made for a worker
 	Protected    bool // from deletion: Hetzner refuses it until a person takes the protection away
 }
 
@@ -121,6 +123,7 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 		server := Server{
 			ID: s.ID, Type: typeOf(s.ServerType), Name: s.Name, Status: string(s.Status), Location: placeOf(s.Location),
 			Machine: s.Labels[machineLabel], ControlPlane: s.Labels[roleLabel] == controlPlaneRole,
+			Worker:    s.Labels[roleLabel] == workerRole,
 			Protected: s.Protection.Delete,
 		}
 		if a, ok := netip.AddrFromSlice(s.PublicNet.IPv4.IP); ok && !a.IsUnspecified() {

@@ -3,6 +3,7 @@ package orders
 
 import (
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -21,7 +22,11 @@ func Of(objects []*unstructured.Unstructured, location string) []hetzner.Order {
 				location = regions[0]
 			}
 		case Template(o) != "":
-			servers := Servers(objects, Template(o), int(capi.Number(o, "spec", "replicas")), location)
+			at := location
+			if own := capi.Text(o, "spec", "template", "spec", "failureDomain"); own != "" {
+				at = own
+			}
+			servers := Servers(objects, Template(o), Replicas(o), at)
 			if len(servers) > 0 {
 				servers[0].Name = ServerNames(o)
 			}
@@ -84,6 +89,22 @@ func Servers(objects []*unstructured.Unstructured, template string, replicas int
 			{Kind: hetzner.KindPrimaryIP, Count: replicas, Name: "of the servers", Type: "ipv4", Location: location}}
 	}
 	return nil
+}
+
+// Replicas are the servers that an object asks for; where the cluster autoscaler chooses their number, the fewest.
+func Replicas(o *unstructured.Unstructured) int {
+	if n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found {
+		return int(n)
+	}
+	n, _ := strconv.Atoi(o.GetAnnotations()[capi.AutoscalerMin])
+	return n
+}
+
+// Most is the largest number of servers that an object may have: what it asks for, or what the cluster autoscaler may
+// choose.
+func Most(o *unstructured.Unstructured) int {
+	n, _ := strconv.Atoi(o.GetAnnotations()[capi.AutoscalerMax])
+	return max(n, Replicas(o))
 }
 
 // ServerNames is how the servers of an object are called: Cluster API names those of a control plane after their

@@ -12,8 +12,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
+	"github.com/slipway-k8s/slipway/internal/pools"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -42,31 +45,64 @@ func (b Bootstrap) Explain(c flow.Change) []differences.Difference {
 	return differences.Explain(b.Tools, b.Sources, c)
 }
 
-// Consequences says what a run that would do this does to the cluster that exists, as the step apply will report it.
-// There are none where the run does not apply the manifests, and where there is no cluster yet. It changes nothing.
+// Consequences says what a run that would do this does to the cluster that exists, as the steps apply and workers will
+// report it. There are none where the run applies nothing, and where there is no cluster yet. It changes nothing.
 func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]consequences.Consequence, error) {
-	if !wouldRun(foreseen)[b.Plan.Cluster.Name()] {
+	would := wouldRun(foreseen)
+	if !would[b.Plan.Cluster.Name()] && !would[b.Plan.Workers.Name()] {
 		return nil, nil
-	}
-	kubeconfig, err := b.Tools.Files.Read(platform.ManagementKubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // there is no management cluster yet
-	}
-	if err != nil {
-		return nil, err
-	}
-	manager, err := b.Tools.Connect(kubeconfig)
-	if err != nil {
-		return nil, err
 	}
 	const silent = "the management cluster or Hetzner has not answered"
 	return wait.PromptlyFrom(ctx, silent, func(ctx context.Context) ([]consequences.Consequence, error) {
-		r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
-		if err != nil {
+		manager, self, err := b.manager(ctx)
+		if err != nil || manager == nil {
 			return nil, err
 		}
-		return consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r)
+		var all []consequences.Consequence
+		if would[b.Plan.Cluster.Name()] && !self {
+			r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+			if err != nil {
+				return nil, err
+			}
+			if all, err = consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r); err != nil {
+				return nil, err
+			}
+		}
+		ofPools, err := b.poolConsequences(ctx, manager)
+		return append(all, ofPools...), err
 	})
+}
+
+// poolConsequences says what applying the worker pools does. A run that applies the manifests applies these afterwards.
+func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) ([]consequences.Consequence, error) {
+	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.ClusterName)
+	if kube.Absent(err) {
+		return nil, nil // Cluster API is not installed there yet
+	}
+	if err != nil || len(b.Cfg.Workers)+len(deployments)+len(templates) == 0 {
+		return nil, err
+	}
+	objects, err := pools.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+	if err != nil {
+		return nil, err
+	}
+	return consequences.OfPools(ctx, b.Cfg, b.Tools, manager, objects)
+}
+
+// manager is the cluster that manages this one; nil: there is none yet. self tells that it is the cluster itself.
+func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self bool, err error) {
+	if manager, err = situation.SelfManaged(ctx, b.Cfg, b.Tools, b.Sources); err != nil || manager != nil {
+		return manager, manager != nil, err
+	}
+	kubeconfig, err := b.Tools.Files.Read(platform.ManagementKubeconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	manager, err = b.Tools.Connect(kubeconfig)
+	return manager, false, err
 }
 
 // Bill says what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It
@@ -75,7 +111,7 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction,
 	expected []consequences.Consequence) (orders.Bill, error) {
 	would, p := wouldRun(foreseen), b.Plan
-	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()]
+	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()] || would[p.Workers.Name()] && len(b.Cfg.Workers) > 0
 	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()],
 		Reservation: would[p.Reservation.Name()], Leave: leaving(expected)}
 	if !servers && !would[p.Endpoint.Name()] && !more.Image && !more.Firewall {
@@ -87,6 +123,13 @@ func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction,
 			if wanted, err = orders.Wanted(ctx, b.Cfg, b.Tools, b.Sources); err != nil {
 				return bill, err
 			}
+		}
+		if servers && len(b.Cfg.Workers) > 0 {
+			objects, err := pools.Render(ctx, b.Cfg, b.Tools, b.Sources, nil)
+			if err != nil {
+				return bill, err
+			}
+			wanted = append(wanted, orders.Of(objects, b.Cfg.PreferredLocation())...)
 		}
 		if !servers {
 			wanted = orders.OfEndpoint(wanted)

@@ -10,17 +10,20 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
-// Placement is what the servers of a control plane are, and where. The zero value is the preferred of the
+// Placement is what the servers of a control plane are, where, and whether their nodes take Pods of everyone. The zero value is the preferred of the
 // configuration.
 type Placement struct {
 	ServerType string
 	Location   string   // of the load balancer
 	Locations  []string // of the servers
+	// Schedulable is "true" or "false"; empty: true where no worker pool is configured.
+	Schedulable string
 }
 
-// PlacementOf is the placement that a HetznerCluster and an HCloudMachineTemplate have; either may be nil.
-func PlacementOf(infrastructure, template *unstructured.Unstructured) Placement {
-	var p Placement
+// PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may be
+// nil.
+func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Placement {
+	p := Placement{Schedulable: SchedulableOf(tcp)}
 	if infrastructure != nil {
 		p.Location = capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")
 		p.Locations, _, _ = unstructured.NestedStringSlice(infrastructure.Object, "spec", "controlPlaneRegions")
@@ -35,7 +38,7 @@ func PlacementOf(infrastructure, template *unstructured.Unstructured) Placement 
 func (v Variables) Placed(p Placement) Variables {
 	v = maps.Clone(v)
 	for name, value := range map[string]string{serverTypeVariable: p.ServerType, locationVariable: p.Location,
-		serverLocationsVariable: strings.Join(p.Locations, ",")} {
+		serverLocationsVariable: strings.Join(p.Locations, ","), schedulableVariable: p.Schedulable} {
 		if value != "" {
 			v[name] = value
 		}

@@ -42,6 +42,7 @@ func knownFiles() []knownFile {
 	return []knownFile{
 		manifest(manifests.Cluster, func(s *Sources) *Source { return &s.Cluster }),
 		manifest(manifests.MachineHealthCheck, func(s *Sources) *Source { return &s.HealthCheck }),
+		manifest(manifests.WorkerPool, func(s *Sources) *Source { return &s.WorkerPool }),
 		manifest(manifests.OIDCPatch, func(s *Sources) *Source { return &s.OidcPatch }),
 		manifest(manifests.Clusterctl, func(s *Sources) *Source { return &s.Clusterctl }),
 		values(bootstrap.Cilium(), func(s *Sources) *Source { return &s.Cilium }),

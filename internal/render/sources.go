@@ -23,8 +23,8 @@ type Source struct {
 
 // Sources are all files that the plan is made from.
 type Sources struct {
-	Cluster, HealthCheck, OidcPatch, Clusterctl Source
-	Cilium, HcloudCCM, TalosCCM, Schematic      Source
+	Cluster, HealthCheck, WorkerPool, OidcPatch, Clusterctl Source
+	Cilium, HcloudCCM, TalosCCM, Schematic                  Source
 
 	Added []Source // further files of the operator's folder manifests, by name
 
@@ -59,8 +59,8 @@ func Read(vars Variables, overrides string) (Sources, error) {
 
 // All are the files that a step is made from, each once.
 func (s Sources) All() []Source {
-	return append([]Source{s.Cluster, s.HealthCheck, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM, s.TalosCCM,
-		s.Schematic}, s.Added...)
+	return append([]Source{s.Cluster, s.HealthCheck, s.WorkerPool, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM,
+		s.TalosCCM, s.Schematic}, s.Added...)
 }
 
 // Objects are the files whose documents are applied to the management cluster.
@@ -84,6 +84,7 @@ func VariablesOf(c config.Config) Variables {
 	}
 	v[serverTypeVariable], v[locationVariable] = c.PreferredServerType(), c.PreferredLocation()
 	v[serverLocationsVariable] = c.PreferredLocation()
+	v[schedulableVariable] = strconv.FormatBool(len(c.Workers) == 0)
 	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v
 }

@@ -78,7 +78,7 @@ func TestReaderAsksHetznerWhereItMatters(t *testing.T) {
 	replicas(int64(w.Config().ControlPlaneReplicas))
 	read(3, "", 3)
 	w.Hetzner.SetServers() // as the last look must see
-	read(2, "0 servers for", 2)
+	read(2, "0 control plane servers for", 2)
 	replicas(5)
-	read(2, "0 servers for", 0)
+	read(2, "0 control plane servers for", 0)
 }

@@ -154,27 +154,28 @@ func (r State) missing(networkCIDR string, servers map[string]hetzner.Server) []
 	if r.rolling != "" {
 		add("%s", r.rolling)
 	}
-	if n := len(capi.ControlPlaneMachines(r.Machines)); n != r.Replicas {
+	machines, nodes := capi.ControlPlaneMachines(r.Machines), r.ControlPlaneNodes()
+	if n := len(machines); n != r.Replicas {
 		add("%d control plane Machines instead of %d", n, r.Replicas)
 	}
-	if len(r.Nodes) != len(r.Machines) {
-		add("%d nodes for %d Machines", len(r.Nodes), len(r.Machines))
+	if len(nodes) != len(machines) {
+		add("%d control plane nodes for %d Machines", len(nodes), len(machines))
 	}
-	if servers != nil && len(servers) != len(r.Machines) {
-		add("%d servers for %d Machines", len(servers), len(r.Machines))
+	if n := countServers(servers, false); servers != nil && n != len(machines) {
+		add("%d control plane servers for %d Machines", n, len(machines))
 	}
 	network, err := netip.ParsePrefix(networkCIDR)
 	if err != nil {
 		add("networkCidr: %v", err)
 	}
 	var why wait.Reasons
-	for i := range r.Nodes {
-		for _, problem := range situation.NodeProblems(&r.Nodes[i], servers, network, r.Version) {
-			why.Add(r.Nodes[i].Name, problem)
+	for i := range nodes {
+		for _, problem := range situation.NodeProblems(&nodes[i], servers, network, r.Version) {
+			why.Add(nodes[i].Name, problem)
 		}
 	}
 	missing = append(missing, why.Lines()...)
-	if without := WithoutNodeRef(r.Machines); r.nodeRefs && without != "" {
+	if without := WithoutNodeRef(machines); r.nodeRefs && without != "" {
 		missing = append(missing, without)
 	}
 	return missing

@@ -67,6 +67,10 @@ func Load(from Sources) (Configuration, error) {
 	}
 	var problems []error
 	set := func(v config.Variable, value, place string) {
+		if err := c.refuseTwice(v, place); err != nil {
+			problems = append(problems, err)
+			return
+		}
 		if err := v.Set(&c.Config, value); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", place, err))
 		}
@@ -157,7 +161,7 @@ func (c Configuration) Passwords() (all []string) {
 func (c Configuration) placeOf(e config.FieldError) string {
 	var places []string
 	for _, field := range append([]string{e.Field}, e.With...) {
-		if place, ok := c.Places[field]; ok && !slices.Contains(places, place) {
+		if place := c.Place(field); place != "default" && !slices.Contains(places, place) {
 			places = append(places, place)
 		}
 	}
@@ -170,7 +174,7 @@ func (c Configuration) placeOf(e config.FieldError) string {
 // besides says which of the values that do not go together is a default, where
 // the place is that of the other.
 func (c Configuration) besides(e config.FieldError) string {
-	_, written := c.Places[e.Field]
+	written := c.Place(e.Field) != "default"
 	if place := c.placeOf(e); written || place == c.Place(e.Field) {
 		return ""
 	}
@@ -181,6 +185,9 @@ func (c Configuration) besides(e config.FieldError) string {
 func (c Configuration) Place(field string) string {
 	if place, ok := c.Places[field]; ok {
 		return place
+	}
+	if i := strings.LastIndexAny(field, ".["); i > 0 { // of a worker pool: where the pool is
+		return c.Place(field[:i])
 	}
 	return "default"
 }
@@ -276,6 +283,10 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 	}
 	if value.Kind == yaml.AliasNode {
 		value = value.Alias
+	}
+	if key.Value == workersField && value.Kind == yaml.SequenceNode {
+		f.workers(value)
+		return
 	}
 	if value.Kind != yaml.ScalarNode {
 		f.problem(value, "%s takes one plain value", key.Value)

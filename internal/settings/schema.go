@@ -21,14 +21,17 @@ const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
 // Schema describes bootstrap.yaml for editors. A key without a value
 // leaves the default, so null is always allowed.
 func Schema() map[string]any {
-	properties := map[string]property{
-		TokenFileKey: {Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".",
+	properties := map[string]any{
+		TokenFileKey: property{Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".",
 			Type: []string{"string", "null"}},
-		TokenCommandKey: {Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".",
+		TokenCommandKey: property{Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".",
 			Type: []string{"string", "null"}},
 	}
 	for _, v := range config.Variables() {
 		properties[v.Field] = propertyOf(v)
+		if v.Field == workersField {
+			properties[v.Field] = poolsSchema(v)
+		}
 	}
 	return map[string]any{
 		"$schema": configSchemaVersion, "title": "bootstrap.yaml", "description": "Configuration of a Slipway bootstrap.",

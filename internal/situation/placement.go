@@ -28,10 +28,10 @@ func LivePlacement(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (
 	}
 	tcp, err := get(capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil || tcp == nil {
-		return render.PlacementOf(infrastructure, nil), err
+		return render.PlacementOf(infrastructure, tcp, nil), err
 	}
 	template, err := get(capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	return render.PlacementOf(infrastructure, template), err
+	return render.PlacementOf(infrastructure, tcp, template), err
 }
 
 // KeptPlacement is a chosen placement with what a live one has in its place, as far as the configuration allows that:
@@ -47,5 +47,6 @@ func KeptPlacement(cfg config.Config, chosen, live render.Placement) render.Plac
 		func(l string) bool { return !slices.Contains(cfg.Locations(), l) }) {
 		chosen.Locations = live.Locations
 	}
+	chosen.Schedulable = live.Schedulable
 	return chosen
 }

@@ -73,7 +73,7 @@ func (w *Watch) otherTemplate(c *controlPlane, choice capacity.Choice) (*unstruc
 		return r.Now[at], nil
 	}
 	was, err := rendered(capi.Text(c.template, "spec", "template", "spec", "imageName"),
-		render.PlacementOf(c.infrastructure, c.template))
+		render.PlacementOf(c.infrastructure, c.tcp, c.template))
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (w *Watch) finish(ctx context.Context, mgmt *kube.Cluster, c *controlPlane)
 // create servers with any more.
 func (w *Watch) deleteSuperseded(ctx context.Context, mgmt *kube.Cluster, c *controlPlane, stuck []member) (bool, error) {
 	domains, _, _ := unstructured.NestedMap(c.cluster.Object, "status", "failureDomains")
-	has := render.PlacementOf(c.infrastructure, c.template)
+	has := render.PlacementOf(c.infrastructure, c.tcp, c.template)
 	if len(domains) != len(has.Locations) || slices.ContainsFunc(has.Locations, func(l string) bool {
 		_, known := domains[l]
 		return !known

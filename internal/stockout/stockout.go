@@ -85,7 +85,7 @@ func (w *Watch) Look(ctx context.Context, mgmt *kube.Cluster) (busy bool, keeps 
 func (w *Watch) instead(ctx context.Context, mgmt *kube.Cluster, c *controlPlane, stuck []member) (busy bool,
 	keeps string, err error) {
 	one := stuck[0]
-	has := render.PlacementOf(c.infrastructure, c.template)
+	has := render.PlacementOf(c.infrastructure, c.tcp, c.template)
 	out := fmt.Sprintf("server type %s is out of stock in %s", has.ServerType, one.location(has))
 	choice, again, passed, err := capacity.Instead(ctx, w.Tools.Hetzner, w.Cfg, has, one.location(has), w.usable(c))
 	var unknown *hetzner.Unknown
@@ -181,7 +181,7 @@ func read(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (*controlP
 		situation.AtRest(c.cluster, c.tcp):
 		return nil, nil
 	}
-	if len(render.PlacementOf(c.infrastructure, nil).Locations) == 0 {
+	if len(render.PlacementOf(c.infrastructure, nil, nil).Locations) == 0 {
 		return nil, nil
 	}
 	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName)

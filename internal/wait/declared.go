@@ -44,6 +44,11 @@ func Nodes(c config.Config) flow.Wait {
 	return flow.Wait{For: "the nodes (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
 }
 
+// Rollout is the wait for the control plane's servers to get another version, before the workers get it.
+func Rollout(c config.Config) flow.Wait {
+	return flow.Wait{For: "the control plane's version (NODES_TIMEOUT)", Within: c.NodesTimeout.D()}
+}
+
 // Reserved is the wait for a reservation.
 var Reserved = flow.Wait{For: "the reservation", Within: ReservedWithin}
 

@@ -194,10 +194,15 @@ func (c machineConfig) nodeLabels() map[string]string {
 // taint is one of machine.nodeTaints, or the taint of control plane nodes.
 type taint struct{ Key, Value, Effect string }
 
-// nodeTaints returns the taints that Talos itself puts on the Node, sorted by key.
+// nodeTaints returns the taints that the Node has from its start: those that the kubelet registers it with, and those
+// that Talos itself puts on it, sorted by key. Talos does so as the node, and the API server lets no worker's kubelet
+// change its taints (admission plugin NodeRestriction), so that a worker gets the first alone.
 func (c machineConfig) nodeTaints() []taint {
-	var taints []taint
-	if c.controlPlane() && !c.Cluster().ScheduleOnControlPlanes() {
+	taints := c.registerWithTaints()
+	if !c.controlPlane() {
+		return taints
+	}
+	if !c.Cluster().ScheduleOnControlPlanes() {
 		taints = append(taints, taint{Key: constants.LabelNodeRoleControlPlane, Effect: "NoSchedule"})
 	}
 	configured := c.Machine().NodeTaints()
@@ -207,6 +212,17 @@ func (c machineConfig) nodeTaints() []taint {
 			value, effect = "", value
 		}
 		taints = append(taints, taint{Key: key, Value: value, Effect: effect})
+	}
+	return taints
+}
+
+// registerWithTaints returns the taints in the kubelet's own configuration.
+func (c machineConfig) registerWithTaints() (taints []taint) {
+	listed, _ := c.Machine().Kubelet().ExtraConfig()["registerWithTaints"].([]any)
+	for _, one := range listed {
+		fields, _ := one.(map[string]any)
+		text := func(key string) string { s, _ := fields[key].(string); return s }
+		taints = append(taints, taint{Key: text("key"), Value: text("value"), Effect: text("effect")})
 	}
 	return taints
 }

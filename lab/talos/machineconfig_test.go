@@ -145,3 +145,12 @@ func TestImageTag(t *testing.T) {
 		}
 	}
 }
+
+// A worker's node has the taints that its kubelet registers with: the API server lets it have no others.
+func TestTaintsOfAWorker(t *testing.T) {
+	c := newFixture(t).config(machine.TypeWorker, "machine: {nodeTaints: {late: db:NoExecute}, kubelet: {extraConfig: "+
+		"{registerWithTaints: [{key: dedicated, value: db, effect: NoSchedule}]}}}")
+	if got, want := c.nodeTaints(), []taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}}; !slices.Equal(got, want) {
+		t.Errorf("taints %v, want %v", got, want)
+	}
+}

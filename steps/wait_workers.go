@@ -1,0 +1,94 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/rollout"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// WaitWorkers adds the step wait-workers to a graph: every worker is a Ready node. It waits for all MachineDeployments of
+// the cluster, those of the operator's own manifests as well.
+func (s *Set) WaitWorkers(g *flow.Graph, workers *flow.Step[Workers]) *flow.Step[Nodes] {
+	step := waitWorkersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+	return flow.Add1(g, "wait-workers", step.run, workers).
+		Doc("every MachineDeployment has its servers, and each of them is a Ready node").
+		Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
+}
+
+// waitWorkersStep runs and verifies the step wait-workers.
+type waitWorkersStep struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+}
+
+func (w waitWorkersStep) reader(ctx context.Context) (*rollout.WorkerReader, error) {
+	mgmt, mgmtErr := manager(ctx, w.cfg, w.tools, w.sources)
+	workload, err := connect.Cluster(w.tools, platform.Kubeconfig)
+	return &rollout.WorkerReader{Cfg: w.cfg, Tools: w.tools, Management: mgmt, Workload: workload},
+		errors.Join(mgmtErr, err)
+}
+
+func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Nodes, error) {
+	reader, err := w.reader(ctx)
+	if err != nil {
+		return Nodes{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := rollout.Merge(watching,
+		reader.Management.Changes(watching,
+			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(w.cfg.ClusterName)},
+			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind), Options: capi.OfCluster(w.cfg.ClusterName)}),
+		reader.Workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
+	)
+	var out Nodes
+	err = wait.Wait{What: "the workers", Within: w.cfg.NodesTimeout.D(), Changes: changes,
+		Explain: w.observer.Obstacles(reader.Management, situation.WatchedOf(w.cfg))}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			r, err := reader.Read(ctx)
+			if err != nil {
+				return "", err
+			}
+			out = Nodes{Nodes: nodesFrom(r.Nodes)}
+			return wait.Sentences(r.Missing(w.cfg.NetworkCIDR)...), nil
+		})
+	return out, err
+}
+
+func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
+	if len(was.Nodes)+len(w.cfg.Workers) == 0 {
+		return flow.Holds()
+	}
+	reader, err := w.reader(ctx)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	r, err := reader.Read(ctx)
+	if err != nil {
+		return verdict.FromError(err)
+	}
+	if missing := r.Missing(w.cfg.NetworkCIDR); len(missing) > 0 {
+		return flow.Gone("%s", strings.Join(missing, "; "))
+	}
+	if !slices.Equal(nodesFrom(r.Nodes), was.Nodes) {
+		return flow.Gone("the workers are others than the recorded")
+	}
+	return flow.Holds()
+}

@@ -1,0 +1,289 @@
+package steps
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/consequences"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/pools"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Workers are the worker pools that were applied.
+type Workers struct {
+	Pools   []WorkerPool      `json:"pools,omitempty"`
+	Objects []platform.Object `json:"objects,omitempty"` // everything that was applied
+}
+
+// WorkerPool is one of them.
+type WorkerPool struct {
+	Name       string `json:"name"`
+	ServerType string `json:"serverType"`
+	Location   string `json:"location"`
+	Image      string `json:"image"`
+	Size       string `json:"size"` // servers: "3", or "1 to 4" where the cluster autoscaler chooses
+}
+
+// workersSpec is what the worker pools are made from. Without any it is the same whatever else is configured.
+func workersSpec(cfg config.Config, sources render.Sources) (any, error) {
+	if len(cfg.Workers) == 0 {
+		return map[string]any{"pools": nil}, nil
+	}
+	var all []config.WorkerPool
+	for _, p := range cfg.Workers {
+		all = append(all, cfg.Pool(p))
+	}
+	v := sources.Vars
+	i, err := sources.WorkerPool.Digest(v)
+	if err != nil {
+		return nil, err
+	}
+	delete(i.Variables, "WORKER_SERVER_TYPE") // the pools have it
+	// Rendered once with the preferred values, so that a mistake in the file is found before anything is made.
+	if _, err := render.Workers(cfg, sources, v, nil); err != nil {
+		return nil, err
+	}
+	return map[string]any{"pools": all, "file": i, "imageName": cfg.ImageName}, nil
+}
+
+// Workers adds the step workers to a graph: the objects of the worker pools are applied to the cluster that manages this
+// one. It runs before and after the pivot.
+func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Offer], image *flow.Step[Image]) *flow.Step[Workers] {
+	step := newWorkersStep(s)
+	return flow.Add2(g, "workers", step.run, offer, image).
+		Doc("the worker pools' objects are applied; Cluster API creates, replaces and removes their servers").
+		Spec(s.made.workers).Verify(step.verify).
+		Deadline(s.cfg.LoadBalancerTimeout.D()+s.cfg.NodesTimeout.D()+wait.Overhead).
+		Waits(wait.Webhooks(s.cfg), wait.Rollout(s.cfg))
+}
+
+// workersStep runs and verifies the step workers.
+type workersStep struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+}
+
+func newWorkersStep(s *Set) workersStep {
+	return workersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
+}
+
+// manager is the cluster that manages this one: itself, or before the pivot the management cluster.
+func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster, error) {
+	self, err := situation.SelfManaged(ctx, cfg, tools, sources)
+	if err != nil || self != nil {
+		return self, err
+	}
+	return connect.Cluster(tools, platform.ManagementKubeconfig)
+}
+
+// run applies the pools and deletes what is no longer configured, with consent where that removes servers.
+func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image Image) (Workers, error) {
+	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources)
+	if err != nil {
+		return Workers{}, err
+	}
+	deployments, templates, err := pools.Live(ctx, mgmt, w.cfg.ClusterName)
+	if err != nil {
+		return Workers{}, err
+	}
+	if len(w.cfg.Workers)+len(deployments)+len(templates) == 0 {
+		return Workers{}, nil
+	}
+	if err := w.checkManaged(ctx, mgmt); err != nil {
+		return Workers{}, err
+	}
+	places, err := pools.Places(ctx, w.cfg, w.tools, mgmt, offer.choices(), image.of)
+	if err != nil {
+		return Workers{}, err
+	}
+	objects, err := render.Workers(w.cfg, w.sources, w.sources.Vars, places)
+	if err != nil {
+		return Workers{}, err
+	}
+	all, err := consequences.OfPools(ctx, w.cfg, w.tools, mgmt, objects)
+	if err != nil {
+		return Workers{}, err
+	}
+	if err := agreed(w.tools, say, all, func() (string, error) { return keepPools(deployments), nil }); err != nil {
+		return Workers{}, err
+	}
+	if err := w.waitControlPlane(ctx, say, mgmt, deployments, objects); err != nil {
+		return Workers{}, err
+	}
+	if err := w.placementGroups(ctx, say, mgmt, templates); err != nil {
+		return Workers{}, err
+	}
+	patience := w.cfg.LoadBalancerTimeout.D()
+	if err := apply.Objects(ctx, w.cfg, say, mgmt, objects, &patience); err != nil {
+		return Workers{}, err
+	}
+	if err := consequences.DeleteLeftOut(ctx, say, mgmt, all); err != nil {
+		return Workers{}, err
+	}
+	return w.output(objects, places), nil
+}
+
+func (w workersStep) output(objects []*unstructured.Unstructured, places map[string]render.PoolPlacement) Workers {
+	var out Workers
+	for _, p := range w.cfg.Workers {
+		at := places[p.Name]
+		out.Pools = append(out.Pools, WorkerPool{Name: p.Name, ServerType: at.ServerType, Location: at.Location,
+			Image: at.Image, Size: p.Size()})
+	}
+	for _, o := range objects {
+		out.Objects = append(out.Objects,
+			platform.Object{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName()})
+	}
+	return out
+}
+
+// of names the image for an architecture; empty: there is none.
+func (i Image) of(architecture string) string {
+	for _, one := range append([]Image{i}, i.Others...) {
+		if one.Architecture == architecture {
+			return one.Name
+		}
+	}
+	return ""
+}
+
+// checkManaged refuses to change a cluster whose objects are being moved, or that the operator has paused.
+func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error {
+	cluster, err := management.FindCluster(ctx, w.cfg, mgmt)
+	switch {
+	case err != nil:
+		return err
+	case cluster == nil:
+		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
+	case management.Paused(cluster):
+		return fmt.Errorf("the Cluster object of %s is paused, by a pivot that is under way or by hand, so that its worker "+
+			"pools cannot be changed: set the pools back to what they were and finish the pivot, or unpause it",
+			w.cfg.ClusterName)
+	}
+	return nil
+}
+
+// waitControlPlane waits until the control plane's servers have the version that workers get: a kubelet must not be newer
+// than the API servers.
+func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
+	was []unstructured.Unstructured, objects []*unstructured.Unstructured) error {
+	version := []string{"spec", "template", "spec", "version"}
+	changes := slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+		i := slices.IndexFunc(was, func(d unstructured.Unstructured) bool {
+			return d.GetKind() == o.GetKind() && d.GetName() == o.GetName()
+		})
+		return i >= 0 && capi.Text(&was[i], version...) != capi.Text(o, version...)
+	})
+	if !changes {
+		return nil
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	return wait.Wait{What: "the control plane, which gets another version before the workers",
+		Within: w.cfg.NodesTimeout.D(),
+		Changes: mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+			Options: []client.ListOption{capi.InNamespace()}}),
+		Explain: w.observer.Obstacles(mgmt, situation.WatchedOf(w.cfg))}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, w.cfg.ControlPlaneName())
+			if err != nil {
+				return "", err
+			}
+			if has := capi.Text(tcp, "spec", "version"); has != w.cfg.KubernetesVersion {
+				return "", wait.Final(fmt.Errorf("the control plane has Kubernetes %s and the workers are to get %s: change the "+
+					"control plane first", has, w.cfg.KubernetesVersion))
+			}
+			return capi.Rolling(tcp), nil
+		})
+}
+
+// placementGroups lists the pools' placement groups in the HetznerCluster, so that CAPH creates them, and takes those out
+// that belonged to pools of which nothing is left.
+func (w workersStep) placementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
+	templates []unstructured.Unstructured) error {
+	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, w.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, w.cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	wanted := render.PlacementGroups(w.cfg)
+	used := slices.Clone(wanted)
+	for i := range servers {
+		used = append(used, capi.Text(&servers[i], "spec", "placementGroupName"))
+	}
+	var unused []string
+	for i := range templates {
+		group := capi.Text(&templates[i], "spec", "template", "spec", "placementGroupName")
+		if group != "" && !slices.Contains(used, group) {
+			unused = append(unused, group)
+		}
+	}
+	listed, _, err := unstructured.NestedSlice(live.Object, "spec", "hcloudPlacementGroups")
+	if err != nil {
+		return err
+	}
+	is := render.WithPlacementGroups(listed, wanted, unused)
+	if len(is) == len(listed) && len(unused) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion()},
+		"spec": map[string]any{"hcloudPlacementGroups": is}})
+	if err != nil {
+		return err
+	}
+	say("HetznerCluster %s: %d placement groups", live.GetName(), len(is))
+	if err := mgmt.Patch(ctx, live, client.RawPatch("application/merge-patch+json", patch)); err != nil {
+		return fmt.Errorf("list the worker pools' placement groups in HetznerCluster %s: %w", live.GetName(), err)
+	}
+	return nil
+}
+
+// keepPools is how bootstrap.yaml says what the cluster has.
+func keepPools(deployments []unstructured.Unstructured) string {
+	var all []string
+	for i := range deployments {
+		all = append(all, fmt.Sprintf("MachineDeployment %s with %d servers", deployments[i].GetName(),
+			capi.Number(&deployments[i], "spec", "replicas")))
+	}
+	return fmt.Sprintf("workers: of %v, and what else is named here", all)
+}
+
+// verify asks for every object that was applied. What was changed in them since with kubectl is left as it is, as for the
+// control plane; so is a pool that the cluster autoscaler has scaled.
+func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
+	if len(was.Objects) == 0 {
+		return flow.Holds()
+	}
+	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	cluster, err := management.FindCluster(ctx, w.cfg, mgmt)
+	switch {
+	case err != nil:
+		return flow.Unknown(err)
+	case cluster != nil && management.Paused(cluster):
+		return flow.Holds() // the pivot that moves it compares every object
+	}
+	return situation.VerifyObjects(ctx, mgmt, was.Objects, "", "")
+}

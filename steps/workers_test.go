@@ -1,0 +1,186 @@
+package steps
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+const deployments = "MachineDeployment"
+
+// groupsOf are the placement groups that the HetznerCluster lists.
+func groupsOf(w *clustertest.Environment) (names []string) {
+	o := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
+	for _, one := range listed {
+		names = append(names, one.(map[string]any)["name"].(string))
+	}
+	return names
+}
+
+func replicasOf(t *testing.T, w *clustertest.Environment, name string) int64 {
+	t.Helper()
+	o := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, name)
+	if o == nil {
+		t.Fatalf("there is no MachineDeployment %s", name)
+	}
+	return capi.Number(o, "spec", "replicas")
+}
+
+// Pools are applied, found again, scaled, divided, and deleted: what removes servers with consent alone.
+func TestWorkerPools(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := groupsOf(w); !slices.Equal(got, []string{"control-plane"}) {
+		t.Errorf("placement groups %v without workers", got)
+	}
+	scheduled := func() string {
+		tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+		patches, _ := json.Marshal(tcp.Object["spec"])
+		if strings.Contains(string(patches), "allowSchedulingOnControlPlanes: true") {
+			return "true"
+		}
+		return "false"
+	}
+	run := func(consent bool, pools ...config.WorkerPool) (*flow.Report, error) {
+		t.Helper()
+		c, tools := cfg, w.Tools()
+		c.Workers, tools.Consent = pools, consent
+		return runTargets(t, w, c, tools, journal, "workers")
+	}
+	general := func(n int) config.WorkerPool { return config.WorkerPool{Name: "general", Replicas: n} }
+
+	if _, err := run(false, general(2)); err != nil {
+		t.Fatal(err)
+	}
+	if n := replicasOf(t, w, "k8s-general"); n != 2 {
+		t.Errorf("%d replicas", n)
+	}
+	if got := groupsOf(w); !slices.Equal(got, []string{"control-plane", "general"}) {
+		t.Errorf("placement groups %v", got)
+	}
+	if scheduled() != "true" {
+		t.Error("a control plane that exists was changed, because it got workers")
+	}
+	writes := w.Writes()
+	report, err := run(false, general(2))
+	if err != nil || len(ran(report)) > 0 || w.Writes() != writes {
+		t.Errorf("again: %v ran, %d writes, %v", ran(report), w.Writes()-writes, err)
+	}
+	w.Management.Remove(clustertest.CAPI, deployments, config.Namespace, "k8s-general")
+	if report, err = run(false, general(2)); err != nil || !slices.Contains(ran(report), "workers") {
+		t.Errorf("it was deleted: %v, %v", ran(report), err)
+	}
+
+	if _, err = run(false, general(10)); err != nil || replicasOf(t, w, "k8s-general") != 9 ||
+		replicasOf(t, w, "k8s-general-2") != 1 {
+		t.Errorf("ten do not fit into a placement group: %v", err)
+	}
+	for says, pools := range map[string][]config.WorkerPool{
+		"removes 8 of the 9 servers of MachineDeployment k8s-general: replicas 9 → 1": {general(1)},
+		"deletes MachineDeployment k8s-general-2":                                     {general(9)},
+		"deletes MachineDeployment k8s-general: worker pool general no longer":        nil,
+		"replaces all 9 servers of MachineDeployment k8s-general one after another: server type cx33 → cx43": {
+			{Name: "general", Replicas: 10, ServerType: "cx43"}},
+	} {
+		writes := w.Writes()
+		if _, err := run(false, pools...); err == nil || !strings.Contains(err.Error(), says) ||
+			!strings.Contains(err.Error(), "--yes") || w.Writes() != writes {
+			t.Errorf("%d writes, and it should say %q: %v", w.Writes()-writes, says, err)
+		}
+	}
+	if _, err := run(true); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"k8s-general", "k8s-general-2"} {
+		if w.Management.Get(clustertest.CAPI, deployments, config.Namespace, name) != nil {
+			t.Errorf("MachineDeployment %s is still there", name)
+		}
+	}
+	if w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane") == nil {
+		t.Error("the control plane was deleted with the pools")
+	}
+}
+
+// Labels and taints get where they have an effect, and an autoscaled pool has no number of its own.
+func TestWorkerPoolsObjects(t *testing.T) {
+	w := clustertest.New(t)
+	cfg := w.Config()
+	cfg.Workers = config.WorkerPools{{Name: "db", Min: 1, Max: 4, Location: "fsn1,nbg1", ServerType: "cx43",
+		Labels:  map[string]string{"team": "a", "node-role.kubernetes.io/db": ""},
+		Taints:  []config.Taint{{Key: "dedicated", Value: "db", Effect: "NoSchedule"}},
+		Patches: []string{"machine:\n  sysctls:\n    vm.max_map_count: \"262144\"\n"}}}
+	journal := flow.Memory()
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	d := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, "k8s-db")
+	_, hasReplicas, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
+	labels, _, _ := unstructured.NestedStringMap(d.Object, "spec", "template", "metadata", "labels")
+	_, ofTalos := labels["team"]
+	_, role := labels["node-role.kubernetes.io/db"]
+	if hasReplicas || d.GetAnnotations()[capi.AutoscalerMin] != "1" || d.GetAnnotations()[capi.AutoscalerMax] != "4" ||
+		!role || ofTalos || capi.Text(d, "spec", "template", "spec", "failureDomain") != "nbg1" {
+		t.Errorf("%v", d.Object)
+	}
+	read := func(group, kind, field string) *unstructured.Unstructured {
+		o := w.Management.Get(group, kind, config.Namespace, capi.Text(d, "spec", "template", "spec", field, "name"))
+		if o == nil {
+			name, _, _ := unstructured.NestedString(d.Object, "spec", "template", "spec", "bootstrap", "configRef", "name")
+			o = w.Management.Get(group, kind, config.Namespace, name)
+		}
+		return o
+	}
+	server := read(clustertest.CAPH, "HCloudMachineTemplate", "infrastructureRef")
+	if capi.Text(server, "spec", "template", "spec", "type") != "cx43" ||
+		capi.Text(server, "spec", "template", "spec", "placementGroupName") != "db" ||
+		capi.Text(server, "spec", "template", "spec", "imageName") != cfg.Image("amd64") {
+		t.Errorf("%v", server.Object)
+	}
+	talos := read("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", "")
+	text, _ := json.Marshal(talos.Object["spec"])
+	for _, want := range []string{"registerWithTaints", "dedicated", "team: a", "vm.max_map_count"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the configuration of Talos lacks %s: %s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "node-role") {
+		t.Errorf("a kubelet may not set its role: %s", text)
+	}
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	if patches, _ := json.Marshal(tcp.Object["spec"]); !strings.Contains(string(patches),
+		"allowSchedulingOnControlPlanes: false") {
+		t.Error("the control plane of a new cluster with workers takes Pods of everyone")
+	}
+}
+
+// wait-workers waits for the MachineDeployment, its Machines, nodes and servers.
+func TestWaitWorkersSaysWhatIsMissing(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.Namespace, "k8s-general", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+		"spec":     clustertest.Map{"replicas": int64(2)}, "status": clustertest.Map{"replicas": int64(1)}}))
+	cfg.NodesTimeout = config.Duration(2e9)
+	_, err := runTargets(t, w, cfg, w.Tools(), flow.Memory(), "wait-workers")
+	for _, says := range []string{"MachineDeployment k8s-general: 1 of 2 servers created", "0 worker Machines instead of 2"} {
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("it should say %q: %v", says, err)
+		}
+	}
+}
