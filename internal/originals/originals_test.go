@@ -164,16 +164,17 @@ func TestFailures(t *testing.T) {
 		refused bool
 		want    string
 	}{
-		"no such release":  {CAPH, status("/caph/", 404), false, "infrastructure-components.yaml answers 404"},
-		"no metadata":      {CAPH, status("metadata.yaml", 404), false, "metadata.yaml answers 404"},
-		"unauthorized":     {CertManager, status("cert-manager.yaml", 401), false, "cert-manager.yaml answers 401"},
-		"no chart":         {HCloudCCM, status("index.yaml", 404), false, "404"},
-		"no such image":    {CAPH, status("/v2/syself/", 404), false, "ghcr.io/syself/caph:v1.0.7"},
-		"image refused":    {TalosCCM, status("/v2/siderolabs/", 401), false, "talos-cloud-controller-manager:v1.12.0"},
-		"silent":           {CAPH, silent, false, "did not come within 500ms"},
-		"nothing answers":  {CAPH, func(_ *testing.T, f *fixture) { f.Close() }, false, "refused"},
-		"lab's own":        {CAPH, standIn, false, "stand-in"},
-		"a page":           {CAPH, served("/caph/v1.0.7/infrastructure-components.yaml", "<html>Log in</html>"), true, "no Deployment"},
+		"no such release": {CAPH, status("/caph/", 404), false, "infrastructure-components.yaml answers 404"},
+		"no metadata":     {CAPH, status("metadata.yaml", 404), false, "metadata.yaml answers 404"},
+		"unauthorized":    {CertManager, status("cert-manager.yaml", 401), false, "cert-manager.yaml answers 401"},
+		"no chart":        {HCloudCCM, status("index.yaml", 404), false, "404"},
+		"no such image":   {CAPH, status("/v2/syself/", 404), false, "ghcr.io/syself/caph:v1.0.7"},
+		"image refused":   {TalosCCM, status("/v2/siderolabs/", 401), false, "talos-cloud-controller-manager:v1.12.0"},
+		"silent":          {CAPH, silent, false, "did not come within 500ms"},
+		"nothing answers": {CAPH, func(_ *testing.T, f *fixture) { f.Close() }, false, "refused"},
+		"lab's own":       {CAPH, standIn, false, "stand-in"},
+		"a page": {CAPH, served("/caph/v1.0.7/infrastructure-components.yaml", "<html>Log in</html>"), true,
+			"no Deployment"},
 		"no chart archive": {HCloudCCM, otherChart, true, "is not the file that the repository's index describes"},
 		"another layer":    {CAPH, otherLayer, true, "in place of"},
 	} {
@@ -246,7 +247,8 @@ func TestChangedFile(t *testing.T) {
 	if err := os.RemoveAll(f.cache.Dir); err != nil {
 		t.Fatal(err)
 	}
-	f.Serve("/caph/v1.0.7/infrastructure-components.yaml", append(originalstest.Manifest("ghcr.io/syself/caph:v1.0.7"), "\n# more"...))
+	f.Serve("/caph/v1.0.7/infrastructure-components.yaml", append(
+		originalstest.Manifest("ghcr.io/syself/caph:v1.0.7"), "\n# more"...))
 	if _, err := f.cache.Fetch(t.Context(), r, nil); !Refused(err) || !strings.Contains(err.Error(), "at its first use") {
 		t.Errorf("a changed manifest: %v", err)
 	}

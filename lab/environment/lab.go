@@ -130,8 +130,8 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	lab.faults = newFaults(lab)
 	lab.tryApart()
 	if lab.sandboxes == nil { // their ports and paths are fixed
-		lab.cfg.Originals = cfg.Originals.Without("the released program needs a network of its own, which Pods here have not: " +
-			lab.shared)
+		lab.cfg.Originals = cfg.Originals.Without("the released program needs a network of its own, which Pods here do " +
+			"not have: " + lab.shared)
 	}
 	for _, o := range lab.cfg.Originals.All() {
 		release, holdErr := folder.HoldPrograms(o.Dir)

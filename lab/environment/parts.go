@@ -110,8 +110,8 @@ func (lab *Lab) manifestParts() (parts []Part) {
 			if o.Chart != nil {
 				what = "chart"
 			}
-			parts = append(parts, Part{project.name + " " + what, kubelet.Real, fmt.Sprintf("as released: %s of %s", o.Version,
-				o.Source)})
+			parts = append(parts, Part{project.name + " " + what, kubelet.Real,
+				fmt.Sprintf("as released: %s of %s", o.Version, o.Source)})
 		}
 	}
 	return append(parts, Part{"other manifests and charts", kubelet.StandIn,

@@ -11,7 +11,8 @@ import (
 // at each start, because the programs may have changed.
 func (lab *Lab) offerRepository(ctx context.Context) (err error) {
 	dir := lab.path("repository")
-	if lab.offer, err = repository.Write(ctx, dir, repository.Options{Bin: lab.cfg.Bin, Originals: lab.cfg.Originals}); err != nil {
+	if lab.offer, err = repository.Write(ctx, dir,
+		repository.Options{Bin: lab.cfg.Bin, Originals: lab.cfg.Originals}); err != nil {
 		return err
 	}
 	l, err := lab.cfg.Network.Listen(ctx, lab.state.Slot().Charts())
