@@ -28,25 +28,32 @@ func TestWorkers(t *testing.T) {
 	}
 	run(0, "this creates MachineDeployment k8s-general with 2 servers", "bootstrap", "WORKERS=2")
 	p := c.project()
-	workers := func(n int) []corev1.Node {
+	// workers are the nodes that are not of the control plane. Cluster API labels a node, and its controller takes the
+	// taint of its start away, a moment after it is Ready.
+	workers := func(n int) (all []corev1.Node) {
 		t.Helper()
-		nodes, err := clientOf(t, filepath.Join(c.state, "kubeconfig")).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		all := slices.DeleteFunc(nodes.Items, func(node corev1.Node) bool {
-			_, controlPlane := node.Labels["node-role.kubernetes.io/control-plane"]
-			return controlPlane
-		})
-		if len(all) != n || len(nodes.Items) != 3+n {
-			t.Fatalf("%d workers of %d nodes, want %d of %d", len(all), len(nodes.Items), n, 3+n)
-		}
-		for _, node := range all {
-			if !readyNode(node) || node.Labels["node.cluster.x-k8s.io/worker-pool"] != "general" ||
-				len(node.Spec.Taints) > 0 {
-				t.Errorf("worker %s: ready %v, labels %v, taints %v", node.Name, readyNode(node), node.Labels, node.Spec.Taints)
+		client := clientOf(t, filepath.Join(c.state, "kubeconfig"))
+		eventually(t, fmt.Sprintf("%d workers", n), time.Minute, func(ctx context.Context) string {
+			nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
 			}
-		}
+			all = slices.DeleteFunc(slices.Clone(nodes.Items), func(node corev1.Node) bool {
+				_, controlPlane := node.Labels["node-role.kubernetes.io/control-plane"]
+				return controlPlane
+			})
+			if len(all) != n || len(nodes.Items) != 3+n {
+				return fmt.Sprintf("%d workers of %d nodes, want %d of %d", len(all), len(nodes.Items), n, 3+n)
+			}
+			for _, node := range all {
+				if !readyNode(node) || node.Labels["node.cluster.x-k8s.io/worker-pool"] != "general" ||
+					len(node.Spec.Taints) > 0 {
+					return fmt.Sprintf("worker %s: ready %v, labels %v, taints %v", node.Name, readyNode(node), node.Labels,
+						node.Spec.Taints)
+				}
+			}
+			return ""
+		})
 		return all
 	}
 	workers(2)
