@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/pools"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -166,12 +167,12 @@ func (i Image) of(architecture string) string {
 
 // checkManaged refuses to change a cluster whose objects are being moved, or that the operator has paused.
 func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error {
-	cluster, err := management.FindCluster(ctx, w.cfg, mgmt)
+	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
+	case kube.Absent(err):
+		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
 	case err != nil:
 		return err
-	case cluster == nil:
-		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
 	case management.Paused(cluster):
 		return fmt.Errorf("the Cluster object of %s is paused, by a pivot that is under way or by hand, so that its worker "+
 			"pools cannot be changed: set the pools back to what they were and finish the pivot, or unpause it",
@@ -278,11 +279,11 @@ func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	cluster, err := management.FindCluster(ctx, w.cfg, mgmt)
+	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
 	case err != nil:
-		return flow.Unknown(err)
-	case cluster != nil && management.Paused(cluster):
+		return verdict.FromError(err)
+	case management.Paused(cluster):
 		return flow.Holds() // the pivot that moves it compares every object
 	}
 	return situation.VerifyObjects(ctx, mgmt, was.Objects, "", "")

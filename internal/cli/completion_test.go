@@ -139,7 +139,7 @@ func TestHelpOnATarget(t *testing.T) {
 		"help lab build": {"bootstrap lab build", "--check"},
 		"help lab up":    {"start the lab"},
 		"help graph":     {"--output also: mermaid, dot, svg"},
-		"help all":       {"is: endpoint, access, firewall-apply, clean"},
+		"help all":       {"is: endpoint, wait-workers, access, firewall-apply, clean"},
 	} {
 		r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...)
 		for _, want := range says {

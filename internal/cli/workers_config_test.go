@@ -49,9 +49,9 @@ func TestWrongWorkerPoolsNameTheirPlace(t *testing.T) {
 		"bootstrap.yaml:3:15: workers[0].replicas: \"-1\" is negative": {"workers:\n  - name: a\n    replicas: -1\n"},
 		"bootstrap.yaml:2:5: workers[0] is a mapping with the keys":    {"workers:\n  - general\n"},
 		"workers[0].labels is a mapping":                               {"workers:\n  - name: a\n    labels: [b]\n"},
-		"bootstrap.yaml:3:21: workers[0].taints[0].effect":             {"workers:\n  - name: a\n    taints: [{key: a, effect: Never}]\n"},
+		"bootstrap.yaml:3:31: workers[0].taints[0].effect":             {"workers:\n  - name: a\n    taints: [{key: a, effect: Never}]\n"},
 		"workers[0].name is given a second time":                       {"workers:\n  - name: a\n    name: b\n"},
-		"argument WORKERS=2: WORKERS is given, and bootstrap.yaml:2:3 has a list of worker pools": {
+		"bootstrap.yaml:2:3 has a list of worker pools: change the pool's replicas there": {
 			"workers:\n  - name: db\n    replicas: 3\n", "WORKERS=2"},
 		`bootstrap.yaml:1:10: WORKERS: "many" is not a whole number`: {"workers: many\n"},
 	} {

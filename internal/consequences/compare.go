@@ -67,11 +67,9 @@ func objectOf(o *unstructured.Unstructured) platform.Object {
 
 // exists reports whether there is a cluster that can be changed.
 func (c *comparison) exists() bool {
-	isControlPlane := func(o unstructured.Unstructured) bool {
+	return slices.ContainsFunc(c.live.Wanted, func(o unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind()
-	}
-	return slices.ContainsFunc(c.live.Wanted, isControlPlane) ||
-		c.live.Pools && slices.ContainsFunc(c.live.Others, isControlPlane)
+	})
 }
 
 // create tells of an object that is added to a cluster that exists.

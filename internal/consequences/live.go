@@ -36,6 +36,13 @@ func OfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manag
 		return nil, err
 	}
 	live.Pools = true
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	switch {
+	case err == nil:
+		live.Wanted = append(live.Wanted, *tcp) // the cluster exists
+	case !kube.Absent(err):
+		return nil, err
+	}
 	all := Of(live, objects, tools.ServerTakes)
 	price(ctx, tools, all)
 	return all, nil

@@ -105,6 +105,7 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 // planned is what the manifests ask Hetzner for.
 type planned struct {
 	servers, surge, balancers, services int
+	groupSurge                          int // of the control plane
 	group                               int // the control plane's in one placement group, a rolling update counted
 	pool                                int // the most workers in one placement group, a rolling update counted
 	poolName                            string
@@ -138,6 +139,7 @@ func (d *Doctor) planned() (planned, error) {
 				surge = int(is)
 			}
 			p.surge += surge
+			p.groupSurge = surge
 			p.group = max(p.group, int(capi.Number(o, "spec", "replicas"))+surge)
 		case capi.HetznerClusterKind:
 			extra, _, _ := unstructured.NestedSlice(o.Object, "spec", "controlPlaneLoadBalancer", "extraServices")
@@ -170,8 +172,8 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 		return failed("see the check manifests", "%v", err)
 	}
 	if p.group > groupHolds {
-		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers of the control plane, those of a rolling update "+
-			"counted, do not fit into a placement group, which holds %d", p.group, groupHolds)
+		return failed("choose fewer CONTROL_PLANE_REPLICAS", "%d servers and %d more in a rolling update do not fit into a "+
+			"placement group, which holds %d", p.group-p.groupSurge, p.groupSurge, groupHolds)
 	}
 	if p.pool > groupHolds {
 		return failed("choose a smaller maxSurge in manifests/worker-pool.yaml", "%d servers of MachineDeployment %s, a "+

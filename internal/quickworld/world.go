@@ -96,6 +96,7 @@ func managementKinds() []kubetest.Resource {
 		kind(infrastructure, "v1beta1", "HetznerCluster", "hetznerclusters"),
 		kind(infrastructure, "v1beta1", "HCloudMachine", "hcloudmachines"),
 		kind(infrastructure, "v1beta1", "HCloudMachineTemplate", "hcloudmachinetemplates"),
+		kind("cluster.x-k8s.io", "v1beta1", "MachineDeployment", "machinedeployments"),
 		kind("bootstrap.cluster.x-k8s.io", "v1alpha3", "TalosConfig", "talosconfigs"),
 		kind("controlplane.cluster.x-k8s.io", "v1alpha3", "TalosControlPlane", "taloscontrolplanes"),
 		kind("clusterctl.cluster.x-k8s.io", "v1alpha3", "Provider", "providers"),

@@ -1,0 +1,117 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, gets one with consent alone,
+// and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two.
+func TestWorkers(t *testing.T) {
+	c := newCommand(t)
+	run := func(exit int, says string, args ...string) {
+		t.Helper()
+		o := c.run(nil, append(args, "--lab")...)
+		if o.exit != exit || !strings.Contains(o.output, says) {
+			t.Fatalf("%v: exit %d, want %d and %q\n%s", args, o.exit, exit, says, o.output)
+		}
+		t.Logf("%v in %.1fs", args, o.elapsed.Seconds())
+	}
+	run(0, "this creates MachineDeployment k8s-general with 2 servers", "bootstrap", "WORKERS=2")
+	p := c.project()
+	// workers are the nodes that are not of the control plane. Cluster API labels a node, and its controller takes the
+	// taint of its start away, a moment after it is Ready.
+	workers := func(n int) (all []corev1.Node) {
+		t.Helper()
+		client := clientOf(t, filepath.Join(c.state, "kubeconfig"))
+		eventually(t, fmt.Sprintf("%d workers", n), time.Minute, func(ctx context.Context) string {
+			nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			all = slices.DeleteFunc(slices.Clone(nodes.Items), func(node corev1.Node) bool {
+				_, controlPlane := node.Labels["node-role.kubernetes.io/control-plane"]
+				return controlPlane
+			})
+			if len(all) != n || len(nodes.Items) != 3+n {
+				return fmt.Sprintf("%d workers of %d nodes, want %d of %d", len(all), len(nodes.Items), n, 3+n)
+			}
+			for _, node := range all {
+				if !readyNode(node) || node.Labels["node.cluster.x-k8s.io/worker-pool"] != "general" ||
+					len(node.Spec.Taints) > 0 {
+					return fmt.Sprintf("worker %s: ready %v, labels %v, taints %v", node.Name, readyNode(node), node.Labels,
+						node.Spec.Taints)
+				}
+			}
+			return ""
+		})
+		return all
+	}
+	workers(2)
+	groups, err := p.PlacementGroup.AllWithOpts(t.Context(), hcloud.PlacementGroupListOpts{Name: "k8s-general"})
+	if err != nil || len(groups) != 1 || len(groups[0].Servers) != 2 {
+		t.Errorf("the pool's placement group: %v, %v", groups, err)
+	}
+	balancers, err := p.LoadBalancer.All(t.Context())
+	if err != nil || len(balancers) != 1 || len(balancers[0].Targets) != 3 {
+		t.Errorf("the load balancer has other targets than the control plane: %v, %v", balancers, err)
+	}
+
+	run(0, "adds 2 servers to MachineDeployment k8s-general: replicas 2 → 4", "bootstrap", "WORKERS=4")
+	workers(4)
+	run(1, "removes 3 of the 4 servers of MachineDeployment k8s-general", "bootstrap", "WORKERS=1")
+	run(1, "and its 4 servers: worker pool general no longer needs it", "bootstrap")
+	workers(4)
+	run(0, "as agreed, this removes 3 of the 4 servers", "bootstrap", "WORKERS=1", "--yes")
+	last := workers(1)[0]
+
+	gone, _, err := p.Server.GetByName(t.Context(), last.Name)
+	if err != nil || gone == nil {
+		t.Fatalf("server %s: %v", last.Name, err)
+	}
+	deleted := must(first(p.Server.DeleteWithResult(t.Context(), gone)))(t)
+	if err := p.Action.WaitFor(t.Context(), deleted.Action); err != nil {
+		t.Fatal(err)
+	}
+	client := clientOf(t, filepath.Join(c.state, "kubeconfig"))
+	eventually(t, "another worker in the place of "+last.Name, 5*time.Minute, func(ctx context.Context) string {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "node.cluster.x-k8s.io/worker-pool"})
+		if err != nil {
+			return err.Error()
+		}
+		for _, node := range nodes.Items {
+			if node.Name != last.Name && readyNode(node) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%d workers, none of them new and Ready", len(nodes.Items))
+	})
+	run(0, "", "bootstrap", "WORKERS=1")
+	workers(1)
+
+	run(0, "", "all", "WORKERS=1")
+	workers(1)
+	run(0, "adds 1 server to MachineDeployment k8s-general: replicas 1 → 2", "bootstrap", "WORKERS=2")
+	workers(2)
+	run(0, "", "destroy", "--yes")
+	servers, err := p.Server.All(t.Context())
+	left, groupsErr := p.PlacementGroup.All(t.Context())
+	if err != nil || groupsErr != nil || len(servers)+len(left) > 0 {
+		t.Errorf("after destroy: servers %v, placement groups %v, %v, %v", servers, left, err, groupsErr)
+	}
+}
+
+func readyNode(n corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
