@@ -15,10 +15,15 @@ import (
 )
 
 // Prune deletes the images that are not among those to keep, and what no image needs. Keep has what references stand
-// for, Image.Digest. What a process is fetching or unpacking stays. The lock file keeps its records.
+// for, Image.Digest. What a process is fetching or unpacking stays, and so does an image of which a process holds a
+// program by a shared lock (flock) on its file. The lock file keeps its records.
 func (s *Store) Prune(ctx context.Context, keep []string, say flow.Say) error {
+	held, err := s.held()
+	if err != nil {
+		return fmt.Errorf("find the images whose programs are in use: %w", err)
+	}
 	kept := map[string]bool{}
-	for _, digest := range keep {
+	for _, digest := range append(held, keep...) {
 		blobs, manifest := s.partsOf(digest)
 		for _, b := range blobs {
 			kept[s.blobPath(b)] = true
@@ -46,6 +51,35 @@ func (s *Store) Prune(ctx context.Context, keep []string, say flow.Say) error {
 		say("removed %d MB of images from %s", freed>>20, s.Dir)
 	}
 	return nil
+}
+
+// held are the digests of the recorded images of which a process holds a program.
+func (s *Store) held() (digests []string, err error) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	entries, err := s.readLock()
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		_, manifest := s.partsOf(e.digest)
+		inUse := false
+		// What cannot be walked is of no image that is unpacked.
+		_ = filepath.WalkDir(s.root(manifest), func(file string, d fs.DirEntry, walkErr error) error {
+			if walkErr != nil || inUse || !d.Type().IsRegular() {
+				return nil
+			}
+			inUse, err = heldByProcess(file)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		if inUse {
+			digests = append(digests, e.digest)
+		}
+	}
+	return digests, nil
 }
 
 // partsOf are the blobs of an image, and the digest of its manifest.

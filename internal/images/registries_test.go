@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -135,6 +136,43 @@ func TestEncryptionIsTheDefault(t *testing.T) {
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// An image stays whole while a process holds its program, as a lab or a management cluster does that runs it.
+func TestPruneKeepsProgramsInUse(t *testing.T) {
+	r := newRegistry(t)
+	r.push("caph:v1", imageOf(t, ofManagerConfig(), layerOf(t, plain("manager", "a program"))))
+	s := r.store()
+	image, err := s.Fetch(t.Context(), "ghcr.io/caph:v1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.Open(filepath.Join(image.Root, "manager"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	if err := syscall.Flock(int(program.Fd()), syscall.LOCK_SH); err != nil {
+		t.Fatal(err)
+	}
+	prune := func() {
+		t.Helper()
+		if err := s.Prune(t.Context(), nil, func(string, ...any) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune()
+	r.asked("")
+	if again, err := s.Fetch(t.Context(), "ghcr.io/caph:v1", nil); err != nil || again.Root != image.Root ||
+		!exists(program.Name()) || len(r.asked("")) != 0 {
+		t.Errorf("while it is in use: %v", err)
+	}
+	if err := program.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if prune(); exists(image.Root) {
+		t.Error("it is still there when nothing uses it")
 	}
 }
 

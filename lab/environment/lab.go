@@ -134,11 +134,14 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			"not have: " + lab.shared)
 	}
 	for _, o := range lab.cfg.Originals.All() {
-		release, holdErr := folder.HoldPrograms(o.Dir)
-		if holdErr != nil {
-			return holdErr
+		if err := held.Hold(o.Dir); err != nil {
+			return err
 		}
-		defer func() { err = errors.Join(err, release()) }()
+	}
+	for _, file := range kubelet.Files(cfg.Images) {
+		if err := held.Hold(file); err != nil {
+			return err
+		}
 	}
 	lab.programs = append(append(lab.programs, cfg.Images...), lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.

@@ -40,7 +40,7 @@ func Lock(ctx context.Context, path string, pid int) (unlock func() error, err e
 	return f.Close, nil
 }
 
-// Held are folders of programs that are in use. The zero value holds none.
+// Held are folders of programs, and programs, that are in use. The zero value holds none.
 type Held struct {
 	mu       sync.Mutex
 	releases []func() error
@@ -70,16 +70,16 @@ func (h *Held) Release() error {
 	return errors.Join(errs...)
 }
 
-// HoldPrograms keeps the folder of upstream programs from being removed as unused, until
-// release is called or the process ends.
+// HoldPrograms keeps a folder of programs, or one program, from being removed as unused, until release is called or the
+// process ends.
 func HoldPrograms(bin string) (release func() error, err error) {
 	f, err := os.Open(bin)
 	if err != nil {
-		return nil, fmt.Errorf("the upstream programs: %w", err)
+		return nil, fmt.Errorf("hold the programs that are run: %w", err)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("the upstream programs: lock %s: %w", bin, err)
+		return nil, fmt.Errorf("hold the programs that are run: lock %s: %w", bin, err)
 	}
 	return f.Close, nil
 }

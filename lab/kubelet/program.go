@@ -45,6 +45,16 @@ type Program struct {
 	Note string
 }
 
+// Files are the executables that programs name by a path.
+func Files(all []Program) (files []string) {
+	for _, p := range all {
+		if path.IsAbs(p.Exec) {
+			files = append(files, p.Exec)
+		}
+	}
+	return files
+}
+
 // What a container is, as the status says it.
 const (
 	Real      = "real"

@@ -92,11 +92,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	release, err := folder.HoldPrograms(cfg.Bin)
-	if err != nil {
-		return err
+	held := &folder.Held{}
+	defer func() { err = errors.Join(err, held.Release()) }()
+	for _, programs := range append(kubelet.Files(cfg.Programs), cfg.Bin) {
+		if err := held.Hold(programs); err != nil {
+			return err
+		}
 	}
-	defer func() { err = errors.Join(err, release()) }()
 
 	d := &daemon{cfg: cfg, started: time.Now(), processes: proc.New(), down: make(chan struct{})}
 	// After an error, too, no process survives the daemon.
