@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 )
 
 // TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, gets one with consent alone,
-// and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two.
+// and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two; all
+// servers are lost, and a restore brings them back.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
 	run := func(exit int, says string, args ...string) {
@@ -102,6 +104,34 @@ func TestWorkers(t *testing.T) {
 	workers(1)
 	run(0, "adds 1 server to MachineDeployment k8s-general: replicas 1 → 2", "bootstrap", "WORKERS=2")
 	workers(2)
+
+	// Everything is lost, and comes back out of a backup, the workers too.
+	folder := t.TempDir()
+	passphrase := filepath.Join(folder, "passphrase")
+	if err := os.WriteFile(passphrase, []byte("a passphrase of the test"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	key := "BACKUP_PASSPHRASE_FILE=" + passphrase
+	run(0, "", "backup", "--to", folder, key)
+	files, err := filepath.Glob(filepath.Join(folder, "*.slipway"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("backups: %v, %v", files, err)
+	}
+	var lost []int64
+	for _, s := range must(p.Server.All(t.Context()))(t) {
+		lost = append(lost, s.ID)
+		if err := p.Action.WaitFor(t.Context(), must(first(p.Server.DeleteWithResult(t.Context(), s)))(t).Action); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(0, "", "restore", files[0], "--yes", key)
+	workers(2)
+	for _, s := range must(p.Server.All(t.Context()))(t) {
+		if slices.Contains(lost, s.ID) {
+			t.Errorf("server %s is still there", s.Name)
+		}
+	}
+
 	run(0, "", "destroy", "--yes")
 	servers, err := p.Server.All(t.Context())
 	left, groupsErr := p.PlacementGroup.All(t.Context())
