@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talosconfig"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -217,13 +219,31 @@ func without(names, others []string) []string {
 }
 
 // setReplicas changes the TalosControlPlane from one number of servers to the next, unless another client has changed
-// it since it was read.
+// that number. In a cluster that manages itself the API servers and the webhooks come and go meanwhile: it waits for them,
+// and writes again where a controller has changed the object in between.
 func (p ControlPlane) setReplicas(ctx context.Context, say flow.Say, manager *kube.Cluster, from, to int) error {
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, p.cfg.ControlPlaneName())
+	name := p.cfg.ControlPlaneName()
+	say("TalosControlPlane %s: spec.replicas %d → %d", name, from, to)
+	return wait.Wait{What: "the API server and its webhooks to take spec.replicas of TalosControlPlane " + name,
+		Within: p.cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		err := p.tryReplicas(ctx, manager, name, from, to)
+		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
+			return "", wait.Final(err)
+		}
+		return "", err
+	})
+}
+
+func (p ControlPlane) tryReplicas(ctx context.Context, manager *kube.Cluster, name string, from, to int) error {
+	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, name)
 	if err != nil {
 		return err
 	}
-	if is := int(capi.Number(tcp, "spec", "replicas")); is != from {
+	switch is := int(capi.Number(tcp, "spec", "replicas")); is {
+	case to: // the answer to an earlier write was lost
+		return nil
+	case from:
+	default:
 		return fmt.Errorf("%s asks for %d servers instead of the %d that this run left: another client changes it; "+
 			"run again when that is done", kube.Describe(tcp), is, from)
 	}
@@ -231,7 +251,6 @@ func (p ControlPlane) setReplicas(ctx context.Context, say flow.Say, manager *ku
 	if err := unstructured.SetNestedField(changed.Object, int64(to), "spec", "replicas"); err != nil {
 		return err
 	}
-	say("%s: spec.replicas %d → %d", kube.Describe(tcp), from, to)
 	patch := client.MergeFromWithOptions(tcp, client.MergeFromWithOptimisticLock{})
 	if err := manager.Patch(ctx, changed, patch); err != nil {
 		return fmt.Errorf("set spec.replicas of %s to %d: %w", kube.Describe(tcp), to, err)

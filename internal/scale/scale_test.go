@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -197,6 +198,35 @@ func TestCutOff(t *testing.T) {
 		t.Errorf("back: %+v, %v", steps, err)
 	}
 	if asked := p.replicas(); !slices.Equal(asked, []int{4, 3}) {
+		t.Errorf("it asked for %v", asked)
+	}
+}
+
+// TestAChangeThatIsRefusedInPassing has a controller that is faster, and a webhook that is away.
+func TestAChangeThatIsRefusedInPassing(t *testing.T) {
+	p, tools := newProvider(t)
+	answers := []struct {
+		code    int
+		message string
+	}{
+		{http.StatusConflict, "the object has been modified; please apply your changes to the latest version and try again"},
+		{http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`},
+	}
+	refused := 0
+	p.Management.Fail = func(r *http.Request) (int, string) {
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "taloscontrolplanes/k8s-control-plane") ||
+			refused == len(answers) {
+			return 0, ""
+		}
+		refused++
+		return answers[refused-1].code, answers[refused-1].message
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if steps, err := NewControlPlane(p.Config(), tools).Run(ctx, t.Logf, 5); err != nil || len(steps) != 2 || refused != 2 {
+		t.Errorf("%+v, refused %d times, %v", steps, refused, err)
+	}
+	if asked := p.replicas(); !slices.Equal(asked, []int{4, 5}) {
 		t.Errorf("it asked for %v", asked)
 	}
 }

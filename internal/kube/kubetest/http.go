@@ -310,6 +310,10 @@ func refuse(w http.ResponseWriter, code int, message string) {
 		http.StatusUnprocessableEntity: "Invalid", http.StatusInternalServerError: "InternalError",
 		http.StatusServiceUnavailable: "ServiceUnavailable",
 	}
+	reason := reasons[code]
+	if code == http.StatusConflict && strings.Contains(message, "has been modified") {
+		reason = "Conflict"
+	}
 	reply(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
-		"reason": reasons[code], "code": code})
+		"reason": reason, "code": code})
 }
