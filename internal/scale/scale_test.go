@@ -31,6 +31,26 @@ type provider struct {
 	members []string
 	asked   []int // numbers of servers that were asked for, in their order
 	stuck   bool  // a change has no effect
+	refuse  []refusal
+}
+
+// refusal answers a change of the TalosControlPlane in the API server's place.
+type refusal struct {
+	code    int
+	message string
+}
+
+// fail answers the next change with the next refusal.
+func (p *provider) fail(r *http.Request) (int, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "taloscontrolplanes/k8s-control-plane") ||
+		len(p.refuse) == 0 {
+		return 0, ""
+	}
+	next := p.refuse[0]
+	p.refuse = p.refuse[1:]
+	return next.code, next.message
 }
 
 func serverName(i int) string { return fmt.Sprintf("k8s-control-plane-%d", i) }
@@ -38,11 +58,12 @@ func serverName(i int) string { return fmt.Sprintf("k8s-control-plane-%d", i) }
 func newProvider(t *testing.T) (*provider, platform.Tools) {
 	t.Helper()
 	w := clustertest.New(t)
+	p := &provider{Environment: w}
+	w.Management.Fail = p.fail
 	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
 		t.Fatal(err)
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	p := &provider{Environment: w}
 	for i := range 3 {
 		p.members = append(p.members, serverName(i))
 	}
@@ -205,27 +226,22 @@ func TestCutOff(t *testing.T) {
 // TestAChangeThatIsRefusedInPassing has a controller that is faster, and a webhook that is away.
 func TestAChangeThatIsRefusedInPassing(t *testing.T) {
 	p, tools := newProvider(t)
-	answers := []struct {
-		code    int
-		message string
-	}{
+	p.mu.Lock()
+	p.refuse = []refusal{
 		{http.StatusConflict, "the object has been modified; please apply your changes to the latest version and try again"},
 		{http.StatusInternalServerError, `Internal error occurred: failed calling webhook "x": connection refused`},
 	}
-	refused := 0
-	p.Management.Fail = func(r *http.Request) (int, string) {
-		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "taloscontrolplanes/k8s-control-plane") ||
-			refused == len(answers) {
-			return 0, ""
-		}
-		refused++
-		return answers[refused-1].code, answers[refused-1].message
-	}
+	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if steps, err := NewControlPlane(p.Config(), tools).Run(ctx, t.Logf, 5); err != nil || len(steps) != 2 || refused != 2 {
-		t.Errorf("%+v, refused %d times, %v", steps, refused, err)
+	if steps, err := NewControlPlane(p.Config(), tools).Run(ctx, t.Logf, 5); err != nil || len(steps) != 2 {
+		t.Errorf("%+v, %v", steps, err)
 	}
+	p.mu.Lock()
+	if len(p.refuse) > 0 {
+		t.Errorf("%d refusals were not met", len(p.refuse))
+	}
+	p.mu.Unlock()
 	if asked := p.replicas(); !slices.Equal(asked, []int{4, 5}) {
 		t.Errorf("it asked for %v", asked)
 	}
