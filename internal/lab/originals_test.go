@@ -145,7 +145,7 @@ func TestOriginalsThatAreRefused(t *testing.T) {
 		t.Errorf("%q, %v", file, err)
 	}
 	if Exists(filepath.Join(b.lab, originalsFile)) {
-		t.Error("the lab is told what it runs")
+		t.Error("a record of what the lab runs was written")
 	}
 }
 

@@ -193,7 +193,7 @@ func (p ControlPlane) Run(ctx context.Context, say flow.Say, to int) ([]Step, er
 		if to < replicas {
 			next = replicas - 1
 			if err := p.drainable(ctx, with.workload, before); err != nil {
-				return steps, err
+				return steps, fmt.Errorf("with %d servers, after %d steps: %w", replicas, len(steps), err)
 			}
 		}
 		began := time.Now()
