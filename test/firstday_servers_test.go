@@ -296,9 +296,9 @@ func (d *firstDay) fiveServers(t *testing.T) {
 	}
 	cluster := must(kube.Connect(config))(t)
 	watched := watchEtcd(t, d.command)
-	// Killed after it asked for the fourth server.
+	// Killed after it asked for the fourth server: it says what it writes before it writes it, and waits afterwards.
 	o = d.run(func(e event, p *os.Process) {
-		if strings.Contains(e.Message, "spec.replicas 3 → 4") {
+		if strings.Contains(e.Message, "waiting for 4 control plane servers") {
 			_ = p.Kill()
 		}
 	}, "scale", "control-plane", "5", "--lab")
