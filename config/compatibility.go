@@ -84,6 +84,29 @@ func kubernetesSupport() map[uint64]string {
 	return map[uint64]string{29: "2025-02-28", 30: "2025-07-15", 31: "2025-11-11", 32: "2026-02-28", 33: "2026-06-28"}
 }
 
+// lastPatch is the newest patch release of a minor of Kubernetes 1.x: the final one, by kubernetes/website
+// data/releases/eol.yaml, and for the newest minor that Cluster API manages that of the set current.
+func lastPatch() map[uint64]string {
+	return map[uint64]string{27: "v1.27.16", 28: "v1.28.15", 29: "v1.29.14", 30: "v1.30.14", 31: "v1.31.14",
+		32: "v1.32.13", 33: "v1.33.13"}
+}
+
+// LastPatch is the newest patch release of a minor of Kubernetes 1.x that this command knows; empty: it knows none.
+func LastPatch(minor uint64) string { return lastPatch()[minor] }
+
+// TalosRuns says why a Talos does not run a Kubernetes; nil: it does. Both are versions as configured: "v1.12.2".
+func TalosRuns(talos, kubernetes string) error {
+	t, err := semver.ParseTolerant(talos)
+	if err != nil {
+		return fmt.Errorf("Talos %q: %w", talos, err)
+	}
+	k, err := semver.ParseTolerant(kubernetes)
+	if err != nil {
+		return fmt.Errorf("Kubernetes %q: %w", kubernetes, err)
+	}
+	return supports(t, k)
+}
+
 // Remark is something that is known of configured versions and keeps no cluster from being created.
 type Remark struct {
 	Variable string `json:"variable"`

@@ -110,9 +110,10 @@ func (t Tools) Existing(ctx context.Context, name string) (kubeconfig []byte, er
 	return t.Management.Ensure(ctx, name, func(string, ...any) {}) // which adopts it
 }
 
-// Clusterctl is the part of clusterctl's client that capi-init and pivot use.
+// Clusterctl is the part of clusterctl's client that capi-init, upgrade and pivot use.
 type Clusterctl interface {
 	Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error)
+	ApplyUpgrade(context.Context, clusterctl.ApplyUpgradeOptions) error
 	Move(context.Context, clusterctl.MoveOptions) error
 	// CertManager is what looks after cert-manager in the cluster of a kubeconfig's file.
 	CertManager(kubeconfig string) (cluster.CertManagerClient, error)

@@ -178,6 +178,10 @@ func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl
 }
 
 // Move does what clusterctl does, write by write: pause, create owners first, mark and delete leaves first, unpause.
+func (w *pivotWorld) ApplyUpgrade(context.Context, clusterctl.ApplyUpgradeOptions) error {
+	return errors.New("a pivot does not upgrade")
+}
+
 func (w *pivotWorld) CertManager(string) (cluster.CertManagerClient, error) {
 	return nil, errors.New("no cert-manager was cut off here")
 }

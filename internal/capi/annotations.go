@@ -21,4 +21,6 @@ const (
 	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked for
 	// it last.
 	OrderedAgainAnnotation = "slipway.dev/ordered-again"
+	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node.
+	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"
 )

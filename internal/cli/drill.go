@@ -181,13 +181,13 @@ func (d *drillRun) part(ctx context.Context, name, why string, do func(context.C
 		return context.Cause(ctx)
 	}
 	if d.given.Options.Output == "text" {
-		fmt.Fprintf(d.stdout, "\ndrill, %d of %d: %s: %s\n", len(d.report.Parts)+1, d.parts, name, why)
+		fmt.Fprintf(d.stdout, "\n%s, %d of %d: %s: %s\n", d.report.Kind, len(d.report.Parts)+1, d.parts, name, why)
 	}
 	began := time.Now()
 	err := do(ctx)
 	d.report.Parts = append(d.report.Parts, drillPart{Name: name, Elapsed: time.Since(began)})
 	if err != nil {
-		return fmt.Errorf("drill, %s: %w", name, err)
+		return fmt.Errorf("%s, %s: %w", d.report.Kind, name, err)
 	}
 	return nil
 }

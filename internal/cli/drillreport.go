@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/availability"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drill"
 	"github.com/slipway-k8s/slipway/internal/text"
@@ -75,8 +76,9 @@ func (f drillFault) String() string {
 
 // watcher keeps what runs tell.
 type watcher struct {
-	events  []flow.Event // the ends of steps
-	summary summary      // of the last run that was done
+	events  []flow.Event         // the ends of steps
+	summary summary              // of the last run that was done
+	api     availability.Measure // of the last upgrade
 }
 
 func (w *watcher) Event(e flow.Event) {

@@ -127,6 +127,10 @@ func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]
 	})
 }
 
+func (quickClusterctl) ApplyUpgrade(context.Context, clusterctl.ApplyUpgradeOptions) error {
+	return errors.New("the fake environment does not upgrade")
+}
+
 func (quickClusterctl) CertManager(string) (cluster.CertManagerClient, error) {
 	return nil, errors.New("the fake environment has no cert-manager")
 }

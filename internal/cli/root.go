@@ -81,7 +81,8 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	addRunFlags(root, &in.arguments.Options)
 	root.AddCommand(
 		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in),
-		newScaleCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in), newReadoptCommand(in),
+		newScaleCommand(in), newUpgradeCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in),
+		newReadoptCommand(in),
 		newRecoverQuorumCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
 		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newGraphCommand(in),
 		newLabCommand(in),

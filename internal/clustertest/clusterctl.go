@@ -3,6 +3,7 @@ package clustertest
 import (
 	"context"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
@@ -41,6 +42,28 @@ func (f *Clusterctl) Init(_ context.Context, o clusterctl.InitOptions) ([]cluste
 		f.w.Install(config.Defaults())
 	}
 	return nil, nil
+}
+
+// ApplyUpgrade records its options and gives the named providers their versions.
+func (f *Clusterctl) ApplyUpgrade(_ context.Context, o clusterctl.ApplyUpgradeOptions) error {
+	f.w.Mu.Lock()
+	defer f.w.Mu.Unlock()
+	f.w.Upgrades = append(f.w.Upgrades, o)
+	in := f.w.Management
+	if filepath.Base(o.Kubeconfig.Path) == platform.Kubeconfig {
+		in = f.w.Workload
+	}
+	for label, specs := range map[string][]string{"cluster-api": {o.CoreProvider}, "bootstrap-talos": o.BootstrapProviders,
+		"control-plane-talos": o.ControlPlaneProviders, "infrastructure-hetzner": o.InfrastructureProviders} {
+		for _, spec := range specs {
+			if _, version, named := strings.Cut(spec, ":"); named {
+				provider := in.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", label, label)
+				provider.Object["version"] = version
+				in.Put(provider)
+			}
+		}
+	}
+	return nil
 }
 
 // Move calls the function that the test has set.

@@ -60,6 +60,7 @@ type Environment struct {
 
 	Mu           sync.Mutex
 	Inits        []clusterctl.InitOptions
+	Upgrades     []clusterctl.ApplyUpgradeOptions // of the providers
 	move         func(context.Context, clusterctl.MoveOptions) error
 	ProviderURLs []string // of the providers, as clusterctl was configured at the last init
 }

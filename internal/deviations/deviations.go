@@ -70,7 +70,7 @@ func (d *deviations) find(ctx context.Context) error {
 		return err
 	}
 	d.compare(o.Values)
-	rest, err := renderLike(d.cfg, d.sources, o)
+	rest, err := Render(d.cfg, d.sources, o)
 	if err != nil {
 		return err
 	}
@@ -78,8 +78,8 @@ func (d *deviations) find(ctx context.Context) error {
 	return nil
 }
 
-// observed is what a cluster that manages itself tells of the variables of the manifests.
-type observed struct {
+// Observed is what a cluster that manages itself tells of the variables of the manifests.
+type Observed struct {
 	live        consequences.LiveObjects
 	Values      map[string]string // variable → value
 	image, zone string            // what the manifests need besides
@@ -88,26 +88,26 @@ type observed struct {
 }
 
 // Observe asks the cluster for its objects, and for the variables' values in them.
-func Observe(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (observed, error) {
+func Observe(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (Observed, error) {
 	infrastructure, err := capi.Get(ctx, self, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
-		return observed{}, err
+		return Observed{}, err
 	}
-	o := observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"),
+	o := Observed{zone: capi.Text(infrastructure, "spec", "hcloudNetwork", "networkZone"),
 		endpoint: render.EndpointOf(infrastructure)}
 	if o.placement, err = situation.LivePlacement(ctx, cfg, self); err != nil {
-		return observed{}, err
+		return Observed{}, err
 	}
 	v := render.ManifestVariables(sources, "image", o.zone, o.endpoint).Placed(o.placement)
 	r, err := render.Manifests(cfg, sources, v)
 	if err != nil {
-		return observed{}, err
+		return Observed{}, err
 	}
 	if o.live, err = consequences.ReadLiveObjects(ctx, self, cfg.ClusterName, r.Now); err != nil {
-		return observed{}, err
+		return Observed{}, err
 	}
 	if o.Values, err = liveValues(cfg, sources, o.live, v); err != nil {
-		return observed{}, err
+		return Observed{}, err
 	}
 	if o.image = imageOf(o.live, cfg); o.image != "" {
 		o.Values["IMAGE_NAME"] = o.image
@@ -117,7 +117,7 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	}
 	installed, err := providers.Installed(ctx, self)
 	if err != nil && !kube.Absent(err) {
-		return observed{}, err
+		return Observed{}, err
 	}
 	for _, p := range providers.Of(cfg) {
 		if has := installed[p.Label]; has != "" {
@@ -146,8 +146,22 @@ func (d *deviations) compare(live map[string]string) {
 	}
 }
 
-// renderLike renders the manifests with the variables' values that a cluster has.
-func renderLike(cfg config.Config, sources render.Sources, o observed) (*render.Rendered, error) {
+// With is the same with other values of variables, and with another image where one is named.
+func (o Observed) With(values map[string]string, image string) Observed {
+	o.Values = maps.Clone(o.Values)
+	maps.Copy(o.Values, values)
+	if image != "" {
+		o.image = image
+		o.Values["IMAGE_NAME"] = image
+	}
+	return o
+}
+
+// Image is the name of the image that the control plane's servers are made from.
+func (o Observed) Image() string { return o.image }
+
+// Render renders the manifests with the variables' values that a cluster has.
+func Render(cfg config.Config, sources render.Sources, o Observed) (*render.Rendered, error) {
 	for _, variable := range config.Variables() {
 		if value, known := o.Values[variable.Name]; known {
 			if err := variable.Set(&cfg, value); err != nil {

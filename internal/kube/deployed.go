@@ -11,6 +11,8 @@ import (
 type DeployedRelease struct {
 	Version string         // of the chart
 	Values  map[string]any // that were given; may hold secrets
+	// Manifest are the objects of the release; may hold secrets.
+	Manifest string
 }
 
 // Deployed reads a release. nil: there is none, or its last operation has not ended well.
@@ -22,5 +24,5 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
 	}
-	return &DeployedRelease{Version: r.Chart.Metadata.Version, Values: r.Config}, nil
+	return &DeployedRelease{Version: r.Chart.Metadata.Version, Values: r.Config, Manifest: r.Manifest}, nil
 }

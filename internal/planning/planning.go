@@ -82,11 +82,17 @@ func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) 
 	if err != nil || len(b.Cfg.Workers)+len(deployments)+len(templates) == 0 {
 		return nil, err
 	}
-	objects, err := pools.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+	return Pools(ctx, b.Cfg, b.Tools, b.Sources, manager)
+}
+
+// Pools says what the step workers does to the worker pools, in the cluster that manages this one.
+func Pools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	manager *kube.Cluster) ([]consequences.Consequence, error) {
+	objects, err := pools.Render(ctx, cfg, tools, sources, manager)
 	if err != nil {
 		return nil, err
 	}
-	return consequences.OfPools(ctx, b.Cfg, b.Tools, manager, objects)
+	return consequences.OfPools(ctx, cfg, tools, manager, objects)
 }
 
 // manager is the cluster that manages this one; nil: there is none yet. self tells that it is the cluster itself.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -65,16 +64,7 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 			return fmt.Errorf("install %s: %w", what, err)
 		}
 	}
-	changes, stop := watch(ctx, mgmt)
-	defer stop()
-	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			if unready, err := Unready(ctx, mgmt); unready != "" || err != nil {
-				return unready, err
-			}
-			// Only now, because an answer proves nothing while an old Pod may still give it.
-			return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
-		})
+	return awaitServing(ctx, cfg, say, mgmt)
 }
 
 const (

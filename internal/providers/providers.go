@@ -24,14 +24,22 @@ type Provider struct {
 	Variable string // that configures the version
 }
 
+// clusterctl's types of providers.
+const (
+	coreProvider           = "CoreProvider"
+	bootstrapProvider      = "BootstrapProvider"
+	controlPlaneProvider   = "ControlPlaneProvider"
+	infrastructureProvider = "InfrastructureProvider"
+)
+
 // Of lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
 func Of(cfg config.Config) []Provider {
 	return []Provider{
-		{"cluster-api", "CoreProvider", "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
-		{"bootstrap-talos", "BootstrapProvider", "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
-		{"control-plane-talos", "ControlPlaneProvider", "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
+		{"cluster-api", coreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
+		{"bootstrap-talos", bootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
+		{"control-plane-talos", controlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
 			"CACPPT_VERSION"},
-		{"infrastructure-hetzner", "InfrastructureProvider", "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
+		{"infrastructure-hetzner", infrastructureProvider, "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
 			"CAPH_VERSION"},
 	}
 }

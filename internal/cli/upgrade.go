@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/availability"
+	clusters "github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/doctor"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/upgrade"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// upgradeOptions are the flags of upgrade.
+type upgradeOptions struct {
+	ToSet      string   // version set
+	Via        []string // patch releases of Kubernetes to go through
+	PauseAfter string   // stage
+	Rehearse   string   // backup
+	KeepLab    bool     // of a rehearsal
+}
+
+func newUpgradeCommand(in *invocation) *cobra.Command {
+	var own upgradeOptions
+	cmd := in.command("upgrade", groupCluster,
+		"the configured versions of Talos, Kubernetes, the providers and the charts, stage by stage, with a check after each",
+		func(ctx context.Context, c *console, a arguments) error { return runUpgrade(ctx, c, a, own) })
+	o := &in.arguments.Options
+	addDryRunFlag(cmd, o, "only say which stages it has, what each replaces, and what cannot be undone")
+	addSkipDoctorFlag(cmd, o)
+	addIdentityFlag(cmd, o)
+	flags := cmd.Flags()
+	flags.StringVar(&own.ToSet, "to-set", "", "to the versions of the `SET`, whatever else is configured: "+
+		strings.Join(setNames(), ", "))
+	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor versions "+
+		"are in between, in place of the newest of each")
+	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
+	flags.StringVar(&own.Rehearse, "rehearse", "", "restore the backup `FILE` into a lab of its own, and upgrade it there")
+	flags.BoolVar(&own.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
+	return cmd
+}
+
+func setNames() (names []string) {
+	for _, s := range config.VersionSets() {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// runUpgrade brings the cluster to the configured versions.
+func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) error {
+	given := a
+	a, err := withSet(a, o.ToSet)
+	if err != nil {
+		return err
+	}
+	if o.Rehearse != "" {
+		return rehearseUpgrade(ctx, c, a, given, o)
+	}
+	if a.Options.DryRun {
+		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
+			x, err := wait.Promptly(ctx, func(ctx context.Context) (upgrade.Examination, error) {
+				return upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via}, func(string, ...any) {})
+			})
+			if err != nil {
+				return err
+			}
+			return printUpgrade(c, cfg, x, a.Options.Output)
+		})
+	}
+	return operate(ctx, c, a, func(r *running) error { return upgradeCluster(ctx, r, a, given, o) })
+}
+
+// withSet adds the versions of a set to the arguments, but for those that are among them.
+func withSet(a arguments, name string) (arguments, error) {
+	if name == "" {
+		return a, nil
+	}
+	set, known := config.VersionSetOf(name)
+	if !known {
+		return a, usage.Errorf("--to-set %s: there is no such version set; there are %s%s", name,
+			strings.Join(setNames(), ", "), usage.DidYouMean("", name, setNames()))
+	}
+	values := slices.Clone(a.Values)
+	for _, variable := range slices.Sorted(maps.Keys(set.Versions)) {
+		if !slices.ContainsFunc(a.Values, func(v settings.Assignment) bool { return v.Variable.Name == variable }) {
+			values = append(values, settings.Assign(variable, set.Versions[variable]))
+		}
+	}
+	a.Values = append(values, settings.Assign("VERSIONS", name))
+	return a, nil
+}
+
+// upgradeCluster examines, asks, and runs the stages. given are the arguments as the operator wrote them.
+func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgradeOptions) error {
+	if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+		return err
+	}
+	record, err := upgrade.ReadRecord(r.tools.Files)
+	if err != nil {
+		return err
+	}
+	var x upgrade.Examination
+	if err := r.hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
+		x, err = upgrade.Examine(ctx, r.cfg.Config, r.tools, upgrade.Options{Via: o.Via, Resumes: record != nil}, say)
+		return err
+	}); err != nil {
+		return err
+	}
+	if len(x.Stages) == 0 {
+		r.hub.Note("%s: there is nothing to upgrade", x)
+		return errors.Join(upgrade.End(r.tools.Files), adviseVersions(r, given, x))
+	}
+	for _, line := range upgradeLines(r.cfg.Config, x) {
+		r.hub.Note("%s", line)
+	}
+	tools := r.tools
+	tools.Agreed = x.Agreed
+	plan, err := upgrade.NewPlan(r.cfg.Config, tools, x)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	targets, err := plan.Targets(o.PauseAfter)
+	if err != nil {
+		return err
+	}
+	if err := agreeToUpgrade(ctx, r, a, x, record); err != nil {
+		return err
+	}
+	for _, version := range x.Kubernetes() {
+		if err := provideKubernetes(ctx, r, version); err != nil {
+			return err
+		}
+	}
+	if err := upgrade.Begin(r.tools.Files, x); err != nil {
+		return err
+	}
+	if err := runUpgradePlan(ctx, r, plan, targets); err != nil {
+		return err
+	}
+	if o.PauseAfter != "" {
+		r.hub.Note("the upgrade is paused after %s, as asked: %s does the rest", o.PauseAfter,
+			commandLine(r.console, "upgrade"))
+		return nil
+	}
+	if err := upgrade.End(r.tools.Files); err != nil {
+		return fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
+	}
+	return adviseVersions(r, given, x)
+}
+
+// runUpgradePlan runs the stages while the API of the cluster is asked, and says how long it was away.
+func runUpgradePlan(ctx context.Context, r *running, plan *upgrade.Plan, targets []string) error {
+	workload, err := clusters.Cluster(r.tools.WithDefaults(), platform.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	probe := availability.Start(ctx, workload)
+	_, _, err = runGraphOfRecovery(ctx, r, plan.Graph, upgrade.Files(r.tools.Files), targets)
+	measure := probe.Stop()
+	r.hub.Note("%s", measure)
+	if r.console.watch != nil {
+		r.console.watch.api = measure
+	}
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
+		if held, heldErr := upgrade.Held(ctx, r.cfg.Config, r.tools); heldErr == nil && held != "" {
+			err = fmt.Errorf("%w\n%s", err, held)
+		}
+	}
+	return err
+}
+
+// agreeToUpgrade has the doctor examine what new servers need, offers a backup, and asks.
+func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Examination, record *upgrade.Record) error {
+	if x.Servers() {
+		if err := examineFor(ctx, r, doctor.ForServer); err != nil {
+			return err
+		}
+	}
+	if record != nil {
+		r.hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
+	}
+	switch {
+	case a.Options.Yes || record != nil && maps.Equal(record.To, x.To):
+		return nil
+	case !answerable(r.console):
+		return usage.Errorf("upgrade asks before it changes the cluster, and the standard input is no terminal: --yes answers " +
+			"beforehand, --dry-run only says what it would do")
+	}
+	if err := offerBackup(ctx, r, a, "only a restore of a backup brings an older Kubernetes back"); err != nil {
+		return err
+	}
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", r.cfg.ClusterName),
+		r.cfg.ClusterName)
+}
+
+// upgradeLines say what an upgrade does, what cannot be undone, and what is known of the new versions.
+func upgradeLines(cfg config.Config, x upgrade.Examination) []string {
+	lines := []string{x.String()}
+	for i, s := range x.Stages {
+		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
+	}
+	for _, remark := range cfg.Remarks(time.Now()) {
+		lines = append(lines, "known of these versions: "+remark.String())
+	}
+	for _, check := range x.Unanswered {
+		lines = append(lines, "not known: "+check)
+	}
+	return lines
+}
+
+// withoutVersions are the arguments without those that are versions.
+func withoutVersions(a arguments) arguments {
+	versions := upgrade.VersionsOf(config.Defaults())
+	a.Values = slices.DeleteFunc(slices.Clone(a.Values), func(v settings.Assignment) bool {
+		_, version := versions[v.Variable.Name]
+		return version || v.Variable.Name == "VERSIONS"
+	})
+	return a
+}
+
+// adviseVersions says which versions of the configuration are not those of the cluster now, which later runs would name.
+func adviseVersions(r *running, given arguments, x upgrade.Examination) error {
+	cfg, err := loadConfig(withoutVersions(given), r.console.environment)
+	if err != nil {
+		return err
+	}
+	configured := upgrade.VersionsOf(cfg.Config)
+	var lines []string
+	for _, v := range config.Variables() {
+		if to, is := x.To[v.Name]; is && configured[v.Name] != to && r.cfg.Places[v.Field] != settings.LabPlace {
+			lines = append(lines, v.Field+": "+to)
+		}
+	}
+	if len(lines) > 0 {
+		r.hub.Note("set in bootstrap.yaml what the cluster has now, or later runs name the difference: %s",
+			strings.Join(lines, ", "))
+	}
+	return nil
+}
+
+// printUpgrade prints what an upgrade would do.
+func printUpgrade(c *console, cfg config.Config, x upgrade.Examination, output string) error {
+	if output == "json" {
+		encoder := json.NewEncoder(c.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(x)
+	}
+	_, err := fmt.Fprintln(c.stdout, strings.Join(upgradeLines(cfg, x), "\n"))
+	return err
+}

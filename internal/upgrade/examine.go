@@ -1,0 +1,83 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/deprecation"
+	"github.com/slipway-k8s/slipway/internal/disruption"
+	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/pools"
+)
+
+// poolChanges are what an upgrade does to the worker pools.
+type poolChanges struct {
+	texts  []string
+	agreed []string // as the step workers compares them with what was agreed to
+}
+
+// pools says what the step workers does to the pools with the new versions.
+func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err error) {
+	deployments, templates, err := pools.Live(ctx, c.manager, e.cfg.ClusterName)
+	if err != nil || len(e.cfg.Workers)+len(deployments)+len(templates) == 0 {
+		return p, err
+	}
+	all, err := planning.Pools(ctx, e.cfg, e.tools, e.sources, c.manager)
+	if err != nil {
+		return p, err
+	}
+	for _, one := range all {
+		p.texts = append(p.texts, one.String())
+		p.agreed = append(p.agreed, one.Summary())
+	}
+	return p, nil
+}
+
+// refuse says why the upgrade is not to begin. Checks that could not be made are returned by themselves.
+func (e *environment) refuse(ctx context.Context, c clusters, now state, x Examination, o Options) (unanswered []string,
+	err error) {
+	if !x.Servers() {
+		return nil, nil
+	}
+	var why []string
+	if now.replicas%2 == 0 {
+		why = append(why, fmt.Sprintf("the control plane has %d servers, an even number, of which one fewer may fail than of "+
+			"one more: run %s or %s first", now.replicas, e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas-1)),
+			e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas+1))))
+	}
+	if len(now.view.lacks) > 0 && !o.Resumes && now.rolling == "" {
+		why = append(why, fmt.Sprintf("the control plane is not whole: %s; repair that first (%s)",
+			strings.Join(now.view.lacks, "; "), e.tools.Command("status")))
+	}
+	budgets, err := disruption.Blocking(ctx, c.workload, serversOf(now.view.machines))
+	switch {
+	case err != nil:
+		unanswered = append(unanswered, "whether a PodDisruptionBudget keeps a server from being drained: "+err.Error())
+	case len(budgets) > 0 && !o.Resumes:
+		why = append(why, blocked(budgets))
+	}
+	if before, after := parsed(x.From[kubernetes]), parsed(x.To[kubernetes]); after.Minor > before.Minor {
+		apis, err := deprecation.Removed(ctx, c.workload, now.replicas, after.Minor)
+		switch {
+		case err != nil:
+			unanswered = append(unanswered, "which removed APIs are in use: "+err.Error())
+		case len(apis) > 0 && !o.Resumes:
+			why = append(why, fmt.Sprintf("clients have asked for APIs that Kubernetes %s does not serve: %s; have them use "+
+				"newer ones (the audit log has who asks), then replace or restart the API servers, which count since their start",
+				x.To[kubernetes], sentenceOf(apis)))
+		}
+	}
+	if len(why) > 0 {
+		return unanswered, &RefusedError{why}
+	}
+	return unanswered, nil
+}
+
+func sentenceOf(apis []deprecation.API) string {
+	var all []string
+	for _, a := range apis {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,198 @@
+package upgrade
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/config"
+)
+
+// Names of the stages. Those of charts are called as the steps of the bootstrap.
+const (
+	StageProviders  = "providers"
+	StageImage      = "image"
+	StageTalos      = "talos"
+	StageKubernetes = "kubernetes-" // and the version: "kubernetes-1-33-13"
+	StageWorkers    = "workers"
+)
+
+// Stage is a part of an upgrade, after which the cluster is whole.
+type Stage struct {
+	Name    string   `json:"name"`
+	Changes []Change `json:"changes,omitempty"`
+	Does    string   `json:"does"` // to what: "replaces the 3 control plane servers, one after another"
+	Back    string   `json:"back"` // how it is undone, or that it cannot be
+}
+
+// String is "talos: Talos Linux v1.12.2 → v1.13.9, replaces the 3 control plane servers, one after another".
+func (s Stage) String() string {
+	var what []string
+	for _, c := range s.Changes {
+		what = append(what, c.String())
+	}
+	return s.Name + ": " + strings.Join(append(what, s.Does), ", ")
+}
+
+// RefusedError says why an upgrade does not begin. Nothing was changed.
+type RefusedError struct{ Why []string }
+
+// Error implements error.
+func (e *RefusedError) Error() string { return "the upgrade is refused: " + strings.Join(e.Why, "\n") }
+
+// request is what stages are planned for.
+type request struct {
+	from, to Versions
+	via      map[uint64]string // minor of Kubernetes → patch release to go through; missing: the newest that is known
+	rolling  string            // Kubernetes version that the control plane is being changed to; empty: it is not
+	replicas int               // servers of the control plane
+	workers  []string          // what becomes of the worker pools; empty: nothing
+}
+
+// plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
+func (r request) plan() ([]Stage, error) {
+	if why := r.downgrades(); len(why) > 0 {
+		return nil, &RefusedError{why}
+	}
+	servers, err := r.controlPlaneStages()
+	if err != nil {
+		return nil, &RefusedError{[]string{err.Error()}}
+	}
+	var stages []Stage
+	if p, any := r.providers(); any {
+		stages = append(stages, p)
+	}
+	stages = append(stages, servers...)
+	if len(r.workers) > 0 {
+		stages = append(stages, Stage{Name: StageWorkers, Does: strings.Join(r.workers, "; "),
+			Back: "the pools' objects can be changed back while the control plane runs no older Kubernetes than the workers"})
+	}
+	releases, err := r.releases()
+	if err != nil {
+		return nil, &RefusedError{[]string{err.Error()}}
+	}
+	return append(stages, releases...), nil
+}
+
+// downgrades says which components would get an older version.
+func (r request) downgrades() (why []string) {
+	for _, variable := range variables() {
+		c, changed := change(r.from, r.to, variable)
+		if !changed || compare(c.To, c.From) > 0 {
+			continue
+		}
+		why = append(why, fmt.Sprintf("%s would be a downgrade: an upgrade brings none (set %s=%s, or a newer version)", c,
+			variable, c.From))
+	}
+	return why
+}
+
+// providers is the stage that upgrades Cluster API and its providers.
+func (r request) providers() (Stage, bool) {
+	s := Stage{Name: StageProviders, Does: "clusterctl replaces their controllers; no server is touched",
+		Back: "clusterctl brings no older version: it cannot be undone"}
+	for _, variable := range providerVariables() {
+		if c, changed := change(r.from, r.to, variable); changed {
+			s.Changes = append(s.Changes, c)
+		}
+	}
+	return s, len(s.Changes) > 0
+}
+
+// controlPlaneStages are the stages that replace the control plane's servers. Talos comes first where it runs the
+// Kubernetes that there is; else Kubernetes goes up until it does.
+func (r request) controlPlaneStages() ([]Stage, error) {
+	chain, err := r.chain()
+	if err != nil {
+		return nil, err
+	}
+	system, changesTalos := change(r.from, r.to, talos)
+	if from, to := parsed(system.From), parsed(system.To); changesTalos && (to.Major != from.Major || to.Minor > from.Minor+1) {
+		return nil, fmt.Errorf("%s skips a minor version, which Talos does not support: upgrade to the newest %d.%d first "+
+			"(TALOS_VERSION)", system, from.Major, from.Minor+1)
+	}
+	var stages []Stage
+	at, is := r.from[kubernetes], r.from[talos] // what the cluster has after the stages so far
+	talosStage := func() {
+		is, changesTalos = system.To, false
+		stages = append(stages,
+			Stage{Name: StageImage, Does: "the snapshot of Talos " + system.To + " is created at Hetzner where there is none",
+				Back: "it can be deleted while no server is made from it"},
+			Stage{Name: StageTalos, Changes: []Change{system}, Does: r.replaces(),
+				Back: "the TalosControlPlane can name the old HCloudMachineTemplate and talosVersion again, until the next stage " +
+					"replaces servers"})
+	}
+	for _, next := range chain {
+		if changesTalos && config.TalosRuns(system.To, at) == nil {
+			talosStage()
+		}
+		if err := config.TalosRuns(is, next); err != nil {
+			return nil, fmt.Errorf("Kubernetes %s does not run on Talos %s (%w), and Talos %s does not run Kubernetes %s (%w): "+
+				"upgrade to a Talos between the two first (TALOS_VERSION)", next, is, err, r.to[talos], at,
+				config.TalosRuns(r.to[talos], at))
+		}
+		stages = append(stages, Stage{Name: StageKubernetes + strings.NewReplacer("v", "", ".", "-", "+", "-").Replace(next),
+			Changes: []Change{{kubernetes, at, next}}, Does: r.replaces(),
+			Back: "Kubernetes has no downgrade: only a restore of the backup brings the older version back"})
+		at = next
+	}
+	if changesTalos {
+		if err := config.TalosRuns(system.To, at); err != nil {
+			return nil, fmt.Errorf("Talos %s does not run Kubernetes %s: %w", system.To, at, err)
+		}
+		talosStage()
+	}
+	return stages, nil
+}
+
+func (r request) replaces() string {
+	if r.replicas == 1 {
+		return "replaces the control plane server, while which the Kubernetes API moves to the new one"
+	}
+	return fmt.Sprintf("replaces the %d control plane servers, one after another", r.replicas)
+}
+
+// chain are the Kubernetes versions that the control plane gets, one minor after another. One that it is being changed to
+// already is the first.
+func (r request) chain() (chain []string, err error) {
+	at, to := r.from[kubernetes], r.to[kubernetes]
+	if r.rolling != "" && compare(r.rolling, at) > 0 {
+		if compare(r.rolling, to) > 0 {
+			return nil, fmt.Errorf("the control plane's servers are being replaced by those of Kubernetes %s, which is newer "+
+				"than %s: set KUBERNETES_VERSION=%s, or newer", r.rolling, to, r.rolling)
+		}
+		chain, at = append(chain, r.rolling), r.rolling
+	}
+	if compare(to, at) <= 0 {
+		return chain, nil
+	}
+	for minor := parsed(at).Minor + 1; minor < parsed(to).Minor; minor++ {
+		next := r.via[minor]
+		if next == "" {
+			next = config.LastPatch(minor)
+		}
+		if next == "" {
+			return nil, fmt.Errorf("from Kubernetes %s to %s the control plane goes through every minor version, and this "+
+				"command knows no release of 1.%d: name one (--via v1.%d.0)", at, to, minor, minor)
+		}
+		chain = append(chain, next)
+	}
+	return append(chain, to), nil
+}
+
+// releases are the stages of the charts.
+func (r request) releases() (stages []Stage, err error) {
+	for _, v := range chartVariables() {
+		c, changed := change(r.from, r.to, v.name)
+		if !changed {
+			continue
+		}
+		from, to := parsed(c.From), parsed(c.To)
+		if v.step == "cilium" && (to.Major != from.Major || to.Minor > from.Minor+1) {
+			return nil, fmt.Errorf("%s skips a minor version, which Cilium does not support: upgrade to the newest %d.%d first "+
+				"(CILIUM_VERSION)", c, from.Major, from.Minor+1)
+		}
+		stages = append(stages, Stage{Name: v.step, Changes: []Change{c}, Does: "Helm upgrades the release; its Pods are " +
+			"replaced", Back: "helm rollback brings the release of before back"})
+	}
+	return stages, nil
+}
