@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,7 +41,7 @@ func consent(
 // agreed refuses what would delete servers or objects and was not agreed to, and says what is done else. keep is how
 // bootstrap.yaml says what the cluster has.
 func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, keep func() (string, error)) error {
-	if err := refuseImmutable(all); err != nil {
+	if err := errors.Join(refuseImmutable(all), refuseVersions(tools, all)); err != nil {
 		return err
 	}
 	var open []string
@@ -86,6 +87,18 @@ func refuseImmutable(all []consequences.Consequence) error {
 	return fmt.Errorf("%s: the field is immutable, so nothing is applied; set the live value again to keep this "+
 		"cluster; only a new cluster (another CLUSTER_NAME), or for a template another name, can have another value",
 		strings.Join(fields, "; "))
+}
+
+// refuseVersions refuses what no control plane survives, also with consent.
+func refuseVersions(tools platform.Tools, all []consequences.Consequence) error {
+	for _, c := range all {
+		if c.Refused != "" {
+			return fmt.Errorf("applying the manifests as they are configured now %s, which is not done: %s; set "+
+				"kubernetesVersion to what the cluster has, or run %s, which goes up one minor version after another", c, c.Refused,
+				tools.Command("upgrade"))
+		}
+	}
+	return nil
 }
 
 // keep is how bootstrap.yaml says what the live control plane has.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 )
@@ -43,9 +44,9 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 			"controlPlaneReplicas: 5", "--yes"}},
 		"upgraded with kubectl": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			edited(t, w)
-			patchLive(w, clustertest.Map{"version": "v1.33.1"})
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.33.1 → " +
-			"v1.32.2, a downgrade", "kubernetesVersion: v1.33.1"}},
+			patchLive(w, clustertest.Map{"version": "v1.32.9"})
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: Kubernetes v1.32.9 → " +
+			"v1.32.2, a downgrade", "kubernetesVersion: v1.32.9"}},
 		"another image": {func(t *testing.T, w *clustertest.Environment, c *config.Config) {
 			w.Hetzner.SetImages(hetznertest.Image(2, "other", "x86", "available"))
 			clustertest.Configure(t, c, "IMAGE_NAME=other")
@@ -104,5 +105,40 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 				t.Error("with consent nothing was applied")
 			}
 		})
+	}
+}
+
+// A control plane goes up one minor version of Kubernetes after another and never down: consent does not change that.
+func TestVersionsThatNoConsentBrings(t *testing.T) {
+	for live, want := range map[string]string{
+		"v1.33.1": "Kubernetes has no way back from v1.33.1 to v1.32.2",
+		"v1.30.4": "from Kubernetes v1.30.4 to v1.32.2 a control plane goes through every minor version",
+		"v1.31.4": "",
+	} {
+		w := clustertest.New(t)
+		if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
+			t.Fatal(err)
+		}
+		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			clustertest.Map{"spec": clustertest.Map{"version": live}})
+		tools := w.Tools()
+		tools.Consent = true
+		plan, err := New(w.Config(), tools)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}})
+		is := capi.Text(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "spec",
+			"version")
+		switch {
+		case want == "":
+			if err != nil || is != w.Config().KubernetesVersion {
+				t.Errorf("from %s: %s, %v", live, is, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "upgrade"):
+			t.Errorf("from %s: %v", live, err)
+		case is != live:
+			t.Errorf("from %s it was changed to %s", live, is)
+		}
 	}
 }

@@ -203,16 +203,13 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
 		clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}})
 	all := deviationsFrom(t, w, cfg, journal)
-	kubeconfig := w.Tools().Files.Path(platform.Kubeconfig)
 	for i, says := range [][]string{
 		{"LOCATION", "to change the cluster: it cannot be changed", "leave LOCATION out, with location: nbg1 in " +
 			"bootstrap.yaml"},
 		{"CONTROL_PLANE_REPLICAS", "to change the cluster: bootstrap scale control-plane 3",
 			"to keep it: controlPlaneReplicas: 5 in bootstrap.yaml"},
-		{"KUBERNETES_VERSION", "kubectl --kubeconfig", kubeconfig, `'{"spec":{"version":"v1.33.5"}}'`,
-			"kubernetesVersion: v1.32.2 in bootstrap.yaml"},
-		{"CAPH_VERSION", "clusterctl upgrade apply --kubeconfig", "--infrastructure hetzner:v1.0.8",
-			"caphVersion: v1.0.7 in bootstrap.yaml"},
+		{"KUBERNETES_VERSION", "to change the cluster: bootstrap upgrade", "kubernetesVersion: v1.32.2 in bootstrap.yaml"},
+		{"CAPH_VERSION", "to change the cluster: bootstrap upgrade", "caphVersion: v1.0.7 in bootstrap.yaml"},
 	} {
 		if i >= len(all) {
 			t.Fatalf("only %d deviations", len(all))

@@ -121,6 +121,7 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 		one := Consequence{Effect: EffectReplaces, Object: objectOf(is), Count: stay, Of: int(has), Why: changes}
 		one.Servers, one.NewServers = names, orders.ServerNames(is)
 		one.Expected = time.Duration(stay) * c.perServer
+		one.Refused = refusedVersion(was, is)
 		if capi.Text(is, "spec", "rolloutStrategy", "type") == "OnDelete" {
 			one.Why = append(one.Why, "each when its Machine is deleted (rolloutStrategy OnDelete)")
 			one.Expected = 0
@@ -221,6 +222,26 @@ func versionChange(was, is *unstructured.Unstructured, field ...string) []string
 		change += ", a downgrade, which Kubernetes does not support"
 	}
 	return []string{change}
+}
+
+// refusedVersion says why the control plane cannot go from one Kubernetes to another: an API server reads only what those
+// of the minor before it have written (https://kubernetes.io/releases/version-skew-policy).
+func refusedVersion(was, is *unstructured.Unstructured) string {
+	if is.GroupVersionKind().GroupKind() != capi.TalosControlPlaneKind.GroupKind() {
+		return ""
+	}
+	before, errBefore := version.ParseSemantic(capi.Text(was, "spec", "version"))
+	after, errAfter := version.ParseSemantic(capi.Text(is, "spec", "version"))
+	switch {
+	case errBefore != nil || errAfter != nil || before.Major() != after.Major():
+		return ""
+	case after.Minor() < before.Minor():
+		return fmt.Sprintf("Kubernetes has no way back from v%s to v%s", before, after)
+	case after.Minor() > before.Minor()+1:
+		return fmt.Sprintf("from Kubernetes v%s to v%s a control plane goes through every minor version between them", before,
+			after)
+	}
+	return ""
 }
 
 func older(a, b string) bool {

@@ -41,6 +41,8 @@ type Consequence struct {
 	Servers []string `json:"servers,omitempty"`
 	// NewServers are the names of the servers that are created; "…" is what Cluster API appends.
 	NewServers string `json:"newServers,omitempty"`
+	// Refused is why it is not done, whatever was agreed to; empty: it is done with consent.
+	Refused string `json:"refused,omitempty"`
 	// Monthly is the difference that it makes to what the cluster costs a month; nil: none, or it is part of the bill.
 	Monthly *hetzner.Price `json:"monthly,omitempty"`
 	// Expected is about how long it takes; 0: not known, or no time worth telling.

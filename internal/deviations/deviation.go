@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/blang/semver/v4"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/shell"
@@ -53,19 +55,17 @@ func Requested(all []Deviation) []Deviation {
 }
 
 // change is how the cluster gets a value of the configuration.
-func change(cfg config.Config, tools platform.Tools, variable, wanted string) string {
+func change(cfg config.Config, tools platform.Tools, variable, wanted, live string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
 			shell.Quote(tools.Files.Path(platform.Kubeconfig)), config.Namespace, kind, name, shell.Quote(patch), does)
 	}
-	upgrade := func(flag, provider string) string {
-		return fmt.Sprintf("clusterctl upgrade apply --kubeconfig %s --%s %s:%s",
-			shell.Quote(tools.Files.Path(platform.Kubeconfig)), flag, provider, wanted)
-	}
 	switch variable {
-	case "KUBERNETES_VERSION":
-		return patch("taloscontrolplane", cfg.ControlPlaneName(), fmt.Sprintf(`{"spec":{"version":%q}}`, wanted),
-			"replaces every server, one after another")
+	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":
+		if older(wanted, live) {
+			return "it cannot: an upgrade brings no older version"
+		}
+		return tools.Command("upgrade")
 	case "CONTROL_PLANE_REPLICAS":
 		return tools.Command("scale", "control-plane", wanted)
 	case "LOAD_BALANCER_TYPE":
@@ -73,20 +73,17 @@ func change(cfg config.Config, tools platform.Tools, variable, wanted string) st
 			fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
 	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
 		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
-	case "CAPI_VERSION":
-		return upgrade("core", "cluster-api")
-	case "CABPT_VERSION":
-		return upgrade("bootstrap", "talos")
-	case "CACPPT_VERSION":
-		return upgrade("control-plane", "talos")
-	case "CAPH_VERSION":
-		return upgrade("infrastructure", "hetzner")
-	case "TALOS_VERSION":
-		return "run the target image, then use it in another HCloudMachineTemplate " + byTemplate
 	case "SERVER_TYPE", "IMAGE_NAME":
 		return "use another HCloudMachineTemplate " + byTemplate
 	}
 	return "edit the TalosControlPlane with kubectl " + byTemplate
+}
+
+// older compares two versions; one that cannot be read is not.
+func older(a, b string) bool {
+	va, errA := semver.ParseTolerant(a)
+	vb, errB := semver.ParseTolerant(b)
+	return errA == nil && errB == nil && va.LT(vb)
 }
 
 // byTemplate is where the guide to a change that takes more than one command is.

@@ -141,7 +141,7 @@ func (d *deviations) compare(live map[string]string) {
 		place, written := d.origin(variable.Field)
 		one := Deviation{Variable: variable.Name, Field: variable.Field, Place: place, Wanted: wanted, Live: has}
 		one.Requested = d.applied.asked(variable.Name, wanted, written)
-		one.Change, one.Keep = change(d.cfg, d.tools, variable.Name, wanted), one.keep()
+		one.Change, one.Keep = change(d.cfg, d.tools, variable.Name, wanted, has), one.keep()
 		d.found = append(d.found, one)
 	}
 }

@@ -74,8 +74,8 @@ func notInstalled(cfg config.Config, installed map[string]string) (missing []str
 			missing = append(missing, p.Label+" "+p.Version)
 		case p.Version:
 		default:
-			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or upgrade it with "+
-				"clusterctl first", p.Label, has, p.Version)
+			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or let the target upgrade "+
+				"bring the other", p.Label, has, p.Version)
 		}
 	}
 	return missing, nil

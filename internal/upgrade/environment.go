@@ -81,6 +81,7 @@ func (e *environment) read(ctx context.Context, c clusters) (state, error) {
 		s.versions[variable] = o.Values[variable]
 	}
 	plane := newControlPlane(e, c)
+	plane.reader.NodeRefs = false // Cluster API sees new nodes by itself, within half a minute: each stage waits for that
 	tcp, err := plane.talosControlPlane(ctx)
 	if err != nil {
 		return state{}, err

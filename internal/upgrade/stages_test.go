@@ -1,0 +1,123 @@
+package upgrade
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/config"
+)
+
+// versionsOf is a version set with other values in some places.
+func versionsOf(set string, values ...string) Versions {
+	s, _ := config.VersionSetOf(set)
+	versions := Versions{}
+	for name, version := range s.Versions {
+		versions[name] = version
+	}
+	for _, v := range values {
+		name, version, _ := strings.Cut(v, "=")
+		versions[name] = version
+	}
+	return versions
+}
+
+func TestStages(t *testing.T) {
+	for name, tt := range map[string]struct {
+		request request
+		want    []string // stages with their changes of Talos and Kubernetes
+		refused string
+	}{
+		"nothing": {request: request{from: versionsOf("guide"), to: versionsOf("guide")}},
+		"guide to current": {
+			request: request{from: versionsOf("guide"), to: versionsOf("current"), workers: []string{"replaces 2"}},
+			want: []string{"providers", "image", "talos v1.12.2→v1.13.9", "kubernetes-1-33-13 v1.32.2→v1.33.13", "workers", "cilium",
+				"hcloud-ccm"}},
+		"one minor after another": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.30.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4")},
+			want: []string{"kubernetes-1-31-14 v1.30.2→v1.31.14", "kubernetes-1-32-13 v1.31.14→v1.32.13",
+				"kubernetes-1-33-4 v1.32.13→v1.33.4"}},
+		"by named releases": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.31.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), via: map[uint64]string{32: "v1.32.9"}},
+			want: []string{"kubernetes-1-32-9 v1.31.2→v1.32.9", "kubernetes-1-33-4 v1.32.9→v1.33.4"}},
+		"a minor that is not known": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.33.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.35.1")},
+			refused: "--via v1.34.0"},
+		// Talos 1.11 runs 1.29 to 1.34, 1.12 runs 1.30 to 1.35.
+		"Kubernetes first where the new Talos does not run the old one": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.29.3", "TALOS_VERSION=v1.11.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.31.5")},
+			want: []string{"kubernetes-1-30-14 v1.29.3→v1.30.14", "image", "talos v1.11.2→v1.12.2",
+				"kubernetes-1-31-5 v1.30.14→v1.31.5"}},
+		"Talos is too old": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.34.3", "TALOS_VERSION=v1.11.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.35.1", "TALOS_VERSION=v1.11.2")},
+			refused: "Kubernetes v1.35.1 does not run on Talos v1.11.2"},
+		"Talos skips a minor": {
+			request: request{from: versionsOf("guide", "TALOS_VERSION=v1.11.2"), to: versionsOf("guide", "TALOS_VERSION=v1.13.9")},
+			refused: "skips a minor version, which Talos does not support"},
+		"a downgrade": {
+			request: request{from: versionsOf("current"), to: versionsOf("guide")},
+			refused: "Kubernetes of the cluster v1.33.13 → v1.32.2 would be a downgrade"},
+		"in the middle of another": {
+			request: request{from: versionsOf("guide", "KUBERNETES_VERSION=v1.31.2"),
+				to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), rolling: "v1.32.5"},
+			want: []string{"kubernetes-1-32-5 v1.31.2→v1.32.5", "kubernetes-1-33-4 v1.32.5→v1.33.4"}},
+		"in the middle of the same": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), rolling: "v1.33.4"},
+			want:    []string{"kubernetes-1-33-4 v1.32.2→v1.33.4"}},
+		"back in the middle": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "KUBERNETES_VERSION=v1.33.4"), rolling: "v1.33.9"},
+			refused: "being replaced by those of Kubernetes v1.33.9"},
+		"Cilium skips a minor": {
+			request: request{from: versionsOf("guide", "CILIUM_VERSION=1.16.4"), to: versionsOf("guide")},
+			refused: "which Cilium does not support: upgrade to the newest 1.17 first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tt.request.replicas = 3
+			stages, err := tt.request.plan()
+			if tt.refused != "" {
+				var refused *RefusedError
+				if !errors.As(err, &refused) || !strings.Contains(err.Error(), tt.refused) || len(stages) > 0 {
+					t.Fatalf("%v, %v", stages, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var is []string
+			for _, s := range stages {
+				line := s.Name
+				for _, c := range s.Changes {
+					if c.Variable == talos || c.Variable == kubernetes {
+						line += fmt.Sprintf(" %s→%s", c.From, c.To)
+					}
+				}
+				if s.Back == "" || s.Does == "" {
+					t.Errorf("%s does not say what it does and how it is undone", s.Name)
+				}
+				is = append(is, line)
+			}
+			if !slices.Equal(is, tt.want) {
+				t.Errorf("got  %q\nwant %q", is, tt.want)
+			}
+		})
+	}
+}
+
+func TestVia(t *testing.T) {
+	if via, err := viaOf([]string{"v1.32.9"}); err != nil || via[32] != "v1.32.9" {
+		t.Errorf("%v, %v", via, err)
+	}
+	for _, wrong := range [][]string{{"1.32.9"}, {"v1.32"}, {"v2.0.0"}, {"x"}, {"v1.32.9", "v1.32.8"}} {
+		if via, err := viaOf(wrong); err == nil {
+			t.Errorf("%v is taken for %v", wrong, via)
+		}
+	}
+}
