@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -22,12 +21,12 @@ import (
 const newerKubernetes = "v1.33.13"
 
 // TestTwoVersions has two minor versions of Kubernetes really run: in two labs at once, each with another version of
-// CAPH, and then in one cluster whose servers go from one to the other.
+// CAPH, and then in one cluster that manages itself and is upgraded from one to the other.
 func TestTwoVersions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the programs of another Kubernetes version")
 	}
-	c := bootstrapped(t, "bootstrap")
+	c := bootstrapped(t, "all")
 	began := time.Now()
 	if out, err := c.exec(t.Context(), "lab", "build", "KUBERNETES_VERSION="+newerKubernetes); err != nil {
 		t.Fatalf("lab build: %v\n%s", err, out)
@@ -45,7 +44,7 @@ func TestTwoVersions(t *testing.T) {
 		})
 	}
 	part("two labs", twoLabs)
-	part("one cluster", fromMinorToMinor) // the last: it changes the cluster
+	part("upgrade", upgraded) // the last: it changes the cluster
 }
 
 // twoLabs starts another lab beside one that is up: of another Kubernetes, and with another CAPH.
@@ -81,74 +80,6 @@ func twoLabs(t *testing.T, c *command, older string) {
 		t.Errorf("lab status does not say that Kubernetes %s is real: %v", newerKubernetes, parts)
 	}
 	other.lab("down")
-}
-
-// fromMinorToMinor changes the version of a cluster in a lab that is up: its servers are replaced one after another,
-// and what was written before is still there.
-func fromMinorToMinor(t *testing.T, c *command, older string) {
-	before := workload(t, c)
-	kept, err := before.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Data: map[string]string{"written": "with " + older}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := slices.Collect(maps.Keys(c.apiVersions(t.Context())))
-	watching, stop := context.WithCancel(t.Context())
-	both, ended := false, make(chan struct{})
-	go func() {
-		defer close(ended)
-		for watching.Err() == nil {
-			seen := map[string]bool{}
-			for _, version := range c.apiVersions(watching) {
-				seen[version] = true
-			}
-			both = both || seen[older] && seen[newerKubernetes]
-			select {
-			case <-watching.Done():
-			case <-time.After(time.Second):
-			}
-		}
-	}()
-	o := c.run(nil, "bootstrap", "--lab", "--yes", "KUBERNETES_VERSION="+newerKubernetes)
-	stop()
-	<-ended
-	if o.exit != 0 {
-		t.Fatalf("exit %d\n%s", o.exit, o.output)
-	}
-	t.Logf("from %s to %s in %s", older, newerKubernetes, o.elapsed.Round(time.Second))
-	if !both {
-		t.Errorf("kube-apiservers of %s and %s never answered at the same time", older, newerKubernetes)
-	}
-	check := func() {
-		t.Helper()
-		if is := c.onlyVersion(t, 3); is != newerKubernetes {
-			t.Errorf("the servers run %s", is)
-		}
-		for server := range c.apiVersions(t.Context()) {
-			if slices.Contains(first, server) {
-				t.Errorf("server %s was there before", server)
-			}
-		}
-		after := workload(t, c)
-		is, err := after.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{})
-		if err != nil || is.UID != kept.UID || is.Data["written"] != kept.Data["written"] {
-			t.Errorf("what was written before is %v, %v", is, err)
-		}
-		nodes, err := after.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(nodes.Items) != 3 {
-			t.Errorf("%d Nodes, %v", len(nodes.Items), err)
-		}
-		for _, n := range nodes.Items {
-			if n.Status.NodeInfo.KubeletVersion != newerKubernetes {
-				t.Errorf("Node %s reports %s", n.Name, n.Status.NodeInfo.KubeletVersion)
-			}
-		}
-	}
-	check()
-	// The lab knows at its next start what its servers need, whatever is configured then.
-	c.lab("down")
-	c.lab("up")
-	check()
 }
 
 // fidelities are the parts of the lab's status, and how faithful each is.

@@ -1,0 +1,220 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// upgradeMoments are where an upgrade is killed: what a run says there, and in which stage. The others than those of a
+// sample are killed with ALL_MOMENTS set.
+func upgradeMoments() []struct {
+	step, says string
+	sample     bool
+} {
+	return []struct {
+		step, says string
+		sample     bool
+	}{
+		{"providers", "upgrading", true},
+		{"image", "Step 7", false},
+		{"talos", "applying HCloudMachineTemplate", false},
+		{"talos", "TalosControlPlane default/k8s-control-plane: Talos", false},
+		{"talos", "is held until then", true},
+		{"talos", "is being deleted", false},
+		{"kubernetes-1-33-13", "TalosControlPlane default/k8s-control-plane: Kubernetes", true},
+		{"kubernetes-1-33-13", "2 of 3 servers", false},
+		{"hcloud-ccm", "writing Secret", false},
+	}
+}
+
+// upgraded upgrades a cluster that manages itself from the guide's version set to the current one: Talos, then
+// Kubernetes over one minor version. It is killed and run again, a new server that never becomes Ready stops it, and what
+// was written before is still there.
+func upgraded(t *testing.T, c *command, older string) {
+	before := workload(t, c)
+	kept, err := before.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Data: map[string]string{"written": "with " + older}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := slices.Collect(maps.Keys(c.apiVersions(t.Context())))
+	u := &upgrading{t: t, command: c}
+	u.refusals()
+	watched := watchEtcd(t, c)
+	u.killed("talos", "--pause-after", "talos")
+	u.finish(0, "--pause-after", "talos")
+	for server, version := range c.apiVersions(t.Context()) {
+		if slices.Contains(first, server) || version != older {
+			t.Errorf("after Talos, server %s, of %v, runs %s", server, first, version)
+		}
+	}
+	u.neverReady()
+	u.killed("")
+	o := u.finish(0)
+	if !strings.Contains(o.output, "requests, one every 100ms") {
+		t.Errorf("it does not say whether the API answered\n%s", o.output)
+	}
+	watched.oneAtATime(t, 3, 3)
+	c.onlyVersion(t, 3)
+	after := workload(t, c)
+	is, err := after.CoreV1().ConfigMaps("default").Get(t.Context(), "kept", metav1.GetOptions{})
+	if err != nil || is.UID != kept.UID || is.Data["written"] != kept.Data["written"] {
+		t.Errorf("what was written before is %v, %v", is, err)
+	}
+	nodes, err := after.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 3 {
+		t.Errorf("%d Nodes, %v", len(nodes.Items), err)
+	}
+	for _, n := range nodes.Items {
+		if i := n.Status.NodeInfo; i.KubeletVersion != newerKubernetes || i.OSImage != "Talos (v1.13.9)" {
+			t.Errorf("Node %s reports %s on %s", n.Name, i.KubeletVersion, i.OSImage)
+		}
+	}
+	u.again()
+	// The lab knows at its next start what its servers need, whatever is configured then.
+	c.lab("down")
+	c.lab("up")
+	if is := c.onlyVersion(t, 3); is != newerKubernetes {
+		t.Errorf("after a restart the servers run %s", is)
+	}
+}
+
+// upgrading runs the upgrade of one cluster.
+type upgrading struct {
+	*command
+	t     *testing.T
+	kills int
+}
+
+func (u *upgrading) upgrade(watch func(event, *os.Process), more ...string) outcome {
+	return u.run(watch, append([]string{"upgrade", "--to-set", "current", "--lab", "--yes"}, more...)...)
+}
+
+// killed ends runs with SIGKILL at each moment, up to that of a stage; empty: of all that are left.
+func (u *upgrading) killed(last string, more ...string) {
+	moments := upgradeMoments()
+	all := os.Getenv(crashVariable) != ""
+	for ; u.kills < len(moments) && (last == "" || moments[u.kills].step != "kubernetes-1-33-13"); u.kills++ {
+		m := moments[u.kills]
+		if !all && !m.sample {
+			continue
+		}
+		killed := false
+		o := u.upgrade(func(e event, p *os.Process) {
+			if !killed && e.Step == m.step && strings.Contains(e.Message, m.says) {
+				killed = p.Kill() == nil
+			}
+		}, more...)
+		u.t.Logf("killed in %s at %q after %.0fs", m.step, m.says, o.elapsed.Seconds())
+		if !killed || o.exit == 0 {
+			u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", m.step, m.says, o.exit, o.output)
+		}
+	}
+}
+
+func (u *upgrading) finish(exit int, more ...string) outcome {
+	o := u.upgrade(nil, more...)
+	u.t.Logf("upgrade %v: exit %d after %.0fs", more, o.exit, o.elapsed.Seconds())
+	if o.exit != exit {
+		u.t.Fatalf("upgrade %v: exit %d\n%s", more, o.exit, o.output)
+	}
+	for _, e := range o.events {
+		if strings.Contains(e.Message, "the API") {
+			u.t.Log(e.Message)
+		}
+	}
+	return o
+}
+
+// refusals are upgrades that do not begin, and change nothing.
+func (u *upgrading) refusals() {
+	u.t.Helper()
+	for _, tt := range []struct {
+		exit int
+		says string
+		args []string
+	}{
+		{2, "no such version set", []string{"--to-set", "newest", "--lab"}},
+		{2, "has no stage", []string{"--to-set", "current", "--lab", "--yes", "--pause-after", "kuberntes"}},
+		{1, "would be a downgrade", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.31.4"}},
+		{2, "Talos 1.12 runs", []string{"--lab", "--yes", "KUBERNETES_VERSION=v1.36.0"}},
+	} {
+		if o := u.run(nil, append([]string{"upgrade"}, tt.args...)...); o.exit != tt.exit || !strings.Contains(o.output, tt.says) {
+			u.t.Errorf("%v: exit %d, want %d and %q\n%s", tt.args, o.exit, tt.exit, tt.says, o.output)
+		}
+	}
+	o := u.run(nil, "upgrade", "--to-set", "current", "--lab", "--dry-run")
+	if o.exit != 0 || !strings.Contains(o.output, "kubernetes-1-33-13") {
+		u.t.Errorf("--dry-run: exit %d\n%s", o.exit, o.output)
+	}
+}
+
+// neverReady keeps the network's agents from new nodes: no new node becomes Ready, and the upgrade stops at the first of
+// them, with all servers of before. When the agents may run again, it is resumed.
+func (u *upgrading) neverReady() {
+	u.t.Helper()
+	client := workload(u.t, u.command)
+	nodes, err := client.CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	var names []string
+	for _, n := range nodes.Items {
+		names = append(names, fmt.Sprintf("%q", n.Name))
+	}
+	u.agents(client, fmt.Sprintf(`{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions"`+
+		`:[{"key":"kubernetes.io/hostname","operator":"In","values":[%s]}]}]}}`, strings.Join(names, ",")))
+	o := u.finish(1, "CONTROL_PLANE_TIMEOUT=45s", "NODES_TIMEOUT=30s")
+	for _, says := range []string{"not Ready", "no further server is replaced"} {
+		if !strings.Contains(o.output, says) {
+			u.t.Errorf("it does not say %q\n%s", says, o.output)
+		}
+	}
+	now, err := client.CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{})
+	if err != nil || len(now.Items) != len(nodes.Items)+1 {
+		u.t.Errorf("there are %d nodes, %v", len(now.Items), err)
+	}
+	u.agents(client, "null")
+}
+
+// agents gives the network's agents a node affinity.
+func (u *upgrading) agents(client kubernetes.Interface, affinity string) {
+	u.t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"affinity":{"nodeAffinity":%s}}}}}`, affinity)
+	eventually(u.t, "the API server to take the agents' affinity", time.Minute, func(ctx context.Context) string {
+		_, err := client.AppsV1().DaemonSets("kube-system").Patch(ctx, "cilium", types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// again runs what follows an upgrade: the same command does nothing, and with the new versions configured a run of all
+// changes nothing in the cluster.
+func (u *upgrading) again() {
+	u.t.Helper()
+	if o := u.finish(0); !strings.Contains(o.output, "there is nothing to upgrade") {
+		u.t.Errorf("run again, it does not say that there is nothing to do\n%s", o.output)
+	}
+	before := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context())))
+	o := u.run(nil, "all", "--lab", "VERSIONS=current")
+	if o.exit != 0 || strings.Contains(o.output, "and the cluster has") {
+		u.t.Errorf("all with the new versions: exit %d\n%s", o.exit, o.output)
+	}
+	if after := slices.Sorted(maps.Keys(u.apiVersions(u.t.Context()))); !slices.Equal(before, after) {
+		u.t.Errorf("a run of all has changed the servers: %v, before %v", after, before)
+	}
+}
