@@ -57,6 +57,11 @@ clean:           ; $(slipway) clean
 .PHONY: scale
 scale:           ; $(slipway) scale control-plane $(CONTROL_PLANE)
 
+# make upgrade TO_SET=current, or the versions in bootstrap.yaml; make rehearse-upgrade FILE=k8s-….slipway TO_SET=current
+.PHONY: upgrade rehearse-upgrade
+upgrade:          ; $(slipway) upgrade $(if $(TO_SET),--to-set $(TO_SET))
+rehearse-upgrade: ; $(slipway) upgrade --rehearse $(FILE) $(if $(TO_SET),--to-set $(TO_SET))
+
 # Taking away, and repairing: make replace-machine MACHINE=k8s-control-plane-x7k2p, make restore FILE=k8s-….slipway
 .PHONY: destroy leftovers replace-machine restore diagnose readopt recover-quorum drill
 destroy:         ; $(slipway) destroy
@@ -88,6 +93,10 @@ lab-faults:      ; $(slipway) lab fault list
 # The pivot, killed at every moment that the tests know; a few of them are part of the test below. About an hour.
 .PHONY: crash-pivot
 crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestPivot$$' ./test
+
+# The upgrade of a cluster that manages itself, killed in every stage; three of the moments are part of the test below.
+.PHONY: crash-upgrade
+crash-upgrade:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestTwoVersions$$' ./test
 
 # restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that create an etcd are part of the test below.
 .PHONY: crash-restore
@@ -121,7 +130,7 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test crash crash-pivot crash-restore: export LAB_PROGRAMS = source
+test crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build. RACE=-race runs the packages with the race
 # detector, which needs a C compiler, but for the end to end tests and internal/cli. That one runs whole commands, for which
@@ -139,5 +148,5 @@ test:
 	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
 	$(GO) test -timeout 60m $(endtoend)
 	cd lab && $(GO) test -timeout 30m ./...
-	@echo 'not run: all moments of the pivot and of recoveries (make crash-pivot crash-restore), the crash suite (make crash),' \
+	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
