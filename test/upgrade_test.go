@@ -32,8 +32,7 @@ func upgradeMoments() []struct {
 		{"talos", "TalosControlPlane default/k8s-control-plane: Talos", false},
 		{"talos", "is held until then", true},
 		{"talos", "is being deleted", false},
-		{"kubernetes-1-33-13", "TalosControlPlane default/k8s-control-plane: Kubernetes", true},
-		{"kubernetes-1-33-13", "2 of 3 servers", false},
+		{"kubernetes-1-33-13", "2 of 3 servers", true}, // where it is written: see neverReady
 		{"hcloud-ccm", "writing Secret", false},
 	}
 }
@@ -110,16 +109,22 @@ func (u *upgrading) killed(last string, more ...string) {
 		if !all && !m.sample {
 			continue
 		}
-		killed := false
-		o := u.upgrade(func(e event, p *os.Process) {
-			if !killed && e.Step == m.step && strings.Contains(e.Message, m.says) {
-				killed = p.Kill() == nil
-			}
-		}, more...)
-		u.t.Logf("killed in %s at %q after %.0fs", m.step, m.says, o.elapsed.Seconds())
-		if !killed || o.exit == 0 {
-			u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", m.step, m.says, o.exit, o.output)
+		u.kill(event{Step: m.step, Message: m.says}, more...)
+	}
+}
+
+// kill ends a run with SIGKILL when a step says something.
+func (u *upgrading) kill(at event, more ...string) {
+	u.t.Helper()
+	killed := false
+	o := u.upgrade(func(e event, p *os.Process) {
+		if !killed && e.Step == at.Step && strings.Contains(e.Message, at.Message) {
+			killed = p.Kill() == nil
 		}
+	}, more...)
+	u.t.Logf("killed in %s at %q after %.0fs", at.Step, at.Message, o.elapsed.Seconds())
+	if !killed || o.exit == 0 {
+		u.t.Fatalf("it was not killed in %s at %q: exit %d\n%s", at.Step, at.Message, o.exit, o.output)
 	}
 }
 
@@ -175,6 +180,7 @@ func (u *upgrading) neverReady() {
 	}
 	u.agents(client, fmt.Sprintf(`{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions"`+
 		`:[{"key":"kubernetes.io/hostname","operator":"In","values":[%s]}]}]}}`, strings.Join(names, ",")))
+	u.kill(event{Step: "kubernetes-1-33-13", Message: "TalosControlPlane default/k8s-control-plane: Kubernetes"})
 	o := u.finish(1, "CONTROL_PLANE_TIMEOUT=45s", "NODES_TIMEOUT=30s")
 	for _, says := range []string{"not Ready", "no further server is replaced"} {
 		if !strings.Contains(o.output, says) {

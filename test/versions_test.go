@@ -65,9 +65,9 @@ func twoLabs(t *testing.T, c *command, older string) {
 	if is := c.onlyVersion(t, 3); is != older {
 		t.Errorf("the first lab's servers run %s", is)
 	}
-	for want, lab := range map[string]*command{"v1.0.7": c, "v1.0.12": other} {
-		management := clientOf(t, filepath.Join(lab.state, "management.kubeconfig"))
-		found, err := management.AppsV1().Deployments("caph-system").List(t.Context(), metav1.ListOptions{})
+	for want, kubeconfig := range map[string]string{"v1.0.7": filepath.Join(c.state, "kubeconfig"),
+		"v1.0.12": filepath.Join(other.state, "management.kubeconfig")} {
+		found, err := clientOf(t, kubeconfig).AppsV1().Deployments("caph-system").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(found.Items) != 1 {
 			t.Fatalf("CAPH's Deployments: %v", err)
 		}
