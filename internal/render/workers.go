@@ -31,6 +31,9 @@ const (
 // healthyShare is which part of a pool's servers a health check may replace at once, in percent; always one server.
 const healthyShare = 40
 
+// MaxUnhealthy is how many of a pool's servers in one placement group a health check may replace at once.
+func MaxUnhealthy(servers int) int { return max(1, servers*healthyShare/100) }
+
 // PoolPlacement is what the servers of a worker pool are, and where. What it leaves empty is the preferred of the
 // configuration.
 type PoolPlacement struct {
@@ -76,7 +79,7 @@ func (v Variables) ofPool(p config.WorkerPool, g config.PoolGroup, place PoolPla
 	set(workerServerTypeVariable, append([]string{place.ServerType}, p.ServerTypes()...)...)
 	set(workerLocationVariable, append([]string{place.Location}, p.Locations()...)...)
 	set(workerImageVariable, p.Image, place.Image, v[ImageNameVariable])
-	set(workerMaxUnhealthyVariable, strconv.Itoa(max(1, servers*healthyShare/100)))
+	set(workerMaxUnhealthyVariable, strconv.Itoa(MaxUnhealthy(servers)))
 	return v
 }
 
