@@ -16,8 +16,8 @@ import (
 )
 
 // TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with consent
-// alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two; all
-// servers are lost, and a restore brings them back.
+// alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two;
+// all servers are lost, and a restore brings them back.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
 	run := func(exit int, says string, args ...string) {
