@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with consent
-// alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two;
-// all servers are lost, and a restore brings them back.
+// TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with
+// consent alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it
+// gets two; all servers are lost, and a restore brings them back.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
 	run := func(exit int, says string, args ...string) {
@@ -74,7 +74,7 @@ func TestWorkers(t *testing.T) {
 	run(1, "and its 4 servers: worker pool general no longer needs it", "bootstrap")
 	workers(4)
 	run(2, "did you mean workers/general?", "scale", "workers/genera", "1")
-	run(0, "MachineDeployment k8s-general 4 → 9, MachineDeployment k8s-general-2 is created with 1 server", "scale", "workers/general", "10",
+	run(0, "k8s-general 4 → 9, MachineDeployment k8s-general-2 is created with 1 server", "scale", "workers/general", "10",
 		"--dry-run", "WORKERS=4")
 	run(2, "--yes answers beforehand", "scale", "workers/general", "1")
 	workers(4)

@@ -84,8 +84,8 @@ func (s scaling) set(cfg *config.Config) error {
 		at = len(cfg.Workers) - 1
 	}
 	if p := cfg.Workers[at]; p.Autoscaled() {
-		return usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: change its "+
-			"min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
+		return usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: change "+
+			"its min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
 	}
 	cfg.Workers[at].Replicas = s.count
 	return nil
@@ -111,8 +111,8 @@ func (s scaling) afterwards(cfg config.Config) string {
 				s.pool, p.Replicas, differs)
 		}
 	}
-	return fmt.Sprintf("the configuration has no worker pool %s: add {name: %s, replicas: %d} to workers in bootstrap.yaml, "+
-		"or the next run asks to delete it", s.pool, s.pool, s.count)
+	return fmt.Sprintf("the configuration has no worker pool %s: add {name: %s, replicas: %d} to workers in "+
+		"bootstrap.yaml, or the next run asks to delete it", s.pool, s.pool, s.count)
 }
 
 // runScale changes the number of servers of a group.

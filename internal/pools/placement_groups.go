@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 )
 
-// EnsurePlacementGroups lists placement groups of worker pools in the HetznerCluster, so that CAPH creates them, and takes
-// those out that the templates name, are not wanted and hold no server.
+// EnsurePlacementGroups lists placement groups of worker pools in the HetznerCluster, so that CAPH creates them, and
+// takes those out that the templates name, are not wanted and hold no server.
 func EnsurePlacementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster, cluster string, wanted []string,
 	templates []unstructured.Unstructured) error {
 	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cluster)

@@ -100,8 +100,8 @@ func (p ControlPlane) describe(ctx context.Context, manager *kube.Cluster, tcp *
 	return nil
 }
 
-// Run implements Group. One server at a time: the next one follows when each server is a Ready node and a voting, healthy
-// member of etcd, and no other member is in it.
+// Run implements Group. One server at a time: the next one follows when each server is a Ready node and a voting,
+// healthy member of etcd, and no other member is in it.
 func (p ControlPlane) Run(ctx context.Context, say flow.Say, to int) ([]Step, error) {
 	change, with, err := p.examine(ctx, say, to)
 	if err != nil {

@@ -46,7 +46,8 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 	return nil
 }
 
-// drainable is nil if each of the nodes can be drained now. Which one it will be is the control plane provider's choice.
+// drainable is nil if each of the nodes can be drained now. Which one it will be is the control plane provider's
+// choice.
 func (p ControlPlane) drainable(ctx context.Context, workload *kube.Cluster, nodes []string) error {
 	budgets, err := disruption.Blocking(ctx, workload, nodes)
 	if err != nil {
@@ -74,7 +75,8 @@ func (p ControlPlane) lacks(ctx context.Context, with clusters, reader *rollout.
 	machines := capi.ControlPlaneMachines(state.Machines)
 	servers = serversOf(machines)
 	if state.Replicas != replicas {
-		lacks = append(lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", state.Replicas, replicas))
+		lacks = append(lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", state.Replicas,
+			replicas))
 	}
 	lacks = append(lacks, leaving(ctx, with.workload, machines)...)
 	if lacks = append(lacks, state.Missing(p.cfg.NetworkCIDR)...); len(lacks) > 0 {

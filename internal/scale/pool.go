@@ -46,7 +46,8 @@ func (p Pool) refused(format string, args ...any) error {
 	return &RefusedError{p.group(), fmt.Sprintf(format, args...)}
 }
 
-// wanted are the parts that the pool is divided into with a number of servers, by the names of their MachineDeployments.
+// wanted are the parts that the pool is divided into with a number of servers, by the names of their
+// MachineDeployments.
 func (p Pool) wanted(replicas int) (names []string, replicasOf map[string]int, placementGroups []string) {
 	replicasOf = map[string]int{}
 	for _, g := range (config.WorkerPool{Name: p.name, Replicas: replicas}).Groups() {

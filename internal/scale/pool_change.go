@@ -63,8 +63,8 @@ func (p Pool) change(ctx context.Context, say flow.Say, manager *kube.Cluster, c
 func (p Pool) further(ctx context.Context, manager *kube.Cluster, to int) ([]*unstructured.Unstructured, error) {
 	at := slices.IndexFunc(p.cfg.Workers, func(w config.WorkerPool) bool { return w.Name == p.name })
 	if at < 0 {
-		return nil, p.refused("%d servers need a further placement group, which is made from the configuration, and that has "+
-			"no worker pool %s: add it to workers in bootstrap.yaml", to, p.name)
+		return nil, p.refused("%d servers need a further placement group, which is made from the configuration, and that "+
+			"has no worker pool %s: add it to workers in bootstrap.yaml", to, p.name)
 	}
 	cfg := p.cfg
 	cfg.Workers = config.WorkerPools{p.cfg.Workers[at]}
@@ -88,8 +88,8 @@ func (p Pool) further(ctx context.Context, manager *kube.Cluster, to int) ([]*un
 	return p.missing(ctx, manager, objects)
 }
 
-// missing are those of the rendered objects that the cluster does not have. MachineDeployments that it has must name the
-// same templates.
+// missing are those of the rendered objects that the cluster does not have. MachineDeployments that it has must name
+// the same templates.
 func (p Pool) missing(ctx context.Context, manager *kube.Cluster, objects []*unstructured.Unstructured) (
 	missing []*unstructured.Unstructured, err error) {
 	for _, o := range objects {
@@ -119,8 +119,8 @@ func (p Pool) missing(ctx context.Context, manager *kube.Cluster, objects []*uns
 	return missing, nil
 }
 
-// setMaxUnhealthy keeps how many servers the health check may replace at once in proportion, where it is what Slipway has
-// written.
+// setMaxUnhealthy keeps how many servers the health check may replace at once in proportion, where it is what Slipway
+// has written.
 func (p Pool) setMaxUnhealthy(ctx context.Context, manager *kube.Cluster, d Deployment) error {
 	check, err := capi.Get(ctx, manager, capi.MachineHealthCheckKind, d.Name)
 	if kube.Absent(err) {

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
-// refuse says why the change is not to begin: the cluster autoscaler chooses the number, the servers are being replaced,
-// no server can be created, or they cannot be drained. It notes in the change what to know before.
+// refuse says why the change is not to begin: the cluster autoscaler chooses the number, the servers are being
+// replaced, no server can be created, or they cannot be drained. It notes in the change what to know before.
 func (p Pool) refuse(ctx context.Context, with clusters, state poolState, c *Change) error {
 	for i := range state.deployments {
 		d := &state.deployments[i]
@@ -75,8 +75,8 @@ func (p Pool) room(ctx context.Context, manager *kube.Cluster, state poolState, 
 	return nil
 }
 
-// drainable is nil if as many of the pool's nodes as go can be drained now. Which ones go is Cluster API's choice, so that
-// budgets that block the drain of others are noted.
+// drainable is nil if as many of the pool's nodes as go can be drained now. Which ones go is Cluster API's choice, so
+// that budgets that block the drain of others are noted.
 func (p Pool) drainable(ctx context.Context, workload *kube.Cluster, going int, c *Change) error {
 	budgets, err := disruption.Blocking(ctx, workload, c.Servers)
 	if err != nil {

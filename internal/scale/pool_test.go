@@ -28,8 +28,8 @@ import (
 
 type object = clustertest.Map
 
-// machines plays Cluster API's controller of MachineDeployments and CAPH: as many Machines, servers and nodes as are asked
-// for.
+// machines plays Cluster API's controller of MachineDeployments and CAPH: as many Machines, servers and nodes as are
+// asked for.
 type machines struct {
 	*clustertest.Environment
 	t       *testing.T
@@ -223,7 +223,8 @@ func TestPool(t *testing.T) {
 	if is := m.groups(); !slices.Equal(is, []string{"control-plane", "general", "general-x", "general-2"}) {
 		t.Errorf("placement groups %v", is)
 	}
-	if check := m.all("MachineHealthCheck")["k8s-general"]; fmt.Sprint(check.Object["spec"].(object)["maxUnhealthy"]) != "3" {
+	check := m.all("MachineHealthCheck")["k8s-general"]
+	if fmt.Sprint(check.Object["spec"].(object)["maxUnhealthy"]) != "3" {
 		t.Errorf("%v", check.Object["spec"])
 	}
 	if steps, err := pool.Run(ctx, t.Logf, 12); err != nil || len(steps) > 0 {

@@ -223,8 +223,8 @@ func leaving(ctx context.Context, workload *kube.Cluster, machines []unstructure
 }
 
 // setReplicas changes an object from one number of servers to the next, unless another client has changed that number.
-// In a cluster that manages itself the API servers and the webhooks come and go meanwhile: it waits for them, and writes
-// again where a controller has changed the object in between.
+// In a cluster that manages itself the API servers and the webhooks come and go meanwhile: it waits for them, and
+// writes again where a controller has changed the object in between.
 func setReplicas(ctx context.Context, cfg config.Config, say flow.Say, manager *kube.Cluster,
 	kind schema.GroupVersionKind, name string, from, to int) error {
 	say("%s %s: spec.replicas %d → %d", kind.Kind, name, from, to)
