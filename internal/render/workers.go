@@ -24,6 +24,8 @@ const (
 	workerImageVariable        = "WORKER_IMAGE_NAME"
 	workerMaxUnhealthyVariable = "WORKER_MAX_UNHEALTHY"
 
+	// poolGroupsVariable has the placement groups of the pools of a cluster that exists.
+	poolGroupsVariable = "WORKER_PLACEMENT_GROUPS"
 	// schedulableVariable tells whether the control plane's nodes take Pods of everyone.
 	schedulableVariable = "CONTROL_PLANE_SCHEDULABLE"
 )
@@ -226,10 +228,12 @@ func PlacementGroups(cfg config.Config) []string {
 	return names
 }
 
-// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster: CAPH deletes one that is not
-// listed there.
-func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config) error {
-	if len(cfg.Workers) == 0 {
+// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster, of those that are configured and
+// of those that the cluster has: CAPH deletes one that is not listed there. The step workers takes out what is not needed
+// any more.
+func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config, v Variables) error {
+	names := append(config.Listed(v[poolGroupsVariable]), PlacementGroups(cfg)...)
+	if len(names) == 0 {
 		return nil
 	}
 	path := []string{"spec", "hcloudPlacementGroups"}
@@ -237,7 +241,7 @@ func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	return unstructured.SetNestedSlice(o.Object, WithPlacementGroups(listed, PlacementGroups(cfg), nil), path...)
+	return unstructured.SetNestedSlice(o.Object, WithPlacementGroups(listed, names, nil), path...)
 }
 
 // WithPlacementGroups is a list of a HetznerCluster with placement groups that it is to have and without others.
@@ -254,6 +258,7 @@ func WithPlacementGroups(listed []any, names, without []string) []any {
 	}
 	for _, name := range names {
 		if !slices.Contains(have, name) {
+			have = append(have, name)
 			all = append(all, map[string]any{"name": name, "type": "spread"})
 		}
 	}
