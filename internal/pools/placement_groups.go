@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,7 +44,7 @@ func EnsurePlacementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 		return err
 	}
 	is := render.WithPlacementGroups(listed, wanted, unused)
-	if len(is) == len(listed) && len(unused) == 0 {
+	if equality.Semantic.DeepEqual(is, listed) {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion()},
