@@ -134,6 +134,34 @@ func TestPlacementGroupsOfAPoolStay(t *testing.T) {
 	}
 }
 
+// What the cluster autoscaler may choose is changed in place, and the run says so.
+func TestAChangeOfMinAndMaxIsTold(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	cfg.Workers = config.WorkerPools{{Name: "db", Min: 1, Max: 4}}
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Workers = config.WorkerPools{{Name: "db", Min: 1, Max: 6}}
+	plan, err := New(cfg, w.Tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var says []string
+	if _, err := clustertest.Run(t, plan.Graph, []string{"workers"}, journal, func(e flow.Event) {
+		says = append(says, e.Message)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(says, "this changes MachineDeployment k8s-db in place: max 4 → 6") {
+		t.Errorf("%q", says)
+	}
+	d := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, "k8s-db")
+	if d.GetAnnotations()[capi.AutoscalerMax] != "6" {
+		t.Errorf("%v", d.GetAnnotations())
+	}
+}
+
 // Labels and taints get where they have an effect, and an autoscaled pool has no number of its own.
 func TestWorkerPoolsObjects(t *testing.T) {
 	w := clustertest.New(t)
