@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,7 +152,7 @@ func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Clust
 	}
 	chosen := offer.placement()
 	placement := situation.KeptPlacement(a.cfg, chosen, live)
-	if !reflect.DeepEqual(placement, chosen) {
+	if placement.ServerType != chosen.ServerType || !slices.Equal(placement.Locations, chosen.Locations) {
 		say("the cluster keeps server type %s in %s, which are configured (%s in %s is for new clusters)",
 			placement.ServerType, strings.Join(placement.Locations, ", "), chosen.ServerType,
 			strings.Join(chosen.Locations, ", "))

@@ -2,7 +2,6 @@ package steps
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -128,7 +127,8 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image I
 	if err := w.waitControlPlane(ctx, say, mgmt, deployments, objects); err != nil {
 		return Workers{}, err
 	}
-	if err := w.placementGroups(ctx, say, mgmt, templates); err != nil {
+	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.ClusterName, render.PlacementGroups(w.cfg),
+		templates); err != nil {
 		return Workers{}, err
 	}
 	patience := w.cfg.LoadBalancerTimeout.D()
@@ -213,50 +213,6 @@ func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *k
 			}
 			return capi.Rolling(tcp), nil
 		})
-}
-
-// placementGroups lists the pools' placement groups in the HetznerCluster, so that CAPH creates them, and takes those out
-// that belonged to pools of which nothing is left.
-func (w workersStep) placementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
-	templates []unstructured.Unstructured) error {
-	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, w.cfg.ClusterName)
-	if err != nil {
-		return err
-	}
-	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, w.cfg.ClusterName)
-	if err != nil {
-		return err
-	}
-	wanted := render.PlacementGroups(w.cfg)
-	used := slices.Clone(wanted)
-	for i := range servers {
-		used = append(used, capi.Text(&servers[i], "spec", "placementGroupName"))
-	}
-	var unused []string
-	for i := range templates {
-		group := capi.Text(&templates[i], "spec", "template", "spec", "placementGroupName")
-		if group != "" && !slices.Contains(used, group) {
-			unused = append(unused, group)
-		}
-	}
-	listed, _, err := unstructured.NestedSlice(live.Object, "spec", "hcloudPlacementGroups")
-	if err != nil {
-		return err
-	}
-	is := render.WithPlacementGroups(listed, wanted, unused)
-	if len(is) == len(listed) && len(unused) == 0 {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": live.GetResourceVersion()},
-		"spec": map[string]any{"hcloudPlacementGroups": is}})
-	if err != nil {
-		return err
-	}
-	say("HetznerCluster %s: %d placement groups", live.GetName(), len(is))
-	if err := mgmt.Patch(ctx, live, client.RawPatch("application/merge-patch+json", patch)); err != nil {
-		return fmt.Errorf("list the worker pools' placement groups in HetznerCluster %s: %w", live.GetName(), err)
-	}
-	return nil
 }
 
 // keepPools is how bootstrap.yaml says what the cluster has.

@@ -106,6 +106,62 @@ func TestWorkerPools(t *testing.T) {
 	}
 }
 
+// A run that is configured without a pool, and does not delete it without consent, leaves it its placement groups: CAPH
+// deletes one that the HetznerCluster does not list.
+func TestPlacementGroupsOfAPoolStay(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	cfg.Workers = config.WorkerPools{{Name: "general", Replicas: 10}}
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	all := []string{"control-plane", "general", "general-2"}
+	for _, pools := range []config.WorkerPools{nil, {{Name: "general", Replicas: 2}}} {
+		cfg.Workers = pools
+		_, err := runTargets(t, w, cfg, w.Tools(), journal, "workers")
+		if got := groupsOf(w); err == nil || !strings.Contains(err.Error(), "--yes") || !slices.Equal(got, all) {
+			t.Errorf("with %v: placement groups %v, %v", pools, got, err)
+		}
+	}
+	tools := w.Tools()
+	tools.Consent = true
+	if _, err := runTargets(t, w, cfg, tools, journal, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := runTargets(t, w, cfg, tools, flow.Memory(), "workers"); err != nil || !slices.Equal(groupsOf(w), all[:2]) {
+		t.Errorf("with consent: placement groups %v, %v", groupsOf(w), err)
+	}
+}
+
+// What the cluster autoscaler may choose is changed in place, and the run says so.
+func TestAChangeOfMinAndMaxIsTold(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	cfg.Workers = config.WorkerPools{{Name: "db", Min: 1, Max: 4}}
+	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "workers"); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Workers = config.WorkerPools{{Name: "db", Min: 1, Max: 6}}
+	plan, err := New(cfg, w.Tools())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var says []string
+	if _, err := clustertest.Run(t, plan.Graph, []string{"workers"}, journal, func(e flow.Event) {
+		says = append(says, e.Message)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(says, "this changes MachineDeployment k8s-db in place: max 4 → 6") {
+		t.Errorf("%q", says)
+	}
+	d := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, "k8s-db")
+	if d.GetAnnotations()[capi.AutoscalerMax] != "6" {
+		t.Errorf("%v", d.GetAnnotations())
+	}
+}
+
 // Labels and taints get where they have an effect, and an autoscaled pool has no number of its own.
 func TestWorkerPoolsObjects(t *testing.T) {
 	w := clustertest.New(t)

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, gets one with consent alone,
-// and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it gets two; all
-// servers are lost, and a restore brings them back.
+// TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with
+// consent alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it
+// gets two; all servers are lost, and a restore brings them back.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
 	run := func(exit int, says string, args ...string) {
@@ -73,7 +73,14 @@ func TestWorkers(t *testing.T) {
 	run(1, "removes 3 of the 4 servers of MachineDeployment k8s-general", "bootstrap", "WORKERS=1")
 	run(1, "and its 4 servers: worker pool general no longer needs it", "bootstrap")
 	workers(4)
-	run(0, "as agreed, this removes 3 of the 4 servers", "bootstrap", "WORKERS=1", "--yes")
+	run(2, "did you mean workers/general?", "scale", "workers/genera", "1")
+	looked, err := c.cmd(t.Context(), "scale", "workers/general", "10", "--dry-run", "WORKERS=4", "--lab").CombinedOutput()
+	if err != nil || !strings.Contains(string(looked), "general 4 → 9, MachineDeployment k8s-general-2 is created with 1") {
+		t.Errorf("%v\n%s", err, looked)
+	}
+	run(2, "--yes answers beforehand", "scale", "workers/general", "1")
+	workers(4)
+	run(0, "the configuration has no worker pool general", "scale", "workers/general", "1", "--yes")
 	last := workers(1)[0]
 
 	gone, _, err := p.Server.GetByName(t.Context(), last.Name)

@@ -53,6 +53,7 @@ func (c Choice) Explain() string {
 type OutOfStockError struct {
 	Passed []string
 	Spread bool
+	Pool   bool // of a worker pool
 }
 
 // Error implements error.
@@ -61,9 +62,12 @@ func (e *OutOfStockError) Error() string {
 	if e.Spread {
 		where = "in two of the configured locations (SPREAD=location)"
 	}
+	settings := "SERVER_TYPE or LOCATION"
+	if e.Pool {
+		settings = "the pool's serverType or location"
+	}
 	return fmt.Sprintf("Hetzner has no configured server type in stock %s: %s. No server is created: add another server "+
-		"type or location to SERVER_TYPE or LOCATION, or run again when one is in stock", where,
-		strings.Join(e.Passed, "; "))
+		"type or location to %s, or run again when one is in stock", where, strings.Join(e.Passed, "; "), settings)
 }
 
 // Choose asks Hetzner which of the configured server types and locations a control plane is to be created with: the

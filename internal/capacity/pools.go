@@ -3,6 +3,7 @@ package capacity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
 
-// ChoosePool chooses the server type and the location of a worker pool as Choose does those of the control plane. zone is
-// the network zone of the cluster, whose network the workers join.
+// ChoosePool chooses the server type and the location of a worker pool as Choose does those of the control plane. zone
+// is the network zone of the cluster, whose network the workers join.
 func ChoosePool(ctx context.Context, c *hcloud.Client, cfg config.Config, p config.WorkerPool, zone string) (Choice, error) {
 	p = cfg.Pool(p)
 	as := cfg
@@ -38,13 +39,16 @@ func ChoosePool(ctx context.Context, c *hcloud.Client, cfg config.Config, p conf
 		return fail(err)
 	}
 	choice, err := m.choose(has)
+	if none, out := errors.AsType[*OutOfStockError](err); out {
+		none.Pool = true
+	}
 	if err != nil {
 		return fail(err)
 	}
 	return choice, nil
 }
 
-// existingOfPool are the servers of a worker pool: those whose names begin with that of its MachineDeployment.
+// existingOfPool are the servers of a worker pool: Cluster API calls them <MachineDeployment>-<hash>-<random>.
 func existingOfPool(ctx context.Context, c *hcloud.Client, cfg config.Config, p config.WorkerPool) (servers, error) {
 	all, err := hetzner.Servers(ctx, c, cfg.ClusterName)
 	if err != nil {
@@ -53,7 +57,10 @@ func existingOfPool(ctx context.Context, c *hcloud.Client, cfg config.Config, p 
 	slices.SortFunc(all, func(a, b hetzner.Server) int { return cmp.Compare(b.ID, a.ID) })
 	var out servers
 	for _, s := range all {
-		if !s.Worker || !strings.HasPrefix(s.Name, cfg.ClusterName+"-"+p.Name+"-") {
+		if !s.Worker || !slices.ContainsFunc(p.Groups(), func(g config.PoolGroup) bool {
+			rest, found := strings.CutPrefix(s.Name, cfg.ClusterName+"-"+g.Name+"-")
+			return found && strings.Count(rest, "-") == 1 // not of the pool general-x
+		}) {
 			continue
 		}
 		out.kind = cmp.Or(out.kind, s.Type)

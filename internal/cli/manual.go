@@ -1,6 +1,10 @@
 package cli
 
-import "maps"
+import (
+	"maps"
+
+	"github.com/slipway-k8s/slipway/internal/scale"
+)
 
 // manual is what help says of a target or a step besides what the tables of those have.
 type manual struct {
@@ -67,9 +71,11 @@ func manuals() map[string]manual {
 			needs:   token + "; " + cluster + "; etcd keeps its quorum without the machine",
 			changes: "deletes the Machine and its server; Cluster API creates another",
 			example: "replace-machine k8s-control-plane-x7k2p", page: "destroy.md#replace-a-machine"},
-		"scale": {arguments: []explained{{"GROUP", scaleControlPlane}, {"COUNT", "how many servers there are to be"}},
-			needs:   token + "; " + cluster + "; a control plane that is whole",
-			changes: "adds or deletes control plane servers through Cluster API, one after another; deleting asks first",
+		"scale": {arguments: []explained{{"GROUP", scale.ControlPlaneGroup + ", or " + scale.PoolGroup +
+			"NAME of a worker pool"}, {"COUNT", "how many servers there are to be"}},
+			needs: token + "; " + cluster + "; a control plane that is whole, if it is to be scaled",
+			changes: "adds or deletes servers through Cluster API, those of the control plane one after another; deleting asks " +
+				"first",
 			example: "scale control-plane 5", page: "scale.md"},
 		"upgrade": {needs: token + "; " + cluster + "; a control plane that is whole",
 			changes: "the providers, then the servers one after another, then the charts; asks first",

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,48 +20,111 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// scaleControlPlane is the group of servers that scale changes.
-const scaleControlPlane = "control-plane"
-
 func newScaleCommand(in *invocation) *cobra.Command {
 	cmd := in.command("scale GROUP COUNT", groupCluster,
-		"another number of control plane servers, one after another, while etcd keeps its quorum", runScale)
+		"another number of servers of the control plane, one after another while etcd keeps its quorum, or of a worker pool",
+		runScale)
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say what it would do and what that costs")
 	addSkipDoctorFlag(cmd, o)
 	return cmd
 }
 
-// scaleArguments reads the group and the count, which the configuration has to allow.
-func scaleArguments(c *console, a arguments) (count int, err error) {
-	group, number := a.Targets[1], a.Targets[2]
-	if group != scaleControlPlane {
-		return 0, usage.Errorf("scale knows no group of servers %q: write %s", group, scaleControlPlane)
+// scaling is what the arguments of scale ask for.
+type scaling struct {
+	count int
+	pool  string // empty: the control plane
+}
+
+func (s scaling) group(cfg config.Config, tools platform.Tools) scale.Group {
+	if s.pool == "" {
+		return scale.NewControlPlane(cfg, tools)
 	}
-	if count, err = strconv.Atoi(number); err != nil {
-		return 0, usage.Errorf("scale %s: %q is no number of servers", group, number)
+	return scale.NewPool(cfg, tools, s.pool)
+}
+
+// scaleArguments reads the group and the count, which the configuration has to allow.
+func scaleArguments(c *console, a arguments) (s scaling, err error) {
+	group, number := a.Targets[1], a.Targets[2]
+	pool, ofWorkers := strings.CutPrefix(group, scale.PoolGroup)
+	if group != scale.ControlPlaneGroup && (!ofWorkers || pool == "") {
+		return s, usage.Errorf("scale knows no group of servers %q: write %s, or %sNAME of a worker pool", group,
+			scale.ControlPlaneGroup, scale.PoolGroup)
+	}
+	s.pool = pool
+	if !ofWorkers {
+		s.pool = ""
+	}
+	if s.count, err = strconv.Atoi(number); err != nil {
+		return s, usage.Errorf("scale %s: %q is no number of servers", group, number)
 	}
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
-	cfg.ControlPlaneReplicas = count
+	if err := s.set(&cfg.Config); err != nil {
+		return s, err
+	}
 	for _, wrong := range cfg.Validate() {
-		return 0, usage.Errorf("scale %s %d: %w", group, count, wrong)
+		return s, usage.Errorf("scale %s %d: %w", group, s.count, wrong)
 	}
-	return count, nil
+	return s, nil
 }
 
-// runScale changes the number of control plane servers.
+// set writes the number into a configuration.
+func (s scaling) set(cfg *config.Config) error {
+	if s.pool == "" {
+		cfg.ControlPlaneReplicas = s.count
+		return nil
+	}
+	cfg.Workers = slices.Clone(cfg.Workers)
+	at := slices.IndexFunc(cfg.Workers, func(p config.WorkerPool) bool { return p.Name == s.pool })
+	if at < 0 {
+		cfg.Workers = append(cfg.Workers, config.WorkerPool{Name: s.pool})
+		at = len(cfg.Workers) - 1
+	}
+	if p := cfg.Workers[at]; p.Autoscaled() {
+		return usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: change "+
+			"its min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
+	}
+	cfg.Workers[at].Replicas = s.count
+	return nil
+}
+
+// afterwards is how bootstrap.yaml gets the number; empty: it has it.
+func (s scaling) afterwards(cfg config.Config) string {
+	const differs = "and later runs name the difference"
+	if s.pool == "" {
+		if s.count == cfg.ControlPlaneReplicas {
+			return ""
+		}
+		return fmt.Sprintf("set controlPlaneReplicas: %d in bootstrap.yaml: the configuration says %d, %s", s.count,
+			cfg.ControlPlaneReplicas, differs)
+	}
+	for _, p := range cfg.Workers {
+		switch {
+		case p.Name != s.pool:
+		case p.Replicas == s.count:
+			return ""
+		default:
+			return fmt.Sprintf("set replicas: %d of worker pool %s in bootstrap.yaml: the configuration says %d, %s", s.count,
+				s.pool, p.Replicas, differs)
+		}
+	}
+	return fmt.Sprintf("the configuration has no worker pool %s: add {name: %s, replicas: %d} to workers in "+
+		"bootstrap.yaml, or the next run asks to delete it", s.pool, s.pool, s.count)
+}
+
+// runScale changes the number of servers of a group.
 func runScale(ctx context.Context, c *console, a arguments) error {
-	count, err := scaleArguments(c, a)
+	s, err := scaleArguments(c, a)
 	if err != nil {
 		return err
 	}
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			change, err := wait.Promptly(ctx, func(ctx context.Context) (scale.Change, error) {
-				return scale.NewControlPlane(cfg, tools).Examine(ctx, func(string, ...any) {}, count)
+				return s.group(cfg, tools).Examine(ctx, func(string, ...any) {}, s.count)
 			})
 			if err != nil {
 				return err
@@ -71,47 +136,49 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}
-		controlPlane := scale.NewControlPlane(r.cfg.Config, r.tools)
-		change, err := controlPlane.Examine(ctx, func(string, ...any) {}, count)
+		group := s.group(r.cfg.Config, r.tools)
+		change, err := group.Examine(ctx, func(string, ...any) {}, s.count)
 		if err != nil {
 			return err
 		}
-		r.hub.Note("%s", change)
+		for _, says := range append([]string{change.String()}, change.Notes...) {
+			r.hub.Note("%s", says)
+		}
 		if err := agreeToScale(ctx, c, a, r, change); err != nil {
 			return err
 		}
 		var steps []scale.Step
-		err = r.hub.Task("scale", fmt.Sprintf("%d control plane servers", count), func(say flow.Say) (err error) {
-			steps, err = controlPlane.Run(ctx, say, count)
+		err = r.hub.Task("scale", fmt.Sprintf("%s: %d servers", change.Called(), s.count), func(say flow.Say) (err error) {
+			steps, err = group.Run(ctx, say, s.count)
 			return err
 		})
 		if err != nil {
 			return fmt.Errorf("%w\nlog: %s", err, r.files.Log.Name())
 		}
-		for _, s := range steps {
-			r.hub.Note("%s", s)
+		for _, step := range steps {
+			r.hub.Note("%s", step)
 		}
-		if count != r.cfg.ControlPlaneReplicas {
-			r.hub.Note("set controlPlaneReplicas: %d in bootstrap.yaml: the configuration says %d, and later runs name the "+
-				"difference", count, r.cfg.ControlPlaneReplicas)
+		if says := s.afterwards(r.cfg.Config); says != "" {
+			r.hub.Note("%s", says)
 		}
 		return nil
 	})
 }
 
-// agreeToScale has the doctor examine what new servers need, or asks before servers are deleted.
+// agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
 func agreeToScale(ctx context.Context, c *console, a arguments, r *running, change scale.Change) error {
-	switch {
-	case change.To > change.From:
+	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
 		return examineFor(ctx, r, doctor.ForServer)
+	}
+	switch {
 	case change.Removes() == 0 || a.Options.Yes:
 		return nil
 	case !answerable(c):
 		return usage.Errorf("scale deletes servers and asks before, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only says what it would do")
 	}
-	return confirm(ctx, c, fmt.Sprintf("Type %d to delete %d control plane servers with their disks: ", change.To,
-		change.Removes()), strconv.Itoa(change.To))
+	return confirm(ctx, c, fmt.Sprintf("Type %d to delete %d servers of %s with their disks: ", change.To,
+		change.Removes(), change.Called()), strconv.Itoa(change.To))
 }
 
 // printChange prints what scaling would do.
@@ -121,6 +188,7 @@ func printChange(c *console, change scale.Change, output string) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(change)
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s manages the cluster\n%s\n", change.Manager, change)
+	_, err := fmt.Fprintf(c.stdout, "%s manages the cluster\n%s\n", change.Manager,
+		strings.Join(append([]string{change.String()}, change.Notes...), "\n"))
 	return err
 }

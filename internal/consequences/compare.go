@@ -138,11 +138,24 @@ func (c *comparison) compareServers(was, is *unstructured.Unstructured) {
 		one.Expected = c.perServer
 		c.add(one)
 	}
+	found := autoscalerChanges(was, is)
 	if len(changes) == 0 {
-		if found := withoutFields(changed(was, is), "spec.replicas"); len(found) > 0 {
-			c.add(Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found})
+		found = append(found, withoutFields(changed(was, is), "spec.replicas")...)
+	}
+	if len(found) > 0 {
+		c.add(Consequence{Effect: EffectChanges, Object: objectOf(is), Why: found})
+	}
+}
+
+// autoscalerChanges are the differences in the number of servers that the cluster autoscaler may choose.
+func autoscalerChanges(was, is *unstructured.Unstructured) (found []string) {
+	for _, limit := range []struct{ annotation, name string }{{capi.AutoscalerMin, "min"}, {capi.AutoscalerMax, "max"}} {
+		before, after := was.GetAnnotations()[limit.annotation], is.GetAnnotations()[limit.annotation]
+		if before != after {
+			found = append(found, fmt.Sprintf("%s %s → %s", limit.name, OrNone(before), OrNone(after)))
 		}
 	}
+	return found
 }
 
 // templatePair are the server templates of before and after.

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -75,13 +76,11 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 	switch {
 	case err == nil:
 		v = v.With(render.EndpointOf(live))
-		tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
-		if err != nil && !kube.Absent(err) {
+		placement, err := situation.LivePlacement(ctx, cfg, manager)
+		if err != nil {
 			return nil, err
 		}
-		if err == nil {
-			v = v.Placed(render.Placement{Schedulable: render.SchedulableOf(tcp)})
-		}
+		v = v.Placed(render.Placement{Schedulable: placement.Schedulable, PoolGroups: placement.PoolGroups})
 	case !kube.Absent(err):
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 type Budget struct {
 	Namespace, Name string
 	Pods            []string // on the nodes that were asked about
+	Nodes           []string // those of them that the Pods are on
 	Healthy, Needed int32    // Pods that are healthy, and that it wants to stay
 }
 
@@ -45,24 +46,24 @@ func Blocking(ctx context.Context, c *kube.Cluster, nodes []string) ([]Budget, e
 		if err != nil {
 			return nil, fmt.Errorf("PodDisruptionBudget %s/%s: its selector: %w", b.Namespace, b.Name, err)
 		}
-		pods, err := evicted(ctx, c, b.Namespace, selector, nodes)
+		pods, on, err := evicted(ctx, c, b.Namespace, selector, nodes)
 		if err != nil {
 			return nil, err
 		}
 		if len(pods) > 0 {
-			found = append(found, Budget{Namespace: b.Namespace, Name: b.Name, Pods: pods, Healthy: b.Status.CurrentHealthy,
-				Needed: b.Status.DesiredHealthy})
+			found = append(found, Budget{Namespace: b.Namespace, Name: b.Name, Pods: pods, Nodes: on,
+				Healthy: b.Status.CurrentHealthy, Needed: b.Status.DesiredHealthy})
 		}
 	}
 	return found, nil
 }
 
-// evicted names the Pods that a drain of the nodes evicts.
+// evicted names the Pods that a drain of the nodes evicts, and the nodes that they are on.
 func evicted(ctx context.Context, c *kube.Cluster, namespace string, selector labels.Selector, nodes []string) (
-	names []string, err error) {
+	names, on []string, err error) {
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return nil, fmt.Errorf("list the Pods of namespace %s: %w", namespace, err)
+		return nil, nil, fmt.Errorf("list the Pods of namespace %s: %w", namespace, err)
 	}
 	for _, p := range pods.Items {
 		owner := metav1.GetControllerOf(&p)
@@ -72,8 +73,11 @@ func evicted(ctx context.Context, c *kube.Cluster, namespace string, selector la
 			continue
 		}
 		names = append(names, p.Name+" on "+p.Spec.NodeName)
+		if !slices.Contains(on, p.Spec.NodeName) {
+			on = append(on, p.Spec.NodeName)
+		}
 	}
-	return names, nil
+	return names, on, nil
 }
 
 // Sentence names budgets in a list; empty: there are none.

@@ -10,18 +10,20 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
-// Placement is what the servers of a control plane are, where, and whether their nodes take Pods of everyone. The zero value is the preferred of the
-// configuration.
+// Placement is what the servers of a control plane are, where, and whether their nodes take Pods of everyone, and which
+// placement groups worker pools have. The zero value is the preferred of the configuration.
 type Placement struct {
 	ServerType string
 	Location   string   // of the load balancer
 	Locations  []string // of the servers
 	// Schedulable is "true" or "false"; empty: true where no worker pool is configured.
 	Schedulable string
+	// PoolGroups are the placement groups of the worker pools that the cluster has, whether or not they are configured.
+	PoolGroups []string
 }
 
-// PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may be
-// nil.
+// PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may
+// be nil.
 func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Placement {
 	p := Placement{Schedulable: SchedulableOf(tcp)}
 	if infrastructure != nil {
@@ -38,7 +40,8 @@ func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Place
 func (v Variables) Placed(p Placement) Variables {
 	v = maps.Clone(v)
 	for name, value := range map[string]string{serverTypeVariable: p.ServerType, locationVariable: p.Location,
-		serverLocationsVariable: strings.Join(p.Locations, ","), schedulableVariable: p.Schedulable} {
+		serverLocationsVariable: strings.Join(p.Locations, ","), schedulableVariable: p.Schedulable,
+		poolGroupsVariable: strings.Join(p.PoolGroups, ",")} {
 		if value != "" {
 			v[name] = value
 		}

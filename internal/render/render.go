@@ -77,7 +77,7 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 	r := &Rendered{}
 	for _, o := range all {
 		if o.GroupVersionKind() == capi.HetznerClusterKind && o.GetName() == cfg.ClusterName {
-			if err := errors.Join(setEndpoint(o, v), setLocations(o, v), setPlacementGroups(o, cfg)); err != nil {
+			if err := errors.Join(setEndpoint(o, v), setLocations(o, v), setPlacementGroups(o, cfg, v)); err != nil {
 				return nil, fmt.Errorf("%s: %w", sources.Cluster.Name, err)
 			}
 		}

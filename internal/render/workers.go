@@ -24,12 +24,17 @@ const (
 	workerImageVariable        = "WORKER_IMAGE_NAME"
 	workerMaxUnhealthyVariable = "WORKER_MAX_UNHEALTHY"
 
+	// poolGroupsVariable has the placement groups of the pools of a cluster that exists.
+	poolGroupsVariable = "WORKER_PLACEMENT_GROUPS"
 	// schedulableVariable tells whether the control plane's nodes take Pods of everyone.
 	schedulableVariable = "CONTROL_PLANE_SCHEDULABLE"
 )
 
 // healthyShare is which part of a pool's servers a health check may replace at once, in percent; always one server.
 const healthyShare = 40
+
+// MaxUnhealthy is how many of a pool's servers in one placement group a health check may replace at once.
+func MaxUnhealthy(servers int) int { return max(1, servers*healthyShare/100) }
 
 // PoolPlacement is what the servers of a worker pool are, and where. What it leaves empty is the preferred of the
 // configuration.
@@ -76,7 +81,7 @@ func (v Variables) ofPool(p config.WorkerPool, g config.PoolGroup, place PoolPla
 	set(workerServerTypeVariable, append([]string{place.ServerType}, p.ServerTypes()...)...)
 	set(workerLocationVariable, append([]string{place.Location}, p.Locations()...)...)
 	set(workerImageVariable, p.Image, place.Image, v[ImageNameVariable])
-	set(workerMaxUnhealthyVariable, strconv.Itoa(max(1, servers*healthyShare/100)))
+	set(workerMaxUnhealthyVariable, strconv.Itoa(MaxUnhealthy(servers)))
 	return v
 }
 
@@ -223,10 +228,12 @@ func PlacementGroups(cfg config.Config) []string {
 	return names
 }
 
-// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster: CAPH deletes one that is not
-// listed there.
-func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config) error {
-	if len(cfg.Workers) == 0 {
+// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster, of those that are configured and
+// of those that the cluster has: CAPH deletes one that is not listed there. The step workers takes out what is not needed
+// any more.
+func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config, v Variables) error {
+	names := append(config.Listed(v[poolGroupsVariable]), PlacementGroups(cfg)...)
+	if len(names) == 0 {
 		return nil
 	}
 	path := []string{"spec", "hcloudPlacementGroups"}
@@ -234,7 +241,7 @@ func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	return unstructured.SetNestedSlice(o.Object, WithPlacementGroups(listed, PlacementGroups(cfg), nil), path...)
+	return unstructured.SetNestedSlice(o.Object, WithPlacementGroups(listed, names, nil), path...)
 }
 
 // WithPlacementGroups is a list of a HetznerCluster with placement groups that it is to have and without others.
@@ -251,6 +258,7 @@ func WithPlacementGroups(listed []any, names, without []string) []any {
 	}
 	for _, name := range names {
 		if !slices.Contains(have, name) {
+			have = append(have, name)
 			all = append(all, map[string]any{"name": name, "type": "spread"})
 		}
 	}

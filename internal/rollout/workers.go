@@ -55,6 +55,8 @@ type WorkerReader struct {
 	Cfg                  config.Config
 	Tools                platform.Tools
 	Management, Workload *kube.Cluster
+	// Pool limits what is read to a worker pool; empty: all workers.
+	Pool string
 
 	servers map[string]hetzner.Server
 	next    time.Time
@@ -79,6 +81,9 @@ func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
 	}
 	w.Nodes = nodesWith(nodes.Items, false)
 	slices.SortFunc(w.Nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	if o.Pool != "" {
+		w = w.of(o.Pool)
+	}
 	if w.Empty() {
 		return w, nil
 	}
@@ -94,10 +99,37 @@ func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
 	}
 	w.servers = map[string]hetzner.Server{}
 	for _, s := range all {
-		w.servers[s.ProviderID()] = s
+		if o.Pool == "" || w.has(s) {
+			w.servers[s.ProviderID()] = s
+		}
 	}
 	o.servers, o.next = w.servers, time.Now().Add(serversEvery)
 	return w, nil
+}
+
+// of leaves the workers of a pool.
+func (w Workers) of(pool string) Workers {
+	other := func(o unstructured.Unstructured) bool { return o.GetLabels()[capi.WorkerPoolLabel] != pool }
+	w.Deployments, w.Machines = slices.DeleteFunc(w.Deployments, other), slices.DeleteFunc(w.Machines, other)
+	w.Nodes = slices.DeleteFunc(w.Nodes, func(n corev1.Node) bool {
+		return n.Labels[capi.WorkerPoolNodeLabel] != pool && !w.hasMachine(n.Name)
+	})
+	return w
+}
+
+// hasMachine tells whether a server's name is that of one of the Machines.
+func (w Workers) hasMachine(server string) bool {
+	return slices.ContainsFunc(w.Machines, func(m unstructured.Unstructured) bool {
+		return capi.Text(&m, "spec", "infrastructureRef", "name") == server
+	})
+}
+
+// has tells whether a server is of one of the Machines, or of a MachineDeployment by its name: <deployment>-<5>-<5>.
+func (w Workers) has(s hetzner.Server) bool {
+	return w.hasMachine(s.Name) || s.Worker && slices.ContainsFunc(w.Deployments, func(d unstructured.Unstructured) bool {
+		rest, found := strings.CutPrefix(s.Name, d.GetName()+"-")
+		return found && strings.Count(rest, "-") == 1
+	})
 }
 
 // Missing lists what does not agree yet: each MachineDeployment has its servers, at its version and configuration, and

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -23,6 +25,12 @@ func NextServerPossible(ctx context.Context, cfg config.Config, tools platform.T
 	if err != nil {
 		return err
 	}
+	return ServerPossible(ctx, tools, template)
+}
+
+// ServerPossible is nil if Hetzner has the server type and the image of an HCloudMachineTemplate; otherwise the error
+// says what another server would wait for.
+func ServerPossible(ctx context.Context, tools platform.Tools, template *unstructured.Unstructured) error {
 	server := func(field string) string { return capi.Text(template, "spec", "template", "spec", field) }
 	kind, err := hetzner.FindServerType(ctx, tools.Hetzner, server("type"))
 	if err == nil {

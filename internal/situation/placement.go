@@ -2,6 +2,7 @@ package situation
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,12 +27,48 @@ func LivePlacement(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (
 	if err != nil {
 		return render.Placement{}, err
 	}
+	groups, err := livePoolGroups(ctx, mgmt, infrastructure)
+	if err != nil {
+		return render.Placement{}, err
+	}
+	placed := func(tcp, template *unstructured.Unstructured) render.Placement {
+		p := render.PlacementOf(infrastructure, tcp, template)
+		p.PoolGroups = groups
+		return p
+	}
 	tcp, err := get(capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil || tcp == nil {
-		return render.PlacementOf(infrastructure, tcp, nil), err
+		return placed(tcp, nil), err
 	}
 	template, err := get(capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
-	return render.PlacementOf(infrastructure, tcp, template), err
+	return placed(tcp, template), err
+}
+
+// livePoolGroups are the placement groups that a HetznerCluster, which may be nil, lists for worker pools.
+func livePoolGroups(ctx context.Context, mgmt *kube.Cluster, infrastructure *unstructured.Unstructured) (
+	names []string, err error) {
+	if infrastructure == nil {
+		return nil, nil
+	}
+	listed, _, err := unstructured.NestedSlice(infrastructure.Object, "spec", "hcloudPlacementGroups")
+	if err != nil {
+		return nil, err
+	}
+	templates := capi.ListOf(capi.MachineTemplateKind)
+	if err := mgmt.List(ctx, templates, capi.InNamespace()); err != nil {
+		return nil, fmt.Errorf("list HCloudMachineTemplates: %w", err)
+	}
+	for _, one := range listed {
+		group, _ := one.(map[string]any)
+		name, _ := group["name"].(string)
+		if slices.ContainsFunc(templates.Items, func(t unstructured.Unstructured) bool {
+			return t.GetLabels()[capi.WorkerPoolLabel] != "" &&
+				capi.Text(&t, "spec", "template", "spec", "placementGroupName") == name
+		}) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 // KeptPlacement is a chosen placement with what a live one has in its place, as far as the configuration allows that:
@@ -47,6 +84,6 @@ func KeptPlacement(cfg config.Config, chosen, live render.Placement) render.Plac
 		func(l string) bool { return !slices.Contains(cfg.Locations(), l) }) {
 		chosen.Locations = live.Locations
 	}
-	chosen.Schedulable = live.Schedulable
+	chosen.Schedulable, chosen.PoolGroups = live.Schedulable, live.PoolGroups
 	return chosen
 }

@@ -22,23 +22,23 @@ import (
 // that completes it is under way, no server can be created, or none can be drained.
 func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructured.Unstructured, c Change) error {
 	if why := capi.FalseCondition(tcp, "MachinesSpecUpToDate"); why != nil {
-		return &RefusedError{"its servers are being replaced, one after another: run again when that is done (" +
-			p.tools.Command("status") + " says how far it is)"}
+		return refusedControlPlane("its servers are being replaced, one after another: run again when that is done (%s says "+
+			"how far it is)", p.tools.Command("status"))
 	}
 	reader := p.reader(with)
 	reader.NodeRefs = false // Cluster API sees new nodes by itself, within half a minute: Run waits for that
 	lacks, _, err := p.lacks(ctx, with, reader, c.From)
 	if err != nil {
-		return &RefusedError{err.Error()}
+		return refusedControlPlane("%v", err)
 	}
 	if len(c.Servers) == c.From && c.From%2 == 1 && len(lacks) > 0 {
-		return &RefusedError{fmt.Sprintf("it is not whole: %s; repair that first (%s)", strings.Join(lacks, "; "),
-			p.tools.Command("status"))}
+		return refusedControlPlane("it is not whole: %s; repair that first (%s)", strings.Join(lacks, "; "),
+			p.tools.Command("status"))
 	}
 	switch {
 	case c.To > c.From:
 		if err := situation.NextServerPossible(ctx, p.cfg, p.tools, with.manager); err != nil {
-			return &RefusedError{err.Error()}
+			return refusedControlPlane("%v", err)
 		}
 	case c.To < c.From:
 		return p.drainable(ctx, with.workload, c.Servers)
@@ -46,15 +46,16 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 	return nil
 }
 
-// drainable is nil if each of the nodes can be drained now. Which one it will be is the control plane provider's choice.
+// drainable is nil if each of the nodes can be drained now. Which one it will be is the control plane provider's
+// choice.
 func (p ControlPlane) drainable(ctx context.Context, workload *kube.Cluster, nodes []string) error {
 	budgets, err := disruption.Blocking(ctx, workload, nodes)
 	if err != nil {
-		return &RefusedError{err.Error()}
+		return refusedControlPlane("%v", err)
 	}
 	if len(budgets) > 0 {
-		return &RefusedError{"a server that goes is drained first, and that would wait without an end for " +
-			disruption.Sentence(budgets) + ": scale its Pods up or change it, then run again"}
+		return refusedControlPlane("a server that goes is drained first, and that would wait without an end for %s: scale "+
+			"its Pods up or change it, then run again", disruption.Sentence(budgets))
 	}
 	return nil
 }
@@ -74,27 +75,10 @@ func (p ControlPlane) lacks(ctx context.Context, with clusters, reader *rollout.
 	machines := capi.ControlPlaneMachines(state.Machines)
 	servers = serversOf(machines)
 	if state.Replicas != replicas {
-		lacks = append(lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", state.Replicas, replicas))
+		lacks = append(lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", state.Replicas,
+			replicas))
 	}
-	var leaving []string
-	for _, m := range machines {
-		if m.GetDeletionTimestamp() == nil {
-			continue
-		}
-		name := capi.Text(&m, "spec", "infrastructureRef", "name")
-		leaving = append(leaving, name)
-		line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
-		if troubles := capi.Troubles(&m); troubles != "" {
-			line += " (" + troubles + ")"
-		}
-		lacks = append(lacks, line)
-	}
-	if len(leaving) > 0 {
-		budgets, err := disruption.Blocking(ctx, with.workload, leaving)
-		if err == nil && len(budgets) > 0 {
-			lacks = append(lacks, "its drain waits for "+disruption.Sentence(budgets))
-		}
-	}
+	lacks = append(lacks, leaving(ctx, with.workload, machines)...)
 	if lacks = append(lacks, state.Missing(p.cfg.NetworkCIDR)...); len(lacks) > 0 {
 		return lacks, servers, nil
 	}

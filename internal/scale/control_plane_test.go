@@ -169,7 +169,8 @@ func TestOneServerAtATime(t *testing.T) {
 	if err != nil || change.From != 3 || change.To != 5 || change.ServerType != "cx33" || change.Monthly.Monthly == 0 {
 		t.Fatalf("%+v, %v", change, err)
 	}
-	if says := change.String(); !strings.Contains(says, "adds 2 control plane servers of type cx33 in nbg1") {
+	if says := change.String(); !strings.Contains(says,
+		"adds 2 servers of type cx33 in nbg1 to the control plane, one after another: 3 → 5") {
 		t.Error(says)
 	}
 	if asked := p.replicas(); len(asked) > 0 {
