@@ -57,10 +57,12 @@ func TestAddons(t *testing.T) {
 		return report
 	}
 	run()
-	order := []string{"cilium", "hcloud-ccm", "addon-hcloud-csi", "addon-shop", "addons", "wait-releases"}
-	for i := 1; i < len(order); i++ {
-		if a, b := slices.Index(done, order[i-1]), slices.Index(done, order[i]); a < 0 || b < a {
-			t.Errorf("%s is not done after %s: %v", order[i], order[i-1], done)
+	for _, order := range [][]string{{"cilium", "addon-hcloud-csi", "addon-shop", "addons", "wait-releases"},
+		{"hcloud-ccm", "addon-hcloud-csi"}, {"wait-workers", "addon-metrics-server", "addons"}} {
+		for i := 1; i < len(order); i++ {
+			if a, b := slices.Index(done, order[i-1]), slices.Index(done, order[i]); a < 0 || b < a {
+				t.Errorf("%s is not done after %s: %v", order[i], order[i-1], done)
+			}
 		}
 	}
 	if !slices.Contains(done, "addon-metrics-server") || !deployed(w, clustertest.OwnNamespace, "shop", "1") ||
@@ -189,6 +191,7 @@ func TestAutoscalerIsInstalledAfterThePivot(t *testing.T) {
 	}
 
 	pivoted, _ := selfManaged(t) // what was the management cluster is the cluster itself now
+	clustertest.Define(pivoted.Management, clustertest.ClusterAPIKinds())
 	pivoted.Management.SetReact(func(o *unstructured.Unstructured) {
 		if o.GetKind() == "Deployment" {
 			pivoted.Management.Change("apps/v1", "Deployment", o.GetNamespace(), o.GetName(), clustertest.Map{

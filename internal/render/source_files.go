@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
@@ -65,7 +66,7 @@ func readOwnFiles(folder string) (map[string]Source, error) {
 		dir := filepath.Join(folder, sub)
 		info, err := os.Stat(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("look for files that replace the built-in ones: %w", err)
