@@ -7,9 +7,12 @@ import "embed"
 // Schematic is the file that says what the servers' Talos has beside Talos itself.
 const Schematic = "schematic.yaml"
 
-// Files holds the YAML files of this folder.
+// Addons is the folder of the values files of add-ons, below this one.
+const Addons = "addons"
+
+// Files holds the YAML files of this folder and of the folder Addons.
 //
-//go:embed *.yaml
+//go:embed *.yaml addons/*.yaml
 var Files embed.FS
 
 // Chart says what is installed, and where it comes from unless configured otherwise. Versions are configuration.

@@ -26,6 +26,8 @@ type Config struct {
 	Workers WorkerPools `json:"workers" yaml:"workers"`
 	// Hetzner server types of worker pools that name none, as ServerType; empty: ServerType
 	WorkerServerType string `json:"workerServerType" yaml:"workerServerType"`
+	// Helm releases of the operator's choice
+	Addons Addons `json:"addons" yaml:"addons"`
 	// what the control plane's servers are spread over: SpreadHost or SpreadLocation
 	Spread string `json:"spread" yaml:"spread"`
 	// Hetzner load balancer type
@@ -81,6 +83,8 @@ type Config struct {
 	HCloudCCMRepository string `json:"hcloudCcmRepository" yaml:"hcloudCcmRepository"`
 	// as above
 	TalosCCMRepository string `json:"talosCcmRepository" yaml:"talosCcmRepository"`
+	// chart repository of the shipped add-ons; empty: that of each
+	AddonsRepository string `json:"addonsRepository" yaml:"addonsRepository"`
 
 	// Where the lab's programs come from.
 	// LabProgramsAuto, LabProgramsImages or LabProgramsSource

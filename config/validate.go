@@ -70,6 +70,7 @@ func (c Config) Validate() []FieldError {
 	v := &Findings{}
 	v.cluster(c)
 	v.workers(c)
+	v.addons(c)
 	v.Networks(c)
 	v.Versions(c)
 	v.sources(c)
@@ -321,17 +322,20 @@ func (v *Findings) sources(c Config) {
 		{"hcloudCcmRepository", c.HCloudCCMRepository},
 		{"talosCcmRepository", c.TalosCCMRepository},
 	} {
-		if r.value == "" {
-			continue
-		}
-		u, err := url.Parse(r.value)
-		switch {
-		case err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "":
-			v.add(r.field, r.value, "is not a chart repository's address", "write https://host/path or oci://host/path")
-		case u.Scheme == "oci" && u.User != nil:
-			v.add(r.field, r.value, "names a user, and registries are asked without one", "name a registry that answers "+
-				"without a login, or an https:// repository")
-		}
+		v.repository(r.field, r.value)
+	}
+}
+
+// repository checks the address of a chart repository; an empty one is no mistake.
+func (v *Findings) repository(field, value string) {
+	u, err := url.Parse(value)
+	switch {
+	case value == "":
+	case err != nil || !slices.Contains([]string{"http", "https", "oci"}, u.Scheme) || u.Host == "":
+		v.add(field, value, "is not a chart repository's address", "write https://host/path or oci://host/path")
+	case u.Scheme == "oci" && u.User != nil:
+		v.add(field, value, "names a user, and registries are asked without one", "name a registry that answers "+
+			"without a login, or an https:// repository")
 	}
 }
 

@@ -27,6 +27,8 @@ func (v Variable) Get(c Config) string {
 		return f.String()
 	case *WorkerPools:
 		return f.String()
+	case *Addons:
+		return f.String()
 	default:
 		panic(fmt.Sprintf("steps: variable %s has no text form", v.Name)) // a field type that TestVariables would have met
 	}
@@ -51,6 +53,8 @@ func (v Variable) Set(c *Config, value string) error {
 		if err := f.set(value); err != nil {
 			return fmt.Errorf("%s: %w", v.Name, err)
 		}
+	case *Addons:
+		f.set(value)
 	default:
 		panic(fmt.Sprintf("steps: variable %s has no text form", v.Name))
 	}
@@ -83,6 +87,8 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.Workers }},
 		{Name: "WORKER_SERVER_TYPE", Doc: "Hetzner server type of worker pools that name none, as SERVER_TYPE; default: that " +
 			"of the control plane", Pointer: func(c *Config) any { return &c.WorkerServerType }},
+		{Name: "ADDONS", Doc: "shipped add-ons to install: hcloud-csi, cluster-autoscaler, metrics-server; in bootstrap.yaml " +
+			"also a list with Helm releases of your own", Pointer: func(c *Config) any { return &c.Addons }},
 		{Name: "SPREAD", Doc: "what the control plane's servers are spread over: host (of one location), or location (all " +
 			"of LOCATION that have the server type in stock)", Pointer: func(c *Config) any { return &c.Spread }},
 		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type",
@@ -141,6 +147,8 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.HCloudCCMRepository }},
 		{Name: "TALOS_CCM_REPOSITORY", Doc: "chart repository of the Talos cloud controller manager",
 			Pointer: func(c *Config) any { return &c.TalosCCMRepository }},
+		{Name: "ADDONS_REPOSITORY", Doc: "chart repository of the shipped add-ons, such as a mirror",
+			Pointer: func(c *Config) any { return &c.AddonsRepository }},
 		{Name: "LAB_PROGRAMS", Doc: "where the lab's programs come from: auto (a set that is there, else images where " +
 			"registries answer, else source), images (at the configured versions) or source",
 			Pointer: func(c *Config) any { return &c.LabPrograms }},

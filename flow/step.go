@@ -64,6 +64,21 @@ func Add4[A, B, C, D, T any](g *Graph, name string, do func(context.Context, Say
 	}, a, b, c, d)
 }
 
+// AddAll adds a step that takes the outputs of any number of others of one type, in their order.
+func AddAll[A, T any](g *Graph, name string, do func(context.Context, Say, []A) (T, error), all []*Step[A]) *Step[T] {
+	inputs := make([]Node, len(all))
+	for i, a := range all {
+		inputs[i] = a
+	}
+	return add(g, name, do == nil, func(ctx context.Context, say Say, in []any) (T, error) {
+		outputs := make([]A, len(in))
+		for i := range in {
+			outputs[i] = arg[A](in[i])
+		}
+		return do(ctx, say, outputs)
+	}, inputs...)
+}
+
 // arg gives a decoded output its type back; a nil interface has none to assert.
 func arg[A any](v any) A {
 	a, _ := v.(A)

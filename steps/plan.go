@@ -29,6 +29,8 @@ type Plan struct {
 	Cilium       *flow.Step[Release]
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
+	EachAddon    []*flow.Step[Addon] // in the order in which they are installed
+	Addons       *flow.Step[Addons]
 	Nodes        *flow.Step[Nodes]
 	Workers      *flow.Step[Workers]
 	WaitWorkers  *flow.Step[Nodes]
@@ -72,29 +74,48 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.Workers = s.Workers(g, p.Preflight, p.Image).After(p.Kubeconfig, p.ControlPlane).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.WaitWorkers = s.WaitWorkers(g, p.Workers).OrderAfter(p.Cilium, p.HCloudCCM, p.TalosCCM).ExemptFromSeal()
 	p.Machines = s.Machines(g, p.Management, p.Cluster).After(p.Nodes).OrderAfter(p.WaitWorkers)
-	p.Stable = s.Stable(g, p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint).ExemptFromSeal()
+	p.addAddons(s)
+	p.Stable = s.Stable(g, p.Cilium, p.HCloudCCM, p.TalosCCM, p.Addons).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.WorkloadProviders = s.WorkloadProviders(g, p.Kubeconfig).After(p.ControlPlane)
 
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = s.Pivot(g).After(p.Nodes, p.WaitWorkers, p.Machines, p.WorkloadProviders, p.Talosconfig).OrderAfter(p.Endpoint)
 	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint, p.WaitWorkers)
+	for _, step := range p.EachAddon {
+		if step.Name() == AddonStep(config.AddonAutoscaler) { // it works on what the pivot moves
+			step.OrderAfter(p.Pivot, p.Access)
+		}
+	}
 	p.Firewall = s.Firewall(g).OrderAfter(p.Reservation)
 	p.FirewallApply = s.FirewallApply(g, p.Firewall).After(p.Kubeconfig).OrderAfter(p.Pivot)
 	p.Clean = s.Clean(g).After(p.Pivot).OrderAfter(p.Access, p.FirewallApply)
 
 	p.Bootstrap = []string{p.Talosconfig.Name(), p.Nodes.Name(), p.WaitWorkers.Name(), p.Stable.Name()}
 	// After the pivot nothing brings the endpoint and the releases, which are exempt from its seal.
-	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name(), p.Stable.Name()}
+	releases := []string{p.Cilium.Name(), p.HCloudCCM.Name(), p.TalosCCM.Name(), p.Addons.Name(), p.Stable.Name()}
+	for _, step := range p.EachAddon {
+		releases = append(releases, step.Name())
+	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
 		releases...)
 	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)
 	return p, g.Validate()
 }
 
+// addAddons adds the steps of the add-ons. They need Pods' network and nodes that the cloud controller managers have
+// initialized, and the first of them the Secret that the step hcloud-ccm writes.
+func (p *Plan) addAddons(s *Set) {
+	p.EachAddon = s.EachAddon(p.Graph, p.Cilium, p.HCloudCCM, p.TalosCCM)
+	for _, step := range p.EachAddon {
+		step.OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).ExemptFromSeal()
+	}
+	p.Addons = s.Addons(p.Graph, p.EachAddon).After(p.Cilium).OrderAfter(p.Endpoint).ExemptFromSeal()
+}
+
 // ReadOnlySteps names the steps that change nothing but files of the state folder.
 func ReadOnlySteps() []string {
 	return []string{"preflight", "wait-cp", "kubeconfig", "talosconfig", "wait-nodes", "wait-workers", "wait-machines",
-		"wait-releases", "access"}
+		"addons", "wait-releases", "access"}
 }
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.

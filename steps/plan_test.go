@@ -85,7 +85,7 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.Log)
 	}
-	if n := len(report.Steps); n != 18 || len(ran(report)) != 18 {
+	if n := len(report.Steps); n != 19 || len(ran(report)) != 19 {
 		t.Fatalf("%d steps, of which %v ran", n, ran(report))
 	}
 	plan, err := New(w.Config(), w.Tools())
@@ -155,7 +155,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(ran(report)) != 18 {
+	if len(ran(report)) != 19 {
 		t.Errorf("only %v ran", ran(report))
 	}
 	if len(w.Inits) != inits {

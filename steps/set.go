@@ -31,6 +31,9 @@ func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := charts.CheckAddonFiles(s.cfg, s.sources); err != nil {
+		return nil, err
+	}
 	s.observer.Began = time.Now()
 	s.made, err = makeSpecs(s.cfg, s.tools, s.sources)
 	return s, err
@@ -55,6 +58,7 @@ func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set 
 type specs struct {
 	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, workers,
 	firewall any
+	addons map[string]any // by the name of the add-on
 
 	// of the providers, in the management cluster and in the workload cluster; the journal does not have them
 	installing, installingInWorkload []flow.Wait
@@ -94,6 +98,12 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	}{{&s.cilium, charts.Cilium(cfg, sources)}, {&s.hcloudCCM, charts.HCloudCCM(cfg, sources)},
 		{&s.talosCCM, charts.TalosCCM(cfg, sources)}} {
 		if *r.to, err = releaseSpec(sources, r.in); err != nil {
+			return specs{}, err
+		}
+	}
+	s.addons = map[string]any{}
+	for _, a := range cfg.InstallOrder() {
+		if s.addons[a.Name], err = addonSpec(a, sources); err != nil {
 			return specs{}, err
 		}
 	}

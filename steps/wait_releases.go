@@ -40,9 +40,9 @@ type Stability struct {
 // Stable adds the step wait-releases to a graph: the workloads of the releases stay available. It runs beside the steps
 // that need no more than that they were available once, so that no step waits for it but the end of the run.
 func (s *Set) Stable(g *flow.Graph, cilium *flow.Step[Release], hcloudCCM *flow.Step[CloudController],
-	talosCCM *flow.Step[Release]) *flow.Step[Stability] {
+	talosCCM *flow.Step[Release], addons *flow.Step[Addons]) *flow.Step[Stability] {
 	step := stableStep{cfg: s.cfg, tools: s.tools, sources: s.sources, window: stableFor}
-	return flow.Add3(g, "wait-releases", step.run, cilium, hcloudCCM, talosCCM).
+	return flow.Add4(g, "wait-releases", step.run, cilium, hcloudCCM, talosCCM, addons).
 		Doc("the workloads of the releases stay available, and no container of them restarts").
 		Verify(step.verify).Deadline(s.cfg.ReleaseTimeout.D() + wait.Overhead).
 		Waits(flow.Wait{For: "the workloads to stay available (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()})
@@ -57,7 +57,7 @@ type stableStep struct {
 }
 
 func (s stableStep) run(ctx context.Context, say flow.Say, cilium Release, hcloudCCM CloudController,
-	talosCCM Release) (Stability, error) {
+	talosCCM Release, addons Addons) (Stability, error) {
 	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
 		return Stability{}, err
@@ -67,7 +67,7 @@ func (s stableStep) run(ctx context.Context, say flow.Say, cilium Release, hclou
 	var selections []kube.Selection
 	var out Stability
 	var seen []*steadiness
-	for _, r := range []Release{cilium, hcloudCCM.Release, talosCCM} {
+	for _, r := range append([]Release{cilium, hcloudCCM.Release, talosCCM}, addons.Releases...) {
 		out.Releases = append(out.Releases, r)
 		seen = append(seen, &steadiness{release: r, log: s.logCommand(r), window: s.window})
 		in := []client.ListOption{client.InNamespace(r.Namespace)}

@@ -13,16 +13,20 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 )
 
 // TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with
 // consent alone, and the server of that one vanishes and is replaced by Cluster API's health check. After the pivot it
-// gets two; all servers are lost, and a restore brings them back.
+// gets two; all servers are lost, and a restore brings them back. The cluster has add-ons from its first run on, one of
+// them the operator's own.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
+	file := addonsFile(t)
 	run := func(exit int, says string, args ...string) {
 		t.Helper()
-		o := c.run(nil, append(args, "--lab")...)
+		o := c.run(nil, append(args, "--lab", "--config", file)...)
 		if o.exit != exit || !strings.Contains(o.output, says) {
 			t.Fatalf("%v: exit %d, want %d and %q\n%s", args, o.exit, exit, says, o.output)
 		}
@@ -59,6 +63,7 @@ func TestWorkers(t *testing.T) {
 		return all
 	}
 	workers(2)
+	addons(t, c, "kube-system/hcloud-csi-controller", "kube-system/metrics-server", "shop-system/shop")
 	groups, err := p.PlacementGroup.AllWithOpts(t.Context(), hcloud.PlacementGroupListOpts{Name: "k8s-general"})
 	if err != nil || len(groups) != 1 || len(groups[0].Servers) != 2 {
 		t.Errorf("the pool's placement group: %v, %v", groups, err)
@@ -109,6 +114,8 @@ func TestWorkers(t *testing.T) {
 
 	run(0, "", "all", "WORKERS=1")
 	workers(1)
+	addons(t, c, "kube-system/hcloud-csi-controller", "kube-system/metrics-server", "shop-system/shop",
+		"kube-system/cluster-autoscaler-clusterapi-cluster-autoscaler")
 	run(0, "adds 1 server to MachineDeployment k8s-general: replicas 1 → 2", "bootstrap", "WORKERS=2")
 	workers(2)
 
@@ -133,6 +140,8 @@ func TestWorkers(t *testing.T) {
 	}
 	run(0, "", "restore", files[0], "--yes", key)
 	workers(2)
+	addons(t, c, "kube-system/hcloud-csi-controller", "kube-system/metrics-server", "shop-system/shop",
+		"kube-system/cluster-autoscaler-clusterapi-cluster-autoscaler")
 	for _, s := range must(p.Server.All(t.Context()))(t) {
 		if slices.Contains(lost, s.ID) {
 			t.Errorf("server %s is still there", s.Name)
@@ -145,6 +154,59 @@ func TestWorkers(t *testing.T) {
 	if err != nil || groupsErr != nil || len(servers)+len(left) > 0 {
 		t.Errorf("after destroy: servers %v, placement groups %v, %v, %v", servers, left, err, groupsErr)
 	}
+}
+
+// addonsFile is a bootstrap.yaml with the shipped add-ons and one of the operator's own, whose chart is served here.
+func addonsFile(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bootstrap.yaml")
+	text := fmt.Sprintf(`addons:
+  - name: shop
+    chart: %s
+    repository: %s
+    version: %s
+    namespace: %s
+    timeout: 5m
+    after: [hcloud-csi]
+  - hcloud-csi
+  - metrics-server
+  - cluster-autoscaler
+`, clustertest.OwnChart, clustertest.ServeCharts(t), clustertest.OwnVersion, clustertest.OwnNamespace)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// addons waits until these Deployments are the add-ons', and available: those of the cluster autoscaler are there after
+// the pivot alone.
+func addons(t *testing.T, c *command, want ...string) {
+	t.Helper()
+	client := clientOf(t, filepath.Join(c.state, "kubeconfig"))
+	eventually(t, fmt.Sprintf("the add-ons %v", want), time.Minute, func(ctx context.Context) string {
+		all, err := client.AppsV1().Deployments("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		var found []string
+		for _, d := range all.Items {
+			name := d.Namespace + "/" + d.Name
+			if d.Namespace == clustertest.OwnNamespace || strings.Contains(name, "hcloud-csi") ||
+				strings.Contains(name, "metrics-server") || strings.Contains(name, "autoscaler") {
+				found = append(found, name)
+				if d.Status.AvailableReplicas == 0 {
+					return name + " is not available"
+				}
+			}
+		}
+		slices.Sort(found)
+		slices.Sort(want)
+		if !slices.Equal(found, want) {
+			return fmt.Sprintf("there are %v", found)
+		}
+		return ""
+	})
 }
 
 func readyNode(n corev1.Node) bool {

@@ -52,9 +52,37 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey,
 				"the step hcloud-ccm writes it there"},
 		})
-	default:
+	case sources.TalosCCM.Path:
 		return unfitTalosCCM(in.Values.Name, values)
+	default:
+		return unfitAddon(cfg, in, values)
 	}
+}
+
+// unfitAddon looks at the shipped add-ons; nothing is known of others.
+func unfitAddon(cfg config.Config, in charts.Installation, values map[string]any) *ValueProblem {
+	switch in.Release {
+	case config.AddonCSI:
+		token := []string{"controller", "hcloudToken"}
+		for _, other := range []string{"value", "file"} {
+			if s, _, _ := unstructured.NestedString(values, append(token, other)...); s != "" {
+				return nil // the operator brings a token of their own
+			}
+		}
+		const why = "the step hcloud-ccm creates that Secret"
+		return unmet(in.Values.Name, values, []want{
+			{append(slices.Clone(token), "existingSecret", "name"), config.CCMSecretName, why},
+			{append(slices.Clone(token), "existingSecret", "key"), charts.HCloudTokenKey, why},
+		})
+	case config.AddonAutoscaler:
+		return unmet(in.Values.Name, values, []want{
+			{[]string{"cloudProvider"}, "clusterapi", "Cluster API creates and deletes the servers"},
+			{[]string{"clusterAPIMode"}, "incluster-incluster", "the cluster manages itself"},
+			{[]string{"autoDiscovery", "clusterName"}, cfg.ClusterName, "it is CLUSTER_NAME"},
+			{[]string{"autoDiscovery", "namespace"}, config.Namespace, "the MachineDeployments are there"},
+		})
+	}
+	return nil
 }
 
 func unfitCilium(file string, values map[string]any) *ValueProblem {

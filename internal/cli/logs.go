@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/logs"
@@ -36,9 +37,9 @@ func controllerNames() []string {
 	return names
 }
 
-// wantedControllers are those of the names; all where there is none.
-func wantedControllers(names []string) ([]logs.Controller, error) {
-	all := logs.Controllers()
+// wantedControllers are those of the names; all where there is none. The add-ons of a configuration are among them.
+func wantedControllers(names []string, cfg config.Config) ([]logs.Controller, error) {
+	all := append(logs.Controllers(), logs.OfAddons(cfg)...)
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -46,8 +47,12 @@ func wantedControllers(names []string) ([]logs.Controller, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(c logs.Controller) bool { return c.Name == name })
 		if i < 0 {
+			var known []string
+			for _, c := range all {
+				known = append(known, c.Name)
+			}
 			return nil, usage.Errorf("there is no controller %q%s; there are %s",
-				name, usage.DidYouMean("", name, controllerNames()), strings.Join(controllerNames(), ", "))
+				name, usage.DidYouMean("", name, known), strings.Join(known, ", "))
 		}
 		if !slices.ContainsFunc(wanted, func(c logs.Controller) bool { return c.Name == name }) {
 			wanted = append(wanted, all[i])
@@ -61,11 +66,11 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 	if o.Since < 0 {
 		return usage.Errorf("--since %s is negative: 10m means what is not older than ten minutes", o.Since)
 	}
-	wanted, err := wantedControllers(a.Targets[1:])
+	cfg, state, err := configAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}
-	cfg, state, err := configAndState(ctx, c, a)
+	wanted, err := wantedControllers(a.Targets[1:], cfg.Config)
 	if err != nil {
 		return err
 	}
@@ -201,7 +206,8 @@ type logsOptions struct {
 func newLogsCommand(in *invocation) *cobra.Command {
 	var own logsOptions
 	cmd := in.command("logs [CONTROLLER…]", groupLook,
-		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", "),
+		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", ")+
+			", and add-ons by their names",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runLogs(ctx, c, a, own)
 		})

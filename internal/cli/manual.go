@@ -160,6 +160,8 @@ func stepManuals() map[string]manual {
 		"wait-workers": {nothing + "; it waits for the workers' nodes", "launch.md#workers"},
 		"wait-machines": {nothing + "; it waits until Cluster API has connected to the cluster",
 			"launch.md#in-what-order"},
+		"addons": {nothing + " by itself: each add-on has a step, which installs a Helm release into the cluster",
+			"addons.md"},
 		"wait-releases": {nothing + "; it waits until the releases have stayed available", "launch.md#in-what-order"},
 		"providers": {cluster + "cert-manager, Cluster API and three providers, which have nothing to do yet",
 			"pivot.md"},

@@ -187,6 +187,13 @@ func addOutcome(ctx context.Context, page *report.Page, plan *steps.Plan, j flow
 		}
 		fact(release.Name, release.Version)
 	}
+	addons, _, err := flow.Restore(ctx, j, plan.Addons)
+	if err != nil {
+		return err
+	}
+	for _, r := range addons.Releases {
+		fact(r.Name, r.Version)
+	}
 	nodes, _, err := flow.Restore(ctx, j, plan.Nodes)
 	if err != nil {
 		return err

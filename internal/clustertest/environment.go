@@ -116,6 +116,7 @@ func New(t *testing.T) *Environment {
 func (w *Environment) Config() config.Config {
 	c := config.Defaults()
 	c.CiliumRepository, c.HCloudCCMRepository, c.TalosCCMRepository = w.Charts, w.Charts, w.Charts
+	c.AddonsRepository = w.Charts
 	return c
 }
 
@@ -256,16 +257,33 @@ func (p *Provider) Delete(context.Context, string) error { return nil }
 // HubbleUI is the Deployment of Cilium's chart, beside the agents.
 const HubbleUI = "hubble-ui"
 
-// ServeCharts serves a small chart for each of the three releases, at the default versions.
+// OwnChart and its versions are a chart that an operator has as an add-on.
+const (
+	OwnChart     = "shop"
+	OwnVersion   = "1.0.0"
+	NextVersion  = "1.1.0"
+	OwnNamespace = "shop-system"
+)
+
+// ServeCharts serves a small chart for each of the three releases and the shipped add-ons, at the default versions, and
+// OwnChart.
 func ServeCharts(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	d := config.Defaults()
-	for _, c := range []struct {
+	type served struct {
 		chart         bootstrap.Chart
 		version, kind string
-	}{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
-		{bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}} {
+	}
+	all := []served{{bootstrap.Cilium(), d.CiliumVersion, "DaemonSet"}, {bootstrap.HCloudCCM(), d.HCloudCCMVersion, "Deployment"},
+		{bootstrap.TalosCCM(), d.TalosCCMVersion, "DaemonSet"}}
+	for _, a := range config.ShippedAddons() {
+		all = append(all, served{bootstrap.Chart{Name: a.Chart}, a.Version, "Deployment"})
+	}
+	for _, version := range []string{OwnVersion, NextVersion} {
+		all = append(all, served{bootstrap.Chart{Name: OwnChart}, version, "Deployment"})
+	}
+	for _, c := range all {
 		const workload = "---\napiVersion: apps/v1\nkind: %s\nmetadata: {name: %s}\nspec: {selector: " +
 			"{matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n"
 		manifest := fmt.Sprintf(workload, c.kind, "{{ .Release.Name }}")

@@ -123,7 +123,7 @@ func (d *Doctor) For(wanted []string) *Doctor {
 
 // checks are those that matter, what is local first.
 func (d *Doctor) checks() []check {
-	releases := []string{"cilium", "hcloud-ccm", "talos-ccm"}
+	releases := []string{"cilium", "hcloud-ccm", "talos-ccm", "addons"}
 	all := []check{
 		{"versions", nil, d.versions},
 		{"address-ranges", []string{"apply"}, d.addressRanges},

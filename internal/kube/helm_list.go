@@ -19,6 +19,7 @@ type ReleaseState struct {
 	Namespace string `json:"namespace"`
 	Revision  int    `json:"revision"`
 	Status    string `json:"status"` // Helm's status: deployed, failed, pending-install, …
+	Owner     string `json:"-"`      // who wrote the record, as OwnerAnnotation says; empty: not Slipway
 }
 
 // Releases lists the Helm releases of all namespaces, by name. It reads labels alone, as there are charts in the
@@ -34,7 +35,7 @@ func (c *Cluster) Releases(ctx context.Context) ([]ReleaseState, error) {
 		revision, err := strconv.Atoi(s.Labels["version"])
 		if key := s.Namespace + "/" + s.Labels["name"]; err == nil && revision > newest[key].Revision {
 			newest[key] = ReleaseState{Name: s.Labels["name"], Namespace: s.Namespace, Revision: revision,
-				Status: s.Labels["status"]}
+				Status: s.Labels["status"], Owner: s.Annotations[OwnerAnnotation]}
 		}
 	}
 	found := slices.AppendSeq([]ReleaseState{}, maps.Values(newest)) // never nil: it is JSON

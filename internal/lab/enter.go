@@ -106,6 +106,9 @@ func Decides(c settings.Configuration, info Info) []Decision {
 				Decision{name + "_VERSION", info.offered(name, c)})
 		}
 	}
+	if !own("ADDONS_REPOSITORY") {
+		all = append(all, Decision{"ADDONS_REPOSITORY", info.ChartRepositories[config.AddonCSI]})
+	}
 	return all
 }
 
@@ -120,7 +123,7 @@ func configured(c settings.Configuration, name string) bool {
 func Replaces(c settings.Configuration) []Decision {
 	var own []Decision
 	for _, name := range []string{"PROVIDER_REPOSITORY", "CERT_MANAGER_URL", "CILIUM_REPOSITORY", "HCLOUD_CCM_REPOSITORY",
-		"TALOS_CCM_REPOSITORY"} {
+		"TALOS_CCM_REPOSITORY", "ADDONS_REPOSITORY"} {
 		if configured(c, name) {
 			own = append(own, Decision{name, settings.Variable(name).Get(c.Config)})
 		}

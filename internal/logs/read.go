@@ -51,6 +51,14 @@ func Controllers() []Controller {
 	}
 }
 
+// OfAddons are the add-ons of a configuration as controllers.
+func OfAddons(cfg config.Config) (all []Controller) {
+	for _, a := range cfg.InstallOrder() {
+		all = append(all, Controller{Name: a.Name, Doc: "an add-on", namespace: a.Namespace, workloads: []string{a.Name}})
+	}
+	return all
+}
+
 // has tells whether a Pod is the controller's.
 func (c Controller) has(pod *corev1.Pod) bool {
 	if c.label != "" {

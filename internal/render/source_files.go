@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/flow"
@@ -20,6 +21,7 @@ import (
 const (
 	manifestsFolder = "manifests"
 	bootstrapFolder = "bootstrap"
+	addonsFolder    = bootstrapFolder + "/" + bootstrap.Addons
 )
 
 // knownFile is a file inside the command, in whose place the operator can have one.
@@ -60,11 +62,11 @@ func readOwnFiles(folder string) (map[string]Source, error) {
 	if folder == "" {
 		return own, nil
 	}
-	for _, sub := range []string{manifestsFolder, bootstrapFolder} {
+	for _, sub := range []string{manifestsFolder, bootstrapFolder, addonsFolder} {
 		dir := filepath.Join(folder, sub)
 		info, err := os.Stat(dir)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 			continue
 		case err != nil:
 			return nil, fmt.Errorf("look for files that replace the built-in ones: %w", err)
@@ -103,6 +105,9 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 		return false, nil
 	}
 	const ways = "rename it, move it out of this folder, or name the folder that has manifests/ and bootstrap/ with --dir"
+	if e.IsDir() && sub == bootstrapFolder && name == bootstrap.Addons {
+		return false, nil // a folder of its own
+	}
 	if e.IsDir() {
 		return false, fmt.Errorf("%s is a folder, and only the files directly in %s/ are read; %s", path, sub, ways)
 	}
@@ -116,7 +121,7 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 	}
 	switch filepath.Ext(name) {
 	case ".yaml":
-		if sub == manifestsFolder {
+		if sub == manifestsFolder || sub == addonsFolder {
 			return true, nil
 		}
 		return false, fmt.Errorf("%s is none of the files that are read from %s/: %s%s; %s", path, sub,
@@ -196,5 +201,9 @@ func BuiltInFiles() (map[string][]byte, error) {
 		}
 		all[k.path()] = data
 	}
-	return all, nil
+	shipped, err := addonValues(nil)
+	for _, f := range shipped {
+		all[f.Path] = f.Data
+	}
+	return all, err
 }

@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/yamlprocessor"
 
+	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 )
 
@@ -26,7 +28,8 @@ type Sources struct {
 	Cluster, HealthCheck, WorkerPool, OidcPatch, Clusterctl Source
 	Cilium, HcloudCCM, TalosCCM, Schematic                  Source
 
-	Added []Source // further files of the operator's folder manifests, by name
+	Addons []Source // values files of add-ons, by name: the shipped ones, and further ones of the operator
+	Added  []Source // further files of the operator's folder manifests, by name
 
 	Vars Variables // the values of ${NAME} in them
 }
@@ -51,16 +54,53 @@ func Read(vars Variables, overrides string) (Sources, error) {
 		}
 		*k.to(&s) = f
 	}
+	if s.Addons, err = addonValues(own); err != nil {
+		return Sources{}, err
+	}
 	for _, path := range slices.Sorted(maps.Keys(own)) {
 		s.Added = append(s.Added, own[path])
 	}
 	return s, nil
 }
 
+// addonValues are the values files of add-ons. It takes the operator's out of own.
+func addonValues(own map[string]Source) (all []Source, err error) {
+	for _, a := range config.ShippedAddons() {
+		name := config.AddonValuesFile(a.Name)
+		f := Source{Name: addonsFolder + "/" + name, Path: addonsFolder + "/" + name, merges: true}
+		if f.BuiltIn, err = bootstrap.Files.ReadFile(bootstrap.Addons + "/" + name); err != nil {
+			return nil, err
+		}
+		f.Data = f.BuiltIn
+		if o, found := own[f.Path]; found {
+			f.Name, f.Data, f.Own = o.Name, o.Data, true
+			delete(own, f.Path)
+		}
+		all = append(all, f)
+	}
+	for _, path := range slices.Collect(maps.Keys(own)) {
+		if o := own[path]; strings.HasPrefix(path, addonsFolder+"/") {
+			all = append(all, o)
+			delete(own, path)
+		}
+	}
+	slices.SortFunc(all, func(a, b Source) int { return strings.Compare(a.Path, b.Path) })
+	return all, nil
+}
+
+// AddonValues is a values file of the folder bootstrap/addons; false: there is none of this name.
+func (s Sources) AddonValues(name string) (Source, bool) {
+	i := slices.IndexFunc(s.Addons, func(f Source) bool { return f.Path == addonsFolder+"/"+name })
+	if i < 0 {
+		return Source{Name: addonsFolder + "/" + name, Path: addonsFolder + "/" + name}, false
+	}
+	return s.Addons[i], true
+}
+
 // All are the files that a step is made from, each once.
 func (s Sources) All() []Source {
-	return append([]Source{s.Cluster, s.HealthCheck, s.WorkerPool, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM,
-		s.TalosCCM, s.Schematic}, s.Added...)
+	return slices.Concat([]Source{s.Cluster, s.HealthCheck, s.WorkerPool, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM,
+		s.TalosCCM, s.Schematic}, s.Addons, s.Added)
 }
 
 // Objects are the files whose documents are applied to the management cluster.
@@ -76,6 +116,9 @@ const (
 	maxOperatorReplicas      = 2 // the chart's own default
 )
 
+// autoscalerVersionVariable is the cluster autoscaler that fits the version of Kubernetes.
+const autoscalerVersionVariable = "CLUSTER_AUTOSCALER_VERSION"
+
 // VariablesOf are those of a configuration, each as it is called everywhere, and what follows from them.
 func VariablesOf(c config.Config) Variables {
 	v := Variables{}
@@ -85,6 +128,7 @@ func VariablesOf(c config.Config) Variables {
 	v[serverTypeVariable], v[locationVariable] = c.PreferredServerType(), c.PreferredLocation()
 	v[serverLocationsVariable] = c.PreferredLocation()
 	v[schedulableVariable] = strconv.FormatBool(len(c.Workers) == 0)
+	v[autoscalerVersionVariable] = config.AutoscalerVersion(c.KubernetesVersion)
 	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v
 }

@@ -141,8 +141,15 @@ func (c Configuration) Check() error {
 // Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name
 // without a password, or with one that says that there is none, is a token.
 func (c Configuration) Passwords() (all []string) {
+	var addresses []string
 	for _, v := range config.Variables() {
-		u, err := url.Parse(v.Get(c.Config))
+		addresses = append(addresses, v.Get(c.Config))
+	}
+	for _, a := range c.Addons {
+		addresses = append(addresses, a.Repository)
+	}
+	for _, address := range addresses {
+		u, err := url.Parse(address)
 		if err != nil || u.Host == "" {
 			continue
 		}
@@ -284,9 +291,15 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 	if value.Kind == yaml.AliasNode {
 		value = value.Alias
 	}
-	if key.Value == workersField && value.Kind == yaml.SequenceNode {
-		f.workers(value)
-		return
+	if value.Kind == yaml.SequenceNode {
+		switch key.Value {
+		case workersField:
+			f.workers(value)
+			return
+		case addonsField:
+			f.addons(value)
+			return
+		}
 	}
 	if value.Kind != yaml.ScalarNode {
 		f.problem(value, "%s takes one plain value", key.Value)

@@ -29,8 +29,11 @@ func Schema() map[string]any {
 	}
 	for _, v := range config.Variables() {
 		properties[v.Field] = propertyOf(v)
-		if v.Field == workersField {
+		switch v.Field {
+		case workersField:
 			properties[v.Field] = poolsSchema(v)
+		case addonsField:
+			properties[v.Field] = addonsSchema(v)
 		}
 	}
 	return map[string]any{

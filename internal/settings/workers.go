@@ -101,8 +101,13 @@ func keysOf(of reflect.Type) (keys []string) {
 	return keys
 }
 
-// refuseTwice refuses WORKERS where the file has a list of pools: a number in its place would delete the others.
+// refuseTwice refuses WORKERS where the file has a list of pools: a number in its place would delete the others. It
+// refuses ADDONS where the file has more than names.
 func (c *Configuration) refuseTwice(v config.Variable, place string) error {
+	if v.Field == addonsField && !c.Addons.Plain() {
+		return fmt.Errorf("%s: ADDONS is given, and %s has a list with more than names: add to that list, or leave it out",
+			place, c.Places[addonsField])
+	}
 	if v.Field != workersField || c.Workers.Plain() || len(c.Workers) == 0 {
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/why"
 )
@@ -43,6 +44,11 @@ func logOf(pod string) string {
 	for _, c := range []bootstrap.Chart{bootstrap.Cilium(), bootstrap.HCloudCCM(), bootstrap.TalosCCM()} {
 		if strings.HasPrefix(pod, c.Release+"-") {
 			return c.Program
+		}
+	}
+	for _, a := range config.ShippedAddons() {
+		if strings.HasPrefix(pod, a.Name+"-") {
+			return a.Name
 		}
 	}
 	return ""

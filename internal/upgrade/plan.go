@@ -128,12 +128,14 @@ func (b *builder) release(name string) string {
 	return name
 }
 
-// finish adds the releases that no stage changes, which are verified, and the wait for all of them.
+// finish adds the releases that no stage changes and the add-ons, which are verified or brought to what is configured, and
+// the wait for all of them.
 func (b *builder) finish() {
 	for _, v := range chartVariables() {
 		b.release(v.step)
 	}
-	stable := b.set.Stable(b.Graph, b.cilium, b.hcloudCCM, b.talosCCM)
+	addons := b.set.Addons(b.Graph, b.set.EachAddon(b.Graph, b.before...)).After(b.before...)
+	stable := b.set.Stable(b.Graph, b.cilium, b.hcloudCCM, b.talosCCM, addons)
 	b.all = []string{stable.Name()}
 }
 

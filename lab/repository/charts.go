@@ -43,14 +43,17 @@ type chartSource struct {
 	project string // whose released chart can take its place; empty: there is only the stand-in
 }
 
-// chartSources are the charts of the bootstrap. Upstream publishes talos-ccm's
-// chart in an OCI registry only, the other two in classic repositories; here
-// all three are in the classic one.
+// chartSources are the charts of the bootstrap, those of its add-ons last.
+// Upstream publishes talos-ccm's chart in an OCI registry only, the others in
+// classic repositories; here all are in the classic one.
 var chartSources = []chartSource{
 	{key: "CILIUM", name: "cilium"},
 	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM},
 	{key: "TALOS_CCM", name: "talos-cloud-controller-manager", oci: "siderolabs/charts/talos-cloud-controller-manager",
 		project: originals.TalosCCM},
+	{key: "HCLOUD_CSI", name: "hcloud-csi"},
+	{key: "CLUSTER_AUTOSCALER", name: "cluster-autoscaler"},
+	{key: "METRICS_SERVER", name: "metrics-server"},
 }
 
 // all: because the name of a helper template begins with an underscore.

@@ -56,7 +56,7 @@ func TestClassicRepository(t *testing.T) {
 	if err := yaml.Unmarshal(ask(http.MethodGet, "/index.yaml").body, &index); err != nil {
 		t.Fatal(err)
 	}
-	if index.APIVersion != "v1" || len(index.Entries) != len(contents.Charts) || len(contents.Charts) != 3 {
+	if index.APIVersion != "v1" || len(index.Entries) != len(contents.Charts) || len(contents.Charts) != 6 {
 		t.Fatalf("index %+v for charts %+v", index, contents.Charts)
 	}
 	for _, chart := range contents.Charts {

@@ -79,4 +79,7 @@ func TestRightsAreTheOriginals(t *testing.T) {
 	for _, chart := range []string{"hcloud-cloud-controller-manager", "talos-cloud-controller-manager"} {
 		check(chart, mustRender(t, chart, chart, ""), "system:"+chart, originals[chart]...)
 	}
+	check("hcloud-csi", mustRender(t, "hcloud-csi", "hcloud-csi", ""), "hcloud-csi-controller", originals["hcloud-csi"]...)
+	check("cluster-autoscaler", mustRender(t, "cluster-autoscaler", "cluster-autoscaler", "cloudProvider: clusterapi\n"),
+		"cluster-autoscaler-clusterapi-cluster-autoscaler", originals["cluster-autoscaler"]...)
 }

@@ -207,6 +207,11 @@ func (s *Server) now() time.Time {
 
 func (s *Server) store(path string, o *unstructured.Unstructured) *unstructured.Unstructured {
 	s.version++
+	if _, below, found := strings.Cut(path, "/namespaces/"); found && o.GetNamespace() == "" {
+		if namespace, _, is := strings.Cut(below, "/"); is { // else it is the Namespace itself
+			o.SetNamespace(namespace)
+		}
+	}
 	kind := "ADDED"
 	written := metav1.NewTime(s.now())
 	if created := o.GetCreationTimestamp(); created.IsZero() {

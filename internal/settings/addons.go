@@ -1,0 +1,75 @@
+package settings
+
+import (
+	"fmt"
+	"reflect"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/slipway-k8s/slipway/config"
+)
+
+// addonsField is the key of the add-ons: a list, or as ADDONS the names of shipped ones.
+const addonsField = "addons"
+
+// addons reads a list of add-ons, each a name or a mapping, and the place of each of their values.
+func (f *yamlFile) addons(list *yaml.Node) {
+	f.config.Places[addonsField] = f.place(list)
+	f.config.Addons = nil
+	for i, item := range list.Content {
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		at := fmt.Sprintf("%s[%d]", addonsField, i)
+		if item.Kind == yaml.ScalarNode {
+			f.config.Places[at] = f.place(item)
+			f.config.Addons = append(f.config.Addons, config.Addon{Name: item.Value})
+			continue
+		}
+		before := len(f.problems)
+		f.keys(item, at, reflect.TypeFor[config.Addon]())
+		if len(f.problems) > before {
+			continue
+		}
+		var addon config.Addon
+		if err := item.Decode(&addon); err != nil {
+			f.problem(item, "%s: %w", at, err)
+			continue
+		}
+		f.config.Addons = append(f.config.Addons, addon)
+	}
+}
+
+// addonsSchema describes the value of addons for editors.
+func addonsSchema(v config.Variable) any {
+	text := func(doc string) map[string]any {
+		return map[string]any{"type": []string{"string", "null"}, "description": doc}
+	}
+	timeout := text("Longest time for the release; default: RELEASE_TIMEOUT.")
+	timeout["pattern"] = config.Variable{Name: "RELEASE_TIMEOUT", Pointer: func(c *config.Config) any {
+		return &c.ReleaseTimeout
+	}}.Pattern()
+	addon := map[string]any{
+		"type": "object", "additionalProperties": false, "required": []string{"name"},
+		"properties": map[string]any{
+			"name": map[string]any{"type": "string", "description": "Name of the Helm release: that of a shipped add-on, or " +
+				"one of your own."},
+			"chart":      text("Name of the chart in its repository."),
+			"repository": text("Chart repository, https:// or oci://."),
+			"version":    text("Exact version of the chart."),
+			"namespace":  text("Namespace of the release; it is created where it is missing."),
+			"podSecurity": map[string]any{"enum": []any{"privileged", "baseline", "restricted", nil},
+				"description": "Level of Pod Security that the namespace enforces."},
+			"values": text("Values file in the folder bootstrap/addons; default: NAME-values.yaml, where there is one."),
+			"wait": map[string]any{"type": []string{"boolean", "null"}, "default": true,
+				"description": "Whether the run waits until the workloads are ready."},
+			"timeout": timeout,
+			"after": map[string]any{"type": []string{"array", "null"}, "items": map[string]any{"type": "string"},
+				"description": "Other add-ons that are installed first."},
+		},
+	}
+	return map[string]any{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
+		map[string]any{"type": []string{"string", "null"}},
+		map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "string"}, addon}}},
+	}}
+}

@@ -1,0 +1,211 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
+	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// AddonStep is the name of the step that installs an add-on.
+func AddonStep(name string) string { return "addon-" + name }
+
+// podSecurityLabel on a namespace is the level of Pod Security that it enforces.
+const podSecurityLabel = "pod-security.kubernetes.io/enforce"
+
+// Addon is an add-on in the workload cluster.
+type Addon struct {
+	Release  Release `json:"release"`
+	Deferred string  `json:"deferred,omitempty"` // why it is not installed yet; empty: it is
+}
+
+// Addons are the releases of the add-ons.
+type Addons struct {
+	Releases []Release `json:"releases,omitempty"`
+	// LeftOut are releases, as namespace/name, that Slipway installed and that are not configured any more.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// Addon adds the step of an add-on to a graph. before are the steps of the add-ons that it is installed after.
+func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.Step[Addon] {
+	step := newAddonStep(s, a)
+	doc := fmt.Sprintf("add-on: chart %s %s in namespace %s", a.Chart, a.Version, a.Namespace)
+	if a.Name == config.AddonAutoscaler {
+		doc += ", once the cluster manages itself"
+	}
+	return flow.Add(g, AddonStep(a.Name), step.run).Doc(doc).Spec(s.made.addons[a.Name]).Verify(step.verify).
+		Deadline(releaseDeadline(step.cfg)).Waits(append(waitRelease(step.cfg), wait.Taken)...).After(before...)
+}
+
+// EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names.
+func (s *Set) EachAddon(g *flow.Graph, after ...flow.Node) (all []*flow.Step[Addon]) {
+	byName := map[string]*flow.Step[Addon]{}
+	for _, a := range s.cfg.InstallOrder() {
+		before := slices.Clone(after)
+		for _, other := range a.After {
+			before = append(before, byName[other])
+		}
+		byName[a.Name] = s.Addon(g, a, before...)
+		all = append(all, byName[a.Name])
+	}
+	return all
+}
+
+// addonStep runs and verifies the step of an add-on.
+type addonStep struct {
+	addon config.Addon
+	releaseStep
+}
+
+// newAddonStep makes the step of an add-on that has its defaults, with its time-out in the place of RELEASE_TIMEOUT.
+func newAddonStep(s *Set, a config.Addon) addonStep {
+	r := newReleaseStep(s)
+	r.cfg.ReleaseTimeout = s.cfg.Within(a)
+	return addonStep{addon: a, releaseStep: r}
+}
+
+// addonSpec is what the step of an add-on is made from.
+func addonSpec(a config.Addon, sources render.Sources) (any, error) {
+	release, err := releaseSpec(sources, charts.Addon(a, sources))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]any{"release": release, "namespace": a.Namespace, "podSecurity": a.PodSecurity, "wait": a.Waits()}, nil
+}
+
+func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
+	reason, err := s.deferred(ctx)
+	if err != nil {
+		return Addon{}, err
+	}
+	if reason != "" {
+		say("note: %s is not installed: %s", s.addon.Name, reason)
+		return Addon{Deferred: reason}, nil
+	}
+	if err := s.namespace(ctx, say); err != nil {
+		return Addon{}, err
+	}
+	release, err := install(ctx, s.cfg, s.tools, s.sources, say, charts.Addon(s.addon, s.sources), s.awaited)
+	return Addon{Release: s.awaited(release)}, err
+}
+
+// awaited is a release with the workloads that a run waits for, and verifies.
+func (s addonStep) awaited(r Release) Release {
+	if !s.addon.Waits() {
+		r.Workloads = nil
+	}
+	return r
+}
+
+// deferred says why an add-on is not installed yet; empty: it can be. The cluster autoscaler scales MachineDeployments,
+// which are in the management cluster until the pivot; without Cluster API's kinds it ends again and again.
+func (s addonStep) deferred(ctx context.Context) (string, error) {
+	if s.addon.Name != config.AddonAutoscaler {
+		return "", nil
+	}
+	self, err := situation.SelfManaged(ctx, s.cfg, s.tools, s.sources)
+	if err != nil || self != nil {
+		return "", err
+	}
+	return "it scales the cluster's MachineDeployments, which are in the management cluster until the pivot: " +
+		s.tools.Command("all") + " moves them and installs it", nil
+}
+
+// namespace ensures that the release's namespace exists, which Helm does not create.
+func (s addonStep) namespace(ctx context.Context, say flow.Say) error {
+	if s.addon.Namespace == "kube-system" {
+		return nil
+	}
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	o.SetName(s.addon.Namespace)
+	if s.addon.PodSecurity != "" {
+		o.SetLabels(map[string]string{podSecurityLabel: s.addon.PodSecurity})
+	}
+	return apply.Object(ctx, say, workload, o)
+}
+
+func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
+	if was.Deferred == "" {
+		return s.releaseStep.verify(ctx, was.Release)
+	}
+	reason, err := s.deferred(ctx)
+	switch {
+	case err != nil:
+		return flow.Unknown(err)
+	case reason == "":
+		return flow.Gone("the cluster manages itself now, and %s can be installed", s.addon.Name)
+	}
+	return flow.Holds()
+}
+
+// Addons adds the step addons to a graph: every add-on is installed.
+func (s *Set) Addons(g *flow.Graph, all []*flow.Step[Addon]) *flow.Step[Addons] {
+	step := addonsStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
+	return flow.AddAll(g, "addons", step.run, all).
+		Doc("every add-on is installed; releases that are no longer among them are named").
+		Spec(map[string]any{"releases": s.cfg.Addons.String()}).Deadline(wait.Overhead)
+}
+
+// addonsStep runs the step addons.
+type addonsStep struct {
+	cfg     config.Config
+	tools   platform.Tools
+	sources render.Sources
+}
+
+// run names the releases that were add-ons and are none any more. It does not remove them: what they hold, such as the
+// volumes of a CSI driver, may be in use.
+func (s addonsStep) run(ctx context.Context, say flow.Say, all []Addon) (Addons, error) {
+	var out Addons
+	for _, a := range all {
+		if a.Deferred == "" {
+			out.Releases = append(out.Releases, a.Release)
+		}
+	}
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
+	if err != nil {
+		return Addons{}, err
+	}
+	left, err := leftOut(ctx, workload, charts.All(s.cfg, s.sources))
+	if err != nil {
+		return Addons{}, err
+	}
+	for _, r := range left {
+		out.LeftOut = append(out.LeftOut, r.Namespace+"/"+r.Name)
+		say("note: Helm release %s in namespace %s is no add-on of the configuration any more, and stays as it is. To remove "+
+			"it: helm uninstall %s --namespace %s --kubeconfig %s", r.Name, r.Namespace, r.Name, r.Namespace,
+			s.tools.Files.Path(platform.Kubeconfig))
+	}
+	return out, nil
+}
+
+// leftOut are the releases that Slipway installed and that are not among these charts.
+func leftOut(ctx context.Context, workload *kube.Cluster, wanted []charts.Installation) ([]kube.ReleaseState, error) {
+	releases, err := workload.Releases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(releases, func(r kube.ReleaseState) bool {
+		return r.Owner == "" || slices.ContainsFunc(wanted, func(in charts.Installation) bool {
+			return in.Release == r.Name && in.Namespace == r.Namespace
+		})
+	}), nil
+}
