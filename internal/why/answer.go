@@ -119,7 +119,9 @@ func Explain(s Situation) Answer {
 	}
 	members := s.members()
 	var a Answer
-	a.For, a.Missing = s.stage(members)
+	if a.For, a.Missing = s.stage(members); a.For == "" {
+		a.For, a.Missing = s.workersStage()
+	}
 	if a.For == "" {
 		return a
 	}
@@ -128,6 +130,7 @@ func Explain(s Situation) Answer {
 	for _, m := range members {
 		s.blameServer(&found, m)
 	}
+	s.blameWorkers(&found)
 	for _, n := range s.Nodes {
 		if what := n.troubles(); what != "" {
 			found.add(Finding{Who: []string{n.Name}, What: what, weight: weightNormal})

@@ -220,12 +220,15 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 	return f.by("image", "--prune")
 }
 
+// runOrders is who orders a server of the control plane again that CAPH orders once.
+const runOrders = "a run that waits for it does"
+
 // refused is a call that Hetzner's API did not take, as CAPH tells of it; the code says what that means.
 func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
 	again := "CAPH tries again within " +
 		spoken(min(longestPause, max(time.Second, s.At.Sub(o.GetCreationTimestamp().Time))))
 	if c.reason == orderedOnce {
-		again = "CAPH does not order it again by itself; a run that waits for it does"
+		again = "CAPH does not order it again by itself; " + runOrders
 	}
 	f := Finding{weight: weightTrouble}
 	what, region := "a "+whatFor(c.kind), text(o, "status", "region")

@@ -112,7 +112,7 @@ const (
 	pausedAnnotation  = "cluster.x-k8s.io/paused"
 )
 
-// member is a machine of the control plane with all that tells of it.
+// member is a machine with all that tells of it.
 type member struct {
 	name    string // the server's
 	machine *unstructured.Unstructured
@@ -124,13 +124,20 @@ type member struct {
 
 const running = "running"
 
+func (m member) controlPlane() bool {
+	_, is := m.machine.GetLabels()[controlPlaneLabel]
+	return is
+}
+
+// members are the machines of the control plane.
 func (s Situation) members() []member {
+	return slices.DeleteFunc(s.machines(), func(m member) bool { return !m.controlPlane() })
+}
+
+func (s Situation) machines() []member {
 	var all []member
 	for i := range s.Machines {
 		m := &s.Machines[i]
-		if _, ok := m.GetLabels()[controlPlaneLabel]; !ok {
-			continue
-		}
 		one := member{name: m.GetName(), machine: m, talos: Talos{Trouble: "not asked yet"}}
 		one.config = find(s.Configs, text(m, "spec", "bootstrap", "configRef", "name"))
 		if one.server = find(s.Servers, text(m, "spec", "infrastructureRef", "name")); one.server != nil {
