@@ -110,10 +110,12 @@ func writeBuiltInFiles(c *console, dir, output string) error {
 
 // refuseToReplace refuses to write a file where something is in its way.
 func refuseToReplace(dir, name string) error {
-	folder := filepath.Join(dir, filepath.Dir(name))
-	if info, err := os.Stat(folder); err == nil && !info.IsDir() {
-		return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name "+
-			"another folder with --out", folder)
+	for below := filepath.Dir(name); below != "."; below = filepath.Dir(below) {
+		folder := filepath.Join(dir, below)
+		if info, err := os.Stat(folder); err == nil && !info.IsDir() {
+			return usage.Errorf("%s is a file, and the built-in files need a folder of this name: nothing is written; name "+
+				"another folder with --out", folder)
+		}
 	}
 	path := filepath.Join(dir, name)
 	switch _, err := os.Lstat(path); {
