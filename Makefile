@@ -130,7 +130,7 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
+test test-endtoend crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build. RACE=-race runs the packages with the race
 # detector, which needs a C compiler, but for the end to end tests and internal/cli. That one runs whole commands, for which
@@ -140,13 +140,19 @@ endtoend = ./test ./test/crash
 packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' $(if $(RACE),-e '/slipway/internal/cli$$'))
 # With the race detector these take minutes instead of seconds, and there is nothing for it to find: one step runs at a time.
 without_race = ^TestRandomRuns$$
-.PHONY: test
+.PHONY: test test-endtoend test-commands test-lab
 test:
 	$(GO) run ./cmd/bootstrap lab build
 	$(GO) test $(RACE) $(if $(RACE),-skip '$(without_race)') -timeout 60m $(packages)
 	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow)
-	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
-	$(GO) test -timeout 60m $(endtoend)
-	cd lab && $(GO) test -timeout 30m ./...
+	$(MAKE) --no-print-directory --jobs 3 test-endtoend test-lab $(if $(RACE),test-commands)
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
+
+# The end to end tests wait for much of their time: the others take what they leave of the processors.
+test-endtoend:
+	$(GO) test -timeout 85m $(endtoend)
+test-commands:
+	nice -n 10 $(GO) test -timeout 60m ./internal/cli
+test-lab:
+	cd lab && nice -n 10 $(GO) test -timeout 60m ./...
