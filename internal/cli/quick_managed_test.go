@@ -76,7 +76,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	}
 	q.manageItself(t)
 	const is = "KUBERNETES_VERSION is v1.33.5 (argument KUBERNETES_VERSION=v1.33.5), and the cluster has v1.32.2; to " +
-		"change the cluster: kubectl --kubeconfig "
+		"change the cluster: "
 	before := q.look()
 	for _, target := range []string{"all", "bootstrap"} {
 		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.33.5")

@@ -210,7 +210,9 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 	is := p.controlPlane()
 	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace,
 		capi.Text(is, "spec", "infrastructureTemplate", "name"))
-	spec := func(o *unstructured.Unstructured, fields ...string) string { return capi.Text(o, append([]string{"spec"}, fields...)...) }
+	spec := func(o *unstructured.Unstructured, fields ...string) string {
+		return capi.Text(o, append([]string{"spec"}, fields...)...)
+	}
 	if spec(is, "version") != "v1.33.5" || spec(is, "controlPlaneConfig", "controlplane", "talosVersion") != "v1.13.9" ||
 		template == nil || spec(template, "template", "spec", "imageName") != "talos-amd64-v1.13.9" ||
 		spec(template, "template", "spec", "type") != "cx33" {

@@ -62,7 +62,11 @@ func TestAnAPIServerTakesItAll(t *testing.T) {
 		create(t, c, object)
 	}
 	for _, source := range chartSources {
-		for _, object := range mustRender(t, source.name, source.name, "") {
+		values := ""
+		if source.name == "cluster-autoscaler" {
+			values = "cloudProvider: clusterapi\n"
+		}
+		for _, object := range mustRender(t, source.name, source.name, values) {
 			if object.GroupVersionKind().Group == "talos.dev" {
 				continue // Talos brings the kind
 			}

@@ -41,14 +41,17 @@ type chartSource struct {
 	name    string
 	oci     string // upstream's repository, without the registry's host
 	project string // whose released chart can take its place; empty: there is only the stand-in
+	// more are versions that the stand-in is offered as, too: those of the version sets, so that an upgrade from one set to
+	// another has charts to upgrade. Only the version differs.
+	more []string
 }
 
 // chartSources are the charts of the bootstrap, those of its add-ons last.
 // Upstream publishes talos-ccm's chart in an OCI registry only, the others in
 // classic repositories; here all are in the classic one.
 var chartSources = []chartSource{
-	{key: "CILIUM", name: "cilium"},
-	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM},
+	{key: "CILIUM", name: "cilium", more: []string{"1.18.13"}},
+	{key: "HCLOUD_CCM", name: "hcloud-cloud-controller-manager", project: originals.HCloudCCM, more: []string{"1.39.0"}},
 	{key: "TALOS_CCM", name: "talos-cloud-controller-manager", oci: "siderolabs/charts/talos-cloud-controller-manager",
 		project: originals.TalosCCM},
 	{key: "HCLOUD_CSI", name: "hcloud-csi"},
@@ -143,29 +146,42 @@ func (s chartSource) versions(releases []originals.Original) (all []packed, err 
 	if len(all) > 0 {
 		return all, nil
 	}
-	archive, err := s.pack()
-	if err != nil {
-		return nil, err
+	for _, version := range append([]string{""}, s.more...) {
+		content, err := s.chartYAML(version)
+		if err != nil {
+			return nil, err
+		}
+		archive, err := s.pack(content)
+		if err != nil {
+			return nil, err
+		}
+		var metadata map[string]any
+		if err := yaml.Unmarshal(content, &metadata); err != nil {
+			return nil, fmt.Errorf("read the metadata of the chart %s: %w", s.name, err)
+		}
+		all = append(all, packed{archive, metadata})
 	}
-	metadata, err := s.metadata()
-	return []packed{{archive, metadata}}, err
+	return all, nil
 }
 
-// metadata reads the chart's Chart.yaml.
-func (s chartSource) metadata() (map[string]any, error) {
+// chartYAML is the stand-in's Chart.yaml, for another version where one is named.
+func (s chartSource) chartYAML(version string) ([]byte, error) {
 	content, err := chartFiles.ReadFile(path.Join("charts", s.name, "Chart.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("read the metadata of the chart %s: %w", s.name, err)
 	}
-	var metadata map[string]any
+	if version == "" {
+		return content, nil
+	}
+	var metadata struct{ Version string }
 	if err := yaml.Unmarshal(content, &metadata); err != nil {
 		return nil, fmt.Errorf("read the metadata of the chart %s: %w", s.name, err)
 	}
-	return metadata, nil
+	return bytes.ReplaceAll(content, []byte(metadata.Version), []byte(version)), nil
 }
 
-// pack creates the chart's archive.
-func (s chartSource) pack() ([]byte, error) {
+// pack creates the chart's archive with a Chart.yaml.
+func (s chartSource) pack(chartYAML []byte) ([]byte, error) {
 	var archive bytes.Buffer
 	compressed := gzip.NewWriter(&archive)
 	files := tar.NewWriter(compressed)
@@ -177,6 +193,9 @@ func (s chartSource) pack() ([]byte, error) {
 		content, err := chartFiles.ReadFile(name)
 		if err != nil {
 			return err
+		}
+		if path.Base(name) == "Chart.yaml" {
+			content = chartYAML
 		}
 		err = files.WriteHeader(&tar.Header{
 			Name: strings.TrimPrefix(name, "charts/"), Mode: 0o644, Size: int64(len(content)), ModTime: chartTime,

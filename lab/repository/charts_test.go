@@ -260,39 +260,51 @@ func TestImagesAreMapped(t *testing.T) {
 	}
 }
 
+// unpacked are the files of a chart's archive, by name.
+func unpacked(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	compressed, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for files := tar.NewReader(compressed); ; {
+		header, err := files.Next()
+		if err == io.EOF {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(files)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[header.Name] = string(content)
+	}
+}
+
 func TestChartArchives(t *testing.T) {
 	for _, source := range chartSources {
-		archive, err := source.pack()
-		if err != nil {
-			t.Fatal(err)
+		versions, err := source.versions(nil)
+		if err != nil || len(versions) != 1+len(source.more) {
+			t.Fatalf("%s is offered as %d versions, %v", source.name, len(versions), err)
 		}
-		compressed, err := gzip.NewReader(bytes.NewReader(archive))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var names []string
-		for files := tar.NewReader(compressed); ; {
-			header, err := files.Next()
-			if err == io.EOF {
-				break
+		for i, p := range versions {
+			files := unpacked(t, p.archive)
+			for _, name := range []string{"Chart.yaml", "values.yaml", "templates/_helpers.tpl"} {
+				if files[source.name+"/"+name] == "" {
+					t.Errorf("the archive of %s lacks %s", source.name, name)
+				}
 			}
-			if err != nil {
-				t.Fatal(err)
+			version := p.text("version")
+			if i > 0 && version != source.more[i-1] ||
+				!strings.Contains(files[source.name+"/Chart.yaml"], "\nversion: "+version+"\n") {
+				t.Errorf("%s %s has the metadata\n%s", source.name, version, files[source.name+"/Chart.yaml"])
 			}
-			names = append(names, header.Name)
-		}
-		for _, name := range []string{"Chart.yaml", "values.yaml", "templates/_helpers.tpl"} {
-			if !slices.Contains(names, source.name+"/"+name) {
-				t.Errorf("the archive of %s lacks %s: %v", source.name, name, names)
+			if p.text("name") != source.name || !strings.Contains(p.text("description"), "Stand-in") {
+				t.Errorf("the metadata of %s does not say that it is a stand-in: %v", source.name, p.metadata)
 			}
-		}
-		metadata, err := source.metadata()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if description, _ := metadata["description"].(string); metadata["name"] != source.name ||
-			!strings.Contains(description, "Stand-in") {
-			t.Errorf("the metadata of %s does not say that it is a stand-in: %v", source.name, metadata)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -56,19 +57,24 @@ func TestClassicRepository(t *testing.T) {
 	if err := yaml.Unmarshal(ask(http.MethodGet, "/index.yaml").body, &index); err != nil {
 		t.Fatal(err)
 	}
-	if index.APIVersion != "v1" || len(index.Entries) != len(contents.Charts) || len(contents.Charts) != 6 {
+	if index.APIVersion != "v1" || len(index.Entries) != 6 || len(contents.Charts) < 6 {
 		t.Fatalf("index %+v for charts %+v", index, contents.Charts)
 	}
 	for _, chart := range contents.Charts {
-		entries := index.Entries[chart.Name]
-		if len(entries) != 1 || entries[0].Version != chart.Version || len(entries[0].URLs) != 1 {
-			t.Fatalf("entries of %s: %+v", chart.Name, entries)
+		found := 0
+		for _, entry := range index.Entries[chart.Name] {
+			if entry.Version != chart.Version || len(entry.URLs) != 1 {
+				continue
+			}
+			found++
+			archive := ask(http.MethodGet, "/"+entry.URLs[0])
+			if archive.status != http.StatusOK || hexDigest(archive.body) != entry.Digest || chart.Digest != entry.Digest {
+				t.Errorf("%s: status %d, digest %s, index %s, contents %s", chart.Name, archive.status,
+					hexDigest(archive.body), entry.Digest, chart.Digest)
+			}
 		}
-		archive := ask(http.MethodGet, "/"+entries[0].URLs[0])
-		if archive.status != http.StatusOK || hexDigest(archive.body) != entries[0].Digest ||
-			chart.Digest != entries[0].Digest {
-			t.Errorf("%s: status %d, digest %s, index %s, contents %s", chart.Name, archive.status, hexDigest(archive.body),
-				entries[0].Digest, chart.Digest)
+		if found != 1 {
+			t.Errorf("%s %s has %d entries of %+v", chart.Name, chart.Version, found, index.Entries[chart.Name])
 		}
 	}
 	for _, path := range []string{"/", "/none-1.0.0.tgz", "/..%2fproviders%2fcluster-api"} {
@@ -90,11 +96,12 @@ func TestOCIRegistry(t *testing.T) {
 	if got := ask(http.MethodGet, "/v2/"); got.status != http.StatusOK {
 		t.Errorf("GET /v2/ answers %d: no registry", got.status)
 	}
-	chart := contents.Charts[2]
 	const name = "siderolabs/charts/talos-cloud-controller-manager"
-	if chart.OCI != name {
-		t.Fatalf("chart %+v is not at %s", chart, name)
+	at := slices.IndexFunc(contents.Charts, func(c Chart) bool { return c.OCI == name })
+	if at < 0 {
+		t.Fatalf("no chart is at %s: %+v", name, contents.Charts)
 	}
+	chart := contents.Charts[at]
 	var tags struct {
 		Name string
 		Tags []string
