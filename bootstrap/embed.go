@@ -1,5 +1,5 @@
-// Package bootstrap holds what is in a new cluster before anything else: the schematic of the servers' image, the Helm charts
-// and their values, as people edit them.
+// Package bootstrap holds what is in a new cluster before anything else: the schematic of the servers' image, the Helm
+// charts and their values, as people edit them.
 package bootstrap
 
 import "embed"

@@ -45,10 +45,10 @@ const (
 // ShippedAddons are the add-ons that need no more than their name.
 //
 // hcloud-csi: 2.20.2 is the only release that its version policy (docs/kubernetes/reference/version-policy.md of
-// hetznercloud/csi-driver) has for Kubernetes 1.32 as well as for 1.33 and later.
-// cluster-autoscaler: the project's table has charts from 9.47.0 on for Kubernetes 1.33 and from 9.45.0 on for 1.32; the
-// image follows KUBERNETES_VERSION, see AutoscalerVersion.
-// metrics-server: chart 3.13.0 has metrics-server 0.8.0, for Kubernetes 1.31 and later.
+// hetznercloud/csi-driver) has for Kubernetes 1.32 as well as for 1.33 and later. cluster-autoscaler: the project's
+// table has charts from 9.47.0 on for Kubernetes 1.33 and from 9.45.0 on for 1.32; the image follows
+// KUBERNETES_VERSION, see AutoscalerVersion. metrics-server: chart 3.13.0 has metrics-server 0.8.0, for Kubernetes 1.31
+// and later.
 func ShippedAddons() []Addon {
 	return []Addon{
 		{Name: AddonCSI, Chart: "hcloud-csi", Repository: "https://charts.hetzner.cloud", Version: "2.20.2",

@@ -61,8 +61,8 @@ func workersSpec(cfg config.Config, sources render.Sources) (any, error) {
 	return map[string]any{"pools": all, "file": i, "imageName": cfg.ImageName}, nil
 }
 
-// Workers adds the step workers to a graph: the objects of the worker pools are applied to the cluster that manages this
-// one. It runs before and after the pivot.
+// Workers adds the step workers to a graph: the objects of the worker pools are applied to the cluster that manages
+// this one. It runs before and after the pivot.
 func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Offer], image *flow.Step[Image]) *flow.Step[Workers] {
 	step := newWorkersStep(s)
 	return flow.Add2(g, "workers", step.run, offer, image).
@@ -181,8 +181,8 @@ func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error
 	return nil
 }
 
-// waitControlPlane waits until the control plane's servers have the version that workers get: a kubelet must not be newer
-// than the API servers.
+// waitControlPlane waits until the control plane's servers have the version that workers get: a kubelet must not be
+// newer than the API servers.
 func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	was []unstructured.Unstructured, objects []*unstructured.Unstructured) error {
 	version := []string{"spec", "template", "spec", "version"}
@@ -225,8 +225,8 @@ func keepPools(deployments []unstructured.Unstructured) string {
 	return fmt.Sprintf("workers: of %v, and what else is named here", all)
 }
 
-// verify asks for every object that was applied. What was changed in them since with kubectl is left as it is, as for the
-// control plane; so is a pool that the cluster autoscaler has scaled.
+// verify asks for every object that was applied. What was changed in them since with kubectl is left as it is, as for
+// the control plane; so is a pool that the cluster autoscaler has scaled.
 func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	if len(was.Objects) == 0 {
 		return flow.Holds()

@@ -38,8 +38,8 @@ func replicasOf(t *testing.T, w *clustertest.Environment, name string) string {
 	return fmt.Sprint(n)
 }
 
-// Pools are applied, found again, scaled and divided: what removes or replaces servers with consent alone. What happens to
-// a pool that is left out of the configuration is in TestWorkers of the end-to-end tests.
+// Pools are applied, found again, scaled and divided: what removes or replaces servers with consent alone. What happens
+// to a pool that is left out of the configuration is in TestWorkers of the end-to-end tests.
 func TestWorkerPools(t *testing.T) {
 	w, journal := clustertest.New(t), flow.Memory()
 	cfg := w.Config()

@@ -38,8 +38,8 @@ func upgradeMoments() []struct {
 }
 
 // upgraded upgrades a cluster that manages itself from the guide's version set to the current one: Talos, then
-// Kubernetes over one minor version. It is killed and run again, a new server that never becomes Ready stops it, and what
-// was written before is still there.
+// Kubernetes over one minor version. It is killed and run again, a new server that never becomes Ready stops it, and
+// what was written before is still there.
 func upgraded(t *testing.T, c *command, older string) {
 	before := workload(t, c)
 	kept, err := before.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{
@@ -165,8 +165,8 @@ func (u *upgrading) refusals() {
 	}
 }
 
-// neverReady keeps the network's agents from new nodes: no new node becomes Ready, and the upgrade stops at the first of
-// them, with all servers of before. When the agents may run again, it is resumed.
+// neverReady keeps the network's agents from new nodes: no new node becomes Ready, and the upgrade stops at the first
+// of them, with all servers of before. When the agents may run again, it is resumed.
 func (u *upgrading) neverReady() {
 	u.t.Helper()
 	client := workload(u.t, u.command)

@@ -16,8 +16,8 @@ const ControlPlaneRole = "node-role.kubernetes.io/control-plane"
 // WorkerPoolLabel names, on every object of a worker pool and on its Machines, the pool.
 const WorkerPoolLabel = "slipway.dev/worker-pool"
 
-// WorkerPoolNodeLabel names, on a node of a worker pool, the pool: manifests/worker-pool.yaml sets it on the Machines, and
-// Cluster API copies it.
+// WorkerPoolNodeLabel names, on a node of a worker pool, the pool: manifests/worker-pool.yaml sets it on the Machines,
+// and Cluster API copies it.
 const WorkerPoolNodeLabel = "node.cluster.x-k8s.io/worker-pool"
 
 // DeploymentLabel names, on a Machine, its MachineDeployment.

@@ -45,8 +45,8 @@ func newUpgradeCommand(in *invocation) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&own.ToSet, "to-set", "", "to the versions of the `SET`, whatever else is configured: "+
 		strings.Join(setNames(), ", "))
-	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor versions "+
-		"are in between, in place of the newest of each")
+	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor "+
+		"versions are in between, in place of the newest of each")
 	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
 	flags.StringVar(&own.Rehearse, "rehearse", "", "restore the backup `FILE` into a lab of its own, and upgrade it there")
 	flags.BoolVar(&own.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
@@ -152,8 +152,8 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 		return err
 	}
 	if o.PauseAfter != "" {
-		r.hub.Note("the upgrade is paused after %s, as asked: %s does the rest", o.PauseAfter,
-			commandLine(r.console, "upgrade"))
+		r.hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
+			o.PauseAfter)
 		return nil
 	}
 	if err := upgrade.End(r.tools.Files); err != nil {
@@ -232,7 +232,8 @@ func withoutVersions(a arguments) arguments {
 	return a
 }
 
-// adviseVersions says which versions of the configuration are not those of the cluster now, which later runs would name.
+// adviseVersions says which versions of the configuration are not those of the cluster now, which later runs would
+// name.
 func adviseVersions(r *running, given arguments, x upgrade.Examination) error {
 	cfg, err := loadConfig(withoutVersions(given), r.console.environment)
 	if err != nil {

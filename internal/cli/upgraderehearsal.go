@@ -27,8 +27,8 @@ type upgradeReport struct {
 	Comparisons []drill.Likeness     `json:"comparisons"`
 }
 
-// rehearseUpgrade restores a backup into a lab of its own, upgrades it there, and compares it with the backup. given are
-// the arguments as the operator wrote them: the restore takes the versions of the backup.
+// rehearseUpgrade restores a backup into a lab of its own, upgrades it there, and compares it with the backup. given
+// are the arguments as the operator wrote them: the restore takes the versions of the backup.
 func rehearseUpgrade(ctx context.Context, c *console, a, given arguments, o upgradeOptions) (err error) {
 	d, err := newDrill(c, withoutVersions(given), drillOptions{Backup: o.Rehearse, KeepLab: o.KeepLab})
 	if err != nil {

@@ -237,8 +237,8 @@ func versionChange(was, is *unstructured.Unstructured, field ...string) []string
 	return []string{change}
 }
 
-// refusedVersion says why the control plane cannot go from one Kubernetes to another: an API server reads only what those
-// of the minor before it have written (https://kubernetes.io/releases/version-skew-policy).
+// refusedVersion says why the control plane cannot go from one Kubernetes to another: an API server reads only what
+// those of the minor before it have written (https://kubernetes.io/releases/version-skew-policy).
 func refusedVersion(was, is *unstructured.Unstructured) string {
 	if is.GroupVersionKind().GroupKind() != capi.TalosControlPlaneKind.GroupKind() {
 		return ""

@@ -1,4 +1,5 @@
-// Package deprecation finds the APIs that clients of a cluster still ask for and that a later Kubernetes does not serve.
+// Package deprecation finds the APIs that clients of a cluster still ask for and that a later Kubernetes does not
+// serve.
 package deprecation
 
 import (
@@ -52,8 +53,8 @@ func (a API) minor() uint64 {
 	return n
 }
 
-// Removed lists the APIs that clients have asked the API servers for and that Kubernetes 1.minor does not serve. servers
-// is how many API servers there are: each is asked through the load balancer, by connections of its own.
+// Removed lists the APIs that clients have asked the API servers for and that Kubernetes 1.minor does not serve.
+// servers is how many API servers there are: each is asked through the load balancer, by connections of its own.
 func Removed(ctx context.Context, c *kube.Cluster, servers int, minor uint64) ([]API, error) {
 	var found []API
 	for range max(1, servers) * connections {

@@ -189,8 +189,8 @@ func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered
 	}
 }
 
-// withoutPools gives a rendered HetznerCluster the worker pools' placement groups that the live one has: the step workers
-// sees to those, also after the pivot.
+// withoutPools gives a rendered HetznerCluster the worker pools' placement groups that the live one has: the step
+// workers sees to those, also after the pivot.
 func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*unstructured.Unstructured) {
 	was := live.Find(capi.HetznerClusterKind.GroupKind(), cfg.ClusterName)
 	if was == nil {

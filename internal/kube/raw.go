@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// GetAnew asks for a path that is no object, over a connection of its own: behind a load balancer another API server may
-// answer each time. It reads at most so many bytes of the answer.
+// GetAnew asks for a path that is no object, over a connection of its own: behind a load balancer another API server
+// may answer each time. It reads at most so many bytes of the answer.
 func (c *Cluster) GetAnew(ctx context.Context, path string, most int64) ([]byte, error) {
 	config := rest.CopyConfig(c.config)
 	config.Dial = (&net.Dialer{}).DialContext // so that client-go takes no transport out of its cache

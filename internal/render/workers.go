@@ -228,9 +228,9 @@ func PlacementGroups(cfg config.Config) []string {
 	return names
 }
 
-// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster, of those that are configured and
-// of those that the cluster has: CAPH deletes one that is not listed there. The step workers takes out what is not needed
-// any more.
+// setPlacementGroups adds the placement groups of the worker pools to a HetznerCluster, of those that are configured
+// and of those that the cluster has: CAPH deletes one that is not listed there. The step workers takes out what is not
+// needed any more.
 func setPlacementGroups(o *unstructured.Unstructured, cfg config.Config, v Variables) error {
 	names := append(config.Listed(v[poolGroupsVariable]), PlacementGroups(cfg)...)
 	if len(names) == 0 {

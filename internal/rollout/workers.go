@@ -39,7 +39,8 @@ func countServers(servers map[string]hetzner.Server, worker bool) (n int) {
 	return n
 }
 
-// Workers are the MachineDeployments of a cluster, and the Machines, nodes and servers that are not the control plane's.
+// Workers are the MachineDeployments of a cluster, and the Machines, nodes and servers that are not the control
+// plane's.
 type Workers struct {
 	Deployments []unstructured.Unstructured
 	Machines    []unstructured.Unstructured

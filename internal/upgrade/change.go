@@ -21,9 +21,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
-// change brings the TalosControlPlane to other versions of Talos or Kubernetes. Everything else in it stays as the cluster
-// has it: the manifests are rendered with the cluster's values, and again with the new versions, and the difference
-// between the two is applied to the live objects. A template, which is immutable, is created under another name.
+// change brings the TalosControlPlane to other versions of Talos or Kubernetes. Everything else in it stays as the
+// cluster has it: the manifests are rendered with the cluster's values, and again with the new versions, and the
+// difference between the two is applied to the live objects. A template, which is immutable, is created under another
+// name.
 func (c *controlPlane) change(ctx context.Context, say flow.Say, values map[string]string) error {
 	return wait.Wait{What: "the API server and its webhooks to take the new versions of " + c.cfg.ControlPlaneName(),
 		Within: c.cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {

@@ -1,5 +1,5 @@
-// Package upgrade brings a cluster to other versions: the stages of the way there, what keeps it from beginning, and the
-// graph of steps that does it.
+// Package upgrade brings a cluster to other versions: the stages of the way there, what keeps it from beginning, and
+// the graph of steps that does it.
 package upgrade
 
 import (
@@ -69,8 +69,8 @@ type state struct {
 	view     view
 }
 
-// read asks the cluster for its versions. Of a component whose servers are being replaced it takes the lowest version that
-// a server has.
+// read asks the cluster for its versions. Of a component whose servers are being replaced it takes the lowest version
+// that a server has.
 func (e *environment) read(ctx context.Context, c clusters) (state, error) {
 	o, err := deviations.Observe(ctx, e.cfg, e.sources, c.manager)
 	if err != nil {
@@ -129,7 +129,8 @@ func (s *state) oldest(ctx context.Context, c clusters, cfg config.Config) error
 
 var osImage = regexp.MustCompile(`^Talos \((v\d+\.\d+\.\d+[^)]*)\)`)
 
-// talosOf is the version of Talos in what a node reports as its operating system: "Talos (v1.12.2)"; empty: it is not one.
+// talosOf is the version of Talos in what a node reports as its operating system: "Talos (v1.12.2)"; empty: it is not
+// one.
 func talosOf(image string) string {
 	if found := osImage.FindStringSubmatch(image); found != nil {
 		return found[1]

@@ -46,6 +46,10 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 			"one more: run %s or %s first", now.replicas, e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas-1)),
 			e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas+1))))
 	}
+	if _, changes := change(x.From, x.To, talos); changes && e.cfg.ImageName != "" && e.cfg.ImageName == now.observed.Image() {
+		why = append(why, fmt.Sprintf("IMAGE_NAME=%s is the image of the servers that there are: set it to that of Talos %s, or "+
+			"leave it out", e.cfg.ImageName, x.To[talos]))
+	}
 	if len(now.view.lacks) > 0 && !o.Resumes && now.rolling == "" {
 		why = append(why, fmt.Sprintf("the control plane is not whole: %s; repair that first (%s)",
 			strings.Join(now.view.lacks, "; "), e.tools.Command("status")))

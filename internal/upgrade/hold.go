@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// hold has the control plane provider replace no further server, or lets it go on. Its error says what was tried; the text
-// is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
+// hold has the control plane provider replace no further server, or lets it go on. Its error says what was tried; the
+// text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
 func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {
 	annotations := tcp.GetAnnotations()
 	_, paused := annotations[situation.PausedAnnotation]

@@ -128,8 +128,8 @@ func (b *builder) release(name string) string {
 	return name
 }
 
-// finish adds the releases that no stage changes and the add-ons, which are verified or brought to what is configured, and
-// the wait for all of them.
+// finish adds the releases that no stage changes and the add-ons, which are verified or brought to what is configured,
+// and the wait for all of them.
 func (b *builder) finish() {
 	for _, v := range chartVariables() {
 		b.release(v.step)

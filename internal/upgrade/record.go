@@ -42,8 +42,8 @@ func ReadRecord(files platform.Files) (*Record, error) {
 	return r, nil
 }
 
-// Begin records that an upgrade was agreed to. Where one to other versions was under way, that one's journal is removed:
-// what it has done is found in the cluster.
+// Begin records that an upgrade was agreed to. Where one to other versions was under way, that one's journal is
+// removed: what it has done is found in the cluster.
 func Begin(files platform.Files, x Examination) error {
 	r, err := ReadRecord(files)
 	if err != nil {

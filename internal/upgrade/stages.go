@@ -151,8 +151,8 @@ func (r request) replaces() string {
 	return fmt.Sprintf("replaces the %d control plane servers, one after another", r.replicas)
 }
 
-// chain are the Kubernetes versions that the control plane gets, one minor after another. One that it is being changed to
-// already is the first.
+// chain are the Kubernetes versions that the control plane gets, one minor after another. One that it is being changed
+// to already is the first.
 func (r request) chain() (chain []string, err error) {
 	at, to := r.from[kubernetes], r.to[kubernetes]
 	if r.rolling != "" && compare(r.rolling, at) > 0 {

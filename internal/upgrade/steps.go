@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -13,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Providers are those that an upgrade has installed.
@@ -27,7 +29,7 @@ func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
 	return flow.Add(g, StageProviders, p.run).
 		Doc("Cluster API and its providers have the new versions, in the cluster that manages this one").
 		Spec(providers.Versions(p.cfg)).Verify(p.verify).
-		Deadline(2*p.cfg.ProvidersTimeout.D() + wait.Overhead).
+		Deadline(4*p.cfg.ProvidersTimeout.D() + wait.Overhead).
 		Waits(flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()})
 }
 
@@ -39,7 +41,24 @@ func (p providersStep) run(ctx context.Context, say flow.Say) (Providers, error)
 	if err := providers.Upgrade(ctx, p.cfg, p.tools, p.sources, say, c.kubeconfig); err != nil {
 		return Providers{}, err
 	}
+	if c.kubeconfig == platform.ManagementKubeconfig {
+		if err := p.inWorkload(ctx, say, c); err != nil {
+			return Providers{}, err
+		}
+	}
 	return Providers{Versions: providers.Versions(p.cfg)}, nil
+}
+
+// inWorkload upgrades the providers that were installed in the cluster for a pivot that has not happened yet.
+func (p providersStep) inWorkload(ctx context.Context, say flow.Say, c clusters) error {
+	installed, err := providers.Installed(ctx, c.workload)
+	if kube.Absent(err) || err == nil && len(installed) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return providers.Upgrade(ctx, p.cfg, p.tools, p.sources, say, platform.Kubeconfig)
 }
 
 func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
@@ -130,6 +149,10 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 	if now, err = s.read(ctx, c); err != nil {
 		return Servers{}, err
 	}
+	if !reached(now.versions, values) {
+		return Servers{}, fmt.Errorf("every control plane server was replaced, and they run %s instead of %s: look at what "+
+			"their image holds (HCloudMachineTemplate, imageName)", now.versions.of(values), sentence(values))
+	}
 	return Servers{Versions: values, Names: serversOf(now.view.machines)}, nil
 }
 
@@ -166,7 +189,8 @@ func blocked(budgets []disruption.Budget) string {
 // available, and nothing else is known that keeps the cluster from working.
 func (c *controlPlane) gate(ctx context.Context, say flow.Say) error {
 	workers := &rollout.WorkerReader{Cfg: c.cfg, Tools: c.tools, Management: c.manager, Workload: c.workload}
-	return wait.Wait{What: "the cluster to be healthy before the next stage", Within: c.cfg.ReleaseTimeout.D()}.Until(ctx, say,
+	w := wait.Wait{What: "the cluster to be healthy before the next stage", Within: c.cfg.ReleaseTimeout.D()}
+	return w.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
 			w, err := workers.Read(ctx)
 			if err != nil {

@@ -27,8 +27,8 @@ import (
 
 type object = clustertest.Map
 
-// provider plays the control plane provider: it creates one server more, which is not Ready, and deletes the oldest when it
-// looks again, unless it is paused.
+// provider plays the control plane provider: it creates one server more, which is not Ready, and deletes the oldest
+// when it looks again, unless it is paused.
 type provider struct {
 	*clustertest.Environment
 	mu      sync.Mutex
@@ -263,29 +263,33 @@ func TestRefused(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(*provider)
 		want   []string
+		values []string // of the configuration
 	}{
-		"an even number": {func(p *provider) {
+		"the image of the old Talos": {change: func(*provider) {}, want: []string{"is the image of the servers that there are"},
+			values: []string{"TALOS_VERSION=v1.13.9", "IMAGE_NAME=talos-amd64-v1.12.2"}},
+		"an even number": {change: func(p *provider) {
 			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
 				object{"spec": object{"replicas": 4}})
-		}, []string{"4 servers, an even number", "scale control-plane 3"}},
-		"a server that is not Ready": {func(p *provider) {
+		}, want: []string{"4 servers, an even number", "scale control-plane 3"}},
+		"a server that is not Ready": {change: func(p *provider) {
 			p.Workload.Change("v1", "Node", "", "k8s-control-plane-1", object{"status": object{
 				"conditions": []any{object{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}}}})
-		}, []string{"is not whole: k8s-control-plane-1: not Ready"}},
-		"a budget that allows nothing": {func(p *provider) {
+		}, want: []string{"is not whole: k8s-control-plane-1: not Ready"}},
+		"a budget that allows nothing": {change: func(p *provider) {
 			p.Workload.Put(kubetest.Object("policy/v1", "PodDisruptionBudget", "shop", "web", object{
 				"spec":   object{"selector": object{"matchLabels": object{"app": "web"}}},
 				"status": object{"expectedPods": 2, "disruptionsAllowed": 0, "currentHealthy": 2, "desiredHealthy": 2}}))
 			p.Workload.Put(kubetest.Object("v1", "Pod", "shop", "web-1", object{
 				"metadata": object{"labels": object{"app": "web"}}, "spec": object{"nodeName": "k8s-control-plane-0"}}))
-		}, []string{"PodDisruptionBudget shop/web", "web-1 on k8s-control-plane-0"}},
+		}, want: []string{"PodDisruptionBudget shop/web", "web-1 on k8s-control-plane-0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, tools := newProvider(t)
 			p.Management.SetReact(nil)
 			tt.change(p)
 			version := p.controlPlane().GetResourceVersion()
-			_, err := p.upgrade(t, p.configured(t, "KUBERNETES_VERSION=v1.33.5"), tools, Options{})
+			_, err := p.upgrade(t, p.configured(t, append([]string{"KUBERNETES_VERSION=v1.33.5"}, tt.values...)...), tools,
+				Options{})
 			var refused *RefusedError
 			if !errors.As(err, &refused) {
 				t.Fatalf("%v", err)
@@ -299,5 +303,30 @@ func TestRefused(t *testing.T) {
 				t.Error("the control plane was changed")
 			}
 		})
+	}
+}
+
+// Only what has another version is upgraded: in the management cluster, and in the cluster itself where the pivot that
+// follows needs it.
+func TestProvidersAreUpgraded(t *testing.T) {
+	p, tools := newProvider(t)
+	cfg := p.configured(t, "CAPH_VERSION=v1.0.12")
+	if _, err := p.upgrade(t, cfg, tools, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Upgrades) != 1 || !slices.Equal(p.Upgrades[0].InfrastructureProviders, []string{"hetzner:v1.0.12"}) ||
+		p.Upgrades[0].CoreProvider != "" || len(p.Upgrades[0].BootstrapProviders) > 0 {
+		t.Errorf("%+v", p.Upgrades)
+	}
+	if p.made > 0 {
+		t.Errorf("%d servers were replaced", p.made)
+	}
+	clustertest.InstallProviders(p.Workload, cfg)
+	cfg = p.configured(t, "CAPH_VERSION=v1.0.13")
+	if _, err := p.upgrade(t, cfg, tools, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Upgrades) != 3 || p.Upgrades[1].Kubeconfig.Path == p.Upgrades[2].Kubeconfig.Path {
+		t.Errorf("%+v", p.Upgrades[1:])
 	}
 }

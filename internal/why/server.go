@@ -19,8 +19,8 @@ const (
 	longestPause    = 1000 * time.Second
 )
 
-// orderedOnce is the reason of CAPH, from v1.0.12 on, for a server that it does not order again by itself: it was out of
-// stock, or Hetzner refused the order.
+// orderedOnce is the reason of CAPH, from v1.0.12 on, for a server that it does not order again by itself: it was out
+// of stock, or Hetzner refused the order.
 const orderedOnce = "ServerCreateFailedIrrecoverableError"
 
 var (

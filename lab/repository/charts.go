@@ -41,8 +41,8 @@ type chartSource struct {
 	name    string
 	oci     string // upstream's repository, without the registry's host
 	project string // whose released chart can take its place; empty: there is only the stand-in
-	// more are versions that the stand-in is offered as, too: those of the version sets, so that an upgrade from one set to
-	// another has charts to upgrade. Only the version differs.
+	// more are versions that the stand-in is offered as, too: those of the version sets, so that an upgrade from one set
+	// to another has charts to upgrade. Only the version differs.
 	more []string
 }
 
