@@ -72,7 +72,8 @@ func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[s
 		return err
 	}
 	changed := tcp.DeepCopy()
-	if changed.Object["spec"], err = merged(tcp.Object["spec"], is.tcp.Object["spec"], becomes.tcp.Object["spec"]); err != nil {
+	changed.Object["spec"], err = merged(tcp.Object["spec"], is.tcp.Object["spec"], becomes.tcp.Object["spec"])
+	if err != nil {
 		return fmt.Errorf("change %s: %w", kube.Describe(tcp), err)
 	}
 	if err := unstructured.SetNestedField(changed.Object, template.GetName(), "spec", "infrastructureTemplate",
@@ -84,7 +85,8 @@ func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[s
 			c.sources.Cluster.Name)
 	}
 	say("%s: %s", kube.Describe(tcp), sentence(values))
-	if err := c.manager.Patch(ctx, changed, client.MergeFromWithOptions(tcp, client.MergeFromWithOptimisticLock{})); err != nil {
+	patch := client.MergeFromWithOptions(tcp, client.MergeFromWithOptimisticLock{})
+	if err := c.manager.Patch(ctx, changed, patch); err != nil {
 		return fmt.Errorf("change the versions of %s: %w", kube.Describe(tcp), err)
 	}
 	return nil
@@ -118,7 +120,8 @@ func (c *controlPlane) image(ctx context.Context, template *unstructured.Unstruc
 		return "", err
 	}
 	name := c.cfg.Image(kind.Architecture)
-	if _, err := hetzner.FindImage(ctx, c.tools.Hetzner, name, kind.Architecture, c.tools.Command("image", "--prune")); err != nil {
+	prune := c.tools.Command("image", "--prune")
+	if _, err := hetzner.FindImage(ctx, c.tools.Hetzner, name, kind.Architecture, prune); err != nil {
 		return "", fmt.Errorf("the control plane's servers are of type %s (%s): %w; IMAGE_ARCHITECTURES=%s creates it",
 			kind.Name, kind.Architecture, err, kind.Architecture)
 	}

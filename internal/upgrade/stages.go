@@ -106,7 +106,8 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 		return nil, err
 	}
 	system, changesTalos := change(r.from, r.to, talos)
-	if from, to := parsed(system.From), parsed(system.To); changesTalos && (to.Major != from.Major || to.Minor > from.Minor+1) {
+	from, to := parsed(system.From), parsed(system.To)
+	if changesTalos && (to.Major != from.Major || to.Minor > from.Minor+1) {
 		return nil, fmt.Errorf("%s skips a minor version, which Talos does not support: upgrade to the newest %d.%d first "+
 			"(TALOS_VERSION)", system, from.Major, from.Minor+1)
 	}
