@@ -74,6 +74,28 @@ func TestInLabWithOwnRepositories(t *testing.T) {
 	}
 }
 
+// A backup's configuration names the repositories of the lab, or of the machine, that its cluster was installed from: they
+// are not those of this lab. Those that are configured now are.
+func TestInLabWithABackupOfAnotherLab(t *testing.T) {
+	f := labtest.NewFakeLab(t)
+	const backup = "providerRepository: /gone/repository\nciliumRepository: http://127.0.0.9:8081\n" +
+		"certManagerUrl: /gone/cert-manager.yaml\ncertManagerVersion: v1.0.0\ncontrolPlaneReplicas: 5\n"
+	cfg, err := settings.Load(settings.Sources{Base: []byte(backup), WorkDir: t.TempDir(),
+		Values: []settings.Assignment{settings.Assign("TALOS_CCM_REPOSITORY", "http://127.0.0.1:1")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := lab.Configure(cfg, f.Info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ProviderRepository != "/repository" || got.CiliumRepository != "http://127.65.0.2:8081" ||
+		got.CertManagerURL != "/repository/cert-manager.yaml" || got.TalosCCMRepository != "http://127.0.0.1:1" ||
+		got.ControlPlaneReplicas != 5 {
+		t.Errorf("got %+v", got.Config)
+	}
+}
+
 // TestInLabWithOneOfSeveralVersions: of what a lab offers several versions of, the configured one runs.
 func TestInLabWithOneOfSeveralVersions(t *testing.T) {
 	f := labtest.NewFakeLab(t)

@@ -29,7 +29,10 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 			return nil
 		}
 		if place, ok := places[v.Field]; ok || strings.HasSuffix(name, "_VERSION") && was != "" {
-			if !ok {
+			switch {
+			case !ok && c.FromBackup:
+				place = "the backup"
+			case !ok:
 				place = "default"
 			}
 			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
@@ -112,11 +115,12 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	return all
 }
 
-// configured says whether a variable has another value than its default, or was set to that.
+// configured says whether a variable has another value than its default, or was set to that. What a backup says of where
+// its cluster was installed from is not configured: it may be another lab, or a folder of another machine.
 func configured(c settings.Configuration, name string) bool {
 	v := settings.Variable(name)
 	_, placed := c.Places[v.Field] // a program that uses Slipway as a library records no places
-	return placed || v.Get(c.Config) != v.Get(config.Defaults())
+	return placed || !c.FromBackup && v.Get(c.Config) != v.Get(config.Defaults())
 }
 
 // Replaces lists the configured repositories of manifests and charts, which are used in place of a lab's.

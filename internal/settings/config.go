@@ -31,6 +31,8 @@ const LabPlace = "the lab"
 type Configuration struct {
 	config.Config
 	Places map[string]string // field → "bootstrap.yaml:3:12"; fields that are not in it have their default
+	// FromBackup tells that fields without a place have the value that a backup has of them, and not their default.
+	FromBackup bool
 
 	// Where the Hetzner token comes from besides the environment; at most one is set.
 	TokenFile    string
@@ -122,7 +124,7 @@ func (c *Configuration) begin(base []byte) error {
 	if len(file.problems) > 0 {
 		return &usage.Error{Err: errors.Join(file.problems...)}
 	}
-	c.Config = was.Config
+	c.Config, c.FromBackup = was.Config, len(base) > 0
 	return nil
 }
 
