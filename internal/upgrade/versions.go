@@ -65,18 +65,6 @@ func (v Versions) of(these map[string]string) string {
 	return sentence(only)
 }
 
-// apply writes the versions into a configuration.
-func (v Versions) apply(cfg *config.Config) error {
-	for _, variable := range config.Variables() {
-		if version, known := v[variable.Name]; known {
-			if err := variable.Set(cfg, version); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
 // title is what a variable is a version of: "Talos Linux", "Cilium chart".
 func title(variable string) string {
 	for _, v := range config.Variables() {
