@@ -151,17 +151,22 @@ func (r *drillReport) print(out io.Writer, format string) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	printComparisons(w, r.Comparisons)
+	fmt.Fprintln(w)
+	r.printFigures(w)
+	return w.Flush()
+}
+
+// printComparisons prints a table of what was compared.
+func printComparisons(w io.Writer, all []drill.Likeness) {
 	fmt.Fprintln(w, "\nCOMPARED\tIS\tSEEN")
-	for _, c := range r.Comparisons {
+	for _, c := range all {
 		is := "as it was"
 		if !c.Same {
 			is = "NOT SO"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", c.What, is, text.Printable(c.Seen))
 	}
-	fmt.Fprintln(w)
-	r.printFigures(w)
-	return w.Flush()
 }
 
 func (r *drillReport) printFigures(w io.Writer) {

@@ -112,14 +112,7 @@ func (r *upgradeReport) print(out io.Writer, format string) error {
 	for _, s := range r.Stages {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, text.Elapsed(s.Elapsed))
 	}
-	fmt.Fprintln(w, "\nCOMPARED\tIS\tSEEN")
-	for _, c := range r.Comparisons {
-		is := "as it was"
-		if !c.Same {
-			is = "NOT SO"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", c.What, is, text.Printable(c.Seen))
-	}
+	printComparisons(w, r.Comparisons)
 	fmt.Fprintf(w, "\n%s\n", r.API)
 	return w.Flush()
 }
