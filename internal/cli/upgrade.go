@@ -20,9 +20,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/upgrade"
 	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
+
+// examinesWithin bounds what --dry-run asks of Hetzner, of both clusters and of every API server.
+const examinesWithin = 2 * time.Minute
 
 // upgradeOptions are the flags of upgrade.
 type upgradeOptions struct {
@@ -72,9 +74,9 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 	}
 	if a.Options.DryRun {
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
-			x, err := wait.Promptly(ctx, func(ctx context.Context) (upgrade.Examination, error) {
-				return upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via}, func(string, ...any) {})
-			})
+			ctx, cancel := context.WithTimeout(ctx, examinesWithin)
+			defer cancel()
+			x, err := upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via}, func(string, ...any) {})
 			if err != nil {
 				return err
 			}
