@@ -130,29 +130,31 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test test-endtoend crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
+test test-endtoend test-packages crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
-# Everything: the lab's programs first, so that no test meets Go's own limit while they build. RACE=-race runs the packages with the race
-# detector, which needs a C compiler, but for the end to end tests and internal/cli. That one runs whole commands, for which
-# it takes nine minutes; what runs at the same time in them are the steps, which have tests of their own.
+# Everything: the lab's programs first, so that no test meets Go's own limit while they build; then two sequences at once, as the
+# end to end tests wait for much of their time. RACE=-race runs the packages with the race detector, which needs a C compiler, but
+# for the end to end tests and internal/cli. That one runs whole commands, for which it takes nine minutes; what runs at the same
+# time in them are the steps, which have tests of their own.
 RACE ?=
-endtoend = ./test ./test/crash
 packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' $(if $(RACE),-e '/slipway/internal/cli$$'))
 # With the race detector these take minutes instead of seconds, and there is nothing for it to find: one step runs at a time.
 without_race = ^TestRandomRuns$$
-.PHONY: test test-endtoend test-commands test-lab
+# An end to end test with clusters of its own, which shares little with the others.
+upgrades = ^TestTwoVersions$$
+.PHONY: test test-endtoend test-packages
 test:
 	$(GO) run ./cmd/bootstrap lab build
-	$(GO) test $(RACE) $(if $(RACE),-skip '$(without_race)') -timeout 60m $(packages)
-	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow)
-	$(MAKE) --no-print-directory --jobs 3 test-endtoend test-lab $(if $(RACE),test-commands)
+	$(MAKE) --no-print-directory --jobs 2 test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
 
-# The end to end tests wait for much of their time: the others take what they leave of the processors.
 test-endtoend:
-	$(GO) test -timeout 85m $(endtoend)
-test-commands:
-	nice -n 10 $(GO) test -timeout 60m ./internal/cli
-test-lab:
-	cd lab && nice -n 10 $(GO) test -timeout 60m ./...
+	$(GO) test -timeout 85m -skip '$(upgrades)' ./test
+test-packages:
+	$(GO) test $(RACE) $(if $(RACE),-skip '$(without_race)') -timeout 60m $(packages)
+	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow)
+	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
+	cd lab && $(GO) test -timeout 60m ./...
+	$(GO) test -timeout 60m ./test/crash
+	$(GO) test -timeout 60m -run '$(upgrades)' ./test

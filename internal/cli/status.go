@@ -3,10 +3,8 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,10 +21,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
-
-// statusComparedWithin bounds the comparison of the configuration with the
-// cluster, for which a status is not kept waiting.
-const statusComparedWithin = 2 * time.Second
 
 // runStatus compares the journal with Hetzner and the clusters, and changes nothing.
 func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) error {
@@ -72,12 +66,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		now := look.Overview()
 		r.Now = &now
 	})
-	asking.Go(func() {
-		soon, cancel := context.WithTimeoutCause(ctx, statusComparedWithin,
-			fmt.Errorf("no answer within %s", statusComparedWithin))
-		defer cancel()
-		r.Comparison = drift.Compare(soon, b, state.Journal(), cfg, nil)
-	})
+	asking.Go(func() { r.Comparison = drift.Compare(look.Context(), b, state.Journal(), cfg, nil) })
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
 	all, err := b.Plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
