@@ -72,7 +72,8 @@ type system struct {
 func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *system {
 	y := &system{
 		talos: s.talos, server: s, id: hardware.ID, name: hardware.Name, userData: hardware.UserData, end: end,
-		version: versionOf(hardware.Image.Description+" "+hardware.Image.Labels["caph-image-name"], defaultVersion),
+		version: installedVersion(s, versionOf(hardware.Image.Description+" "+hardware.Image.Labels["caph-image-name"],
+			defaultVersion)),
 		log:     s.talos.config.Log.With("server", hardware.Name),
 		phase:   PhaseBooting, notes: map[string]string{},
 	}
