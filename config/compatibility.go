@@ -240,3 +240,10 @@ func (v *Findings) providers(c Config) {
 		}
 	}
 }
+
+// SameMinor tells whether two versions are patch releases of one minor version. A text that is no version has none.
+func SameMinor(a, b string) bool {
+	x, errX := semver.ParseTolerant(a)
+	y, errY := semver.ParseTolerant(b)
+	return errX == nil && errY == nil && x.Major == y.Major && x.Minor == y.Minor
+}

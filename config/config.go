@@ -215,6 +215,16 @@ func (c Config) Image(architecture string) string {
 	return fmt.Sprintf("talos-%s-%s", architecture, c.TalosVersion)
 }
 
+// TalosOfImage is the version of Talos in the name of an image that Image has made of it; empty: it is none.
+func TalosOfImage(image string) string {
+	for _, architecture := range []string{"amd64", "arm64"} {
+		if version, is := strings.CutPrefix(image, "talos-"+architecture+"-"); is {
+			return version
+		}
+	}
+	return ""
+}
+
 // Values of ControlPlaneEndpoint that are no host name.
 const (
 	// EndpointPrimaryIP gives the load balancer a Primary IP, which outlives it.

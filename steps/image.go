@@ -35,6 +35,17 @@ func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: within})
 }
 
+// Installer is the installer image of the configured Talos with what bootstrap/schematic.yaml adds to it, as the
+// snapshot has it.
+func (s *Set) Installer() (string, error) {
+	schematic, err := schematic(s.sources)
+	if err != nil {
+		return "", err
+	}
+	id, err := schematic.ID()
+	return factory.Installer(id, s.cfg.TalosVersion), err
+}
+
 // imageStep runs and verifies the step image.
 type imageStep struct {
 	cfg     config.Config

@@ -31,6 +31,7 @@ type upgradeOptions struct {
 	ToSet      string   // version set
 	Via        []string // patch releases of Kubernetes to go through
 	PauseAfter string   // stage
+	InPlace    bool     // Talos, without replacing servers
 	Rehearse   string   // backup
 	KeepLab    bool     // of a rehearsal
 }
@@ -50,6 +51,8 @@ func newUpgradeCommand(in *invocation) *cobra.Command {
 	flags.StringSliceVar(&own.Via, "via", nil, "the patch `RELEASE` of Kubernetes to go through where several minor "+
 		"versions are in between, in place of the newest of each")
 	flags.StringVar(&own.PauseAfter, "pause-after", "", "end after a `STAGE`; the same command without it does the rest")
+	flags.BoolVar(&own.InPlace, "in-place", false, "upgrade Talos to a patch release on the control plane servers that "+
+		"there are, one after another, instead of replacing them")
 	flags.StringVar(&own.Rehearse, "rehearse", "", "restore the backup `FILE` into a lab of its own, and upgrade it there")
 	flags.BoolVar(&own.KeepLab, "keep-lab", false, "with --rehearse: leave the lab up at the end")
 	return cmd
@@ -76,7 +79,7 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
 			ctx, cancel := context.WithTimeout(ctx, examinesWithin)
 			defer cancel()
-			x, err := upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via}, func(string, ...any) {})
+			x, err := upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace}, func(string, ...any) {})
 			if err != nil {
 				return err
 			}
@@ -117,7 +120,8 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 	}
 	var x upgrade.Examination
 	if err := r.hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
-		x, err = upgrade.Examine(ctx, r.cfg.Config, r.tools, upgrade.Options{Via: o.Via, Resumes: record != nil}, say)
+		x, err = upgrade.Examine(ctx, r.cfg.Config, r.tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
+			Resumes: record != nil}, say)
 		return err
 	}); err != nil {
 		return err
@@ -196,7 +200,7 @@ func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Exam
 		r.hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
 	}
 	switch {
-	case a.Options.Yes || record != nil && maps.Equal(record.To, x.To):
+	case a.Options.Yes || record.Same(x):
 		return nil
 	case !answerable(r.console):
 		return usage.Errorf("upgrade asks before it changes the cluster, and the standard input is no terminal: --yes answers " +

@@ -54,3 +54,7 @@ func (HealthyTalos) UploadSnapshot(context.Context, talos.Route, io.Reader) erro
 }
 
 func (HealthyTalos) BootstrapRecovered(context.Context, talos.Route) error { return talos.ErrEtcdData }
+
+func (HealthyTalos) Upgrade(context.Context, talos.Route, string) error {
+	return errors.New("no test has asked for an upgrade")
+}

@@ -80,7 +80,8 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 		if err != nil {
 			return nil, err
 		}
-		v = v.Placed(render.Placement{Schedulable: placement.Schedulable, PoolGroups: placement.PoolGroups})
+		v = v.Placed(render.Placement{Schedulable: placement.Schedulable, PoolGroups: placement.PoolGroups,
+			TalosVersion: placement.TalosVersion, Image: placement.Image})
 	case !kube.Absent(err):
 		return nil, err
 	}

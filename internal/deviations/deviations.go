@@ -111,6 +111,9 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	}
 	if o.image = imageOf(o.live, cfg); o.image != "" {
 		o.Values["IMAGE_NAME"] = o.image
+		if version := config.TalosOfImage(o.image); config.SameMinor(version, o.Values["TALOS_VERSION"]) {
+			o.Values["TALOS_VERSION"] = version // a talosVersion of the same minor means no other configuration
+		}
 		if o.image != cfg.ImageName && byDefault(o.image, o.Values["TALOS_VERSION"]) {
 			o.Values["IMAGE_NAME"] = ""
 		}

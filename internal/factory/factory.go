@@ -70,3 +70,10 @@ func DiskImage(schematicID, version, architecture string) *url.URL {
 	u, _ := url.Parse(Address) // a constant
 	return u.JoinPath("image", schematicID, version, "hcloud-"+architecture+".raw.xz")
 }
+
+// Installer is the installer image of a schematic for Hetzner servers, which a Talos that runs is upgraded with.
+// version begins with v.
+func Installer(schematicID, version string) string {
+	u, _ := url.Parse(Address) // a constant
+	return u.Host + "/hcloud-installer/" + schematicID + ":" + version
+}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
@@ -20,6 +21,9 @@ type Placement struct {
 	Schedulable string
 	// PoolGroups are the placement groups of the worker pools that the cluster has, whether or not they are configured.
 	PoolGroups []string
+	// TalosVersion is that of the TalosControlPlane, and Image the image that its template names: Placed tells of a
+	// control plane whose Talos was upgraded in place.
+	TalosVersion, Image string
 }
 
 // PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may
@@ -32,9 +36,17 @@ func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Place
 	}
 	if template != nil {
 		p.ServerType = capi.Text(template, "spec", "template", "spec", "type")
+		p.Image = capi.Text(template, "spec", "template", "spec", "imageName")
+	}
+	if tcp != nil {
+		p.TalosVersion = capi.Text(tcp, "spec", "controlPlaneConfig", "controlplane", "talosVersion")
 	}
 	return p
 }
+
+// talosVersionVariable is Talos's version. The manifests use it for the form of the machine configuration, which is the
+// same within a minor version.
+const talosVersionVariable = "TALOS_VERSION"
 
 // Placed are the variables with a placement; what it leaves empty stays as it is.
 func (v Variables) Placed(p Placement) Variables {
@@ -45,6 +57,11 @@ func (v Variables) Placed(p Placement) Variables {
 		if value != "" {
 			v[name] = value
 		}
+	}
+	// Servers that were upgraded in place keep their machine configuration. Another talosVersion would replace them all.
+	if version := v[talosVersionVariable]; p.Image == v[ImageNameVariable] && config.TalosOfImage(p.Image) == version &&
+		config.SameMinor(version, p.TalosVersion) {
+		v[talosVersionVariable] = p.TalosVersion
 	}
 	return v
 }

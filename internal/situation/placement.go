@@ -85,5 +85,6 @@ func KeptPlacement(cfg config.Config, chosen, live render.Placement) render.Plac
 		chosen.Locations = live.Locations
 	}
 	chosen.Schedulable, chosen.PoolGroups = live.Schedulable, live.PoolGroups
+	chosen.TalosVersion, chosen.Image = live.TalosVersion, live.Image
 	return chosen
 }

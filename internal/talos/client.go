@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Client asks Talos nodes, has one of them restore etcd, and wipes them.
+// Client asks Talos nodes, has one of them restore etcd, wipes and upgrades them.
 type Client interface {
 	Ask(ctx context.Context, address string) (Node, error)
 	AskBy(context.Context, Route) (Node, error)
@@ -19,4 +19,5 @@ type Client interface {
 	UploadSnapshot(ctx context.Context, to Route, snapshot io.Reader) error
 	BootstrapRecovered(context.Context, Route) error
 	WipeEphemeral(context.Context, Route) error
+	Upgrade(ctx context.Context, r Route, installer string) error
 }

@@ -37,7 +37,7 @@ func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err
 // refuse says why the upgrade is not to begin. Checks that could not be made are returned by themselves.
 func (e *environment) refuse(ctx context.Context, c clusters, now state, x Examination, o Options) (unanswered []string,
 	err error) {
-	if !x.Servers() {
+	if !x.Servers() && !x.InPlace {
 		return nil, nil
 	}
 	var why []string

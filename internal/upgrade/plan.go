@@ -51,6 +51,11 @@ func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, err
 	}
 	p := &Plan{Graph: flow.New("upgrade"), Stages: x.Stages, last: map[string]string{}}
 	b := &builder{Plan: p, environment: e, set: set, replicas: x.Replicas}
+	if x.InPlace {
+		if b.installer, err = set.Installer(); err != nil {
+			return nil, err
+		}
+	}
 	for _, s := range x.Stages {
 		b.add(s)
 	}
@@ -62,8 +67,9 @@ func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, err
 type builder struct {
 	*Plan
 	*environment
-	set      *steps.Set
-	replicas int
+	set       *steps.Set
+	replicas  int
+	installer string // that Talos is upgraded in place with; empty: the servers are replaced
 
 	before    []flow.Node // what the next step comes after
 	offer     *flow.Step[steps.Offer]
@@ -86,6 +92,9 @@ func (b *builder) add(s Stage) {
 	case s.Name == StageImage:
 		b.images()
 		b.ended(s.Name, b.snapshot, b.snapshot.Name())
+	case s.Name == StageTalos && b.installer != "":
+		step := inPlaceStep{serversStep{b.environment, s, b.replicas}, b.installer}.add(b.Graph).After(b.before...)
+		b.ended(s.Name, step, step.Name())
 	case s.Name == StageTalos || strings.HasPrefix(s.Name, StageKubernetes):
 		step := serversStep{b.environment, s, b.replicas}.add(b.Graph).After(b.before...)
 		b.ended(s.Name, step, step.Name())
@@ -146,6 +155,7 @@ type Examination struct {
 	Manager  string   `json:"manager"` // the cluster that manages this one, for people
 	Replicas int      `json:"replicas"`
 	Stages   []Stage  `json:"stages"`
+	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
 	// Agreed are the consequences for the worker pools, as the step workers will say them.
 	Agreed []string `json:"-"`
 	// Unanswered are checks that could not be made.
@@ -155,7 +165,7 @@ type Examination struct {
 // Servers tells whether the upgrade replaces servers.
 func (x Examination) Servers() bool {
 	return slices.ContainsFunc(x.Stages, func(s Stage) bool {
-		return s.Name == StageTalos || s.Name == StageWorkers || strings.HasPrefix(s.Name, StageKubernetes)
+		return s.Name == StageTalos && !x.InPlace || s.Name == StageWorkers || strings.HasPrefix(s.Name, StageKubernetes)
 	})
 }
 
@@ -175,6 +185,8 @@ func (x Examination) Kubernetes() (versions []string) {
 type Options struct {
 	// Via are patch releases of Kubernetes to go through where the upgrade spans several minors.
 	Via []string
+	// InPlace has Talos upgraded without replacing the control plane's servers.
+	InPlace bool
 	// Resumes tells that the upgrade was begun before: the cluster need not be whole.
 	Resumes bool
 }
@@ -198,13 +210,15 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	if err != nil {
 		return Examination{}, err
 	}
-	x := Examination{From: now.versions, To: VersionsOf(cfg), Manager: c.where, Replicas: now.replicas}
+	x := Examination{From: now.versions, To: VersionsOf(cfg), Manager: c.where, Replicas: now.replicas,
+		InPlace: o.InPlace}
 	pools, err := e.pools(ctx, c)
 	if err != nil {
 		return x, err
 	}
 	x.Agreed = pools.agreed
-	r := request{from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas, workers: pools.texts}
+	r := request{from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas, workers: pools.texts,
+		inPlace: o.InPlace, image: cfg.ImageName}
 	if x.Stages, err = r.plan(); err != nil || len(x.Stages) == 0 {
 		return x, err
 	}

@@ -24,6 +24,13 @@ type Record struct {
 	Began time.Time `json:"began"`
 	From  Versions  `json:"from"`
 	To    Versions  `json:"to"`
+	// InPlace tells that it was agreed to upgrade Talos without replacing servers.
+	InPlace bool `json:"inPlace,omitempty"`
+}
+
+// Same tells whether an upgrade is the one that was agreed to.
+func (r *Record) Same(x Examination) bool {
+	return r != nil && maps.Equal(r.To, x.To) && r.InPlace == x.InPlace
 }
 
 // ReadRecord reads it; nil where no upgrade is under way.
@@ -50,14 +57,14 @@ func Begin(files platform.Files, x Examination) error {
 		return err
 	}
 	if r != nil {
-		if maps.Equal(r.To, x.To) {
+		if r.Same(x) {
 			return nil
 		}
 		if err := End(files); err != nil {
 			return err
 		}
 	}
-	data, err := json.MarshalIndent(Record{Began: time.Now().UTC(), From: x.From, To: x.To}, "", "  ")
+	data, err := json.MarshalIndent(Record{Began: time.Now().UTC(), From: x.From, To: x.To, InPlace: x.InPlace}, "", "  ")
 	if err != nil {
 		return err
 	}

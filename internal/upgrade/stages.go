@@ -46,11 +46,13 @@ type request struct {
 	rolling  string            // Kubernetes version that the control plane is being changed to; empty: it is not
 	replicas int               // servers of the control plane
 	workers  []string          // what becomes of the worker pools; empty: nothing
+	inPlace  bool              // Talos is upgraded without replacing the servers
+	image    string            // IMAGE_NAME of the configuration
 }
 
 // plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
 func (r request) plan() ([]Stage, error) {
-	if why := r.downgrades(); len(why) > 0 {
+	if why := append(r.downgrades(), r.refuseInPlace()...); len(why) > 0 {
 		return nil, &RefusedError{why}
 	}
 	servers, err := r.controlPlaneStages()
@@ -118,9 +120,7 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 		stages = append(stages,
 			Stage{Name: StageImage, Does: "the snapshot of Talos " + system.To + " is created at Hetzner where there is none",
 				Back: "it can be deleted while no server is made from it"},
-			Stage{Name: StageTalos, Changes: []Change{system}, Does: r.replaces(),
-				Back: "the TalosControlPlane can name the old HCloudMachineTemplate and talosVersion again, until the next stage " +
-					"replaces servers"})
+			r.talos(system))
 	}
 	for _, next := range chain {
 		if changesTalos && config.TalosRuns(system.To, at) == nil {
@@ -143,6 +143,24 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 		talosStage()
 	}
 	return stages, nil
+}
+
+// talos is the stage that brings another Talos to the control plane.
+func (r request) talos(system Change) Stage {
+	s := Stage{Name: StageTalos, Changes: []Change{system}, Does: r.replaces(),
+		Back: "the TalosControlPlane can name the old HCloudMachineTemplate and talosVersion again, until the next stage " +
+			"replaces servers"}
+	switch {
+	case r.inPlace && r.replicas == 1:
+		s.Does = "upgrades the control plane server in place, while whose reboot the Kubernetes API does not answer"
+	case r.inPlace:
+		s.Does = fmt.Sprintf("upgrades the %d control plane servers in place, one after another: each is drained and reboots",
+			r.replicas)
+	}
+	if r.inPlace {
+		s.Back = "talosctl rollback boots the Talos of before on a server; new servers are made with the new one"
+	}
+	return s
 }
 
 func (r request) replaces() string {

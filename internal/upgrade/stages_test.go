@@ -61,6 +61,16 @@ func TestStages(t *testing.T) {
 		"Talos skips a minor": {
 			request: request{from: versionsOf("guide", "TALOS_VERSION=v1.11.2"), to: versionsOf("guide", "TALOS_VERSION=v1.13.9")},
 			refused: "skips a minor version, which Talos does not support"},
+		"Talos in place": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "TALOS_VERSION=v1.12.5"), inPlace: true},
+			want:    []string{"image", "talos v1.12.2→v1.12.5"}},
+		"another minor of Talos in place": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "TALOS_VERSION=v1.13.9"), inPlace: true},
+			refused: "is another minor version, whose machine configuration"},
+		"an image of one's own in place": {
+			request: request{from: versionsOf("guide"), to: versionsOf("guide", "TALOS_VERSION=v1.12.5"), inPlace: true,
+				image: "mine"},
+			refused: "IMAGE_NAME=mine is an image of your own"},
 		"a downgrade": {
 			request: request{from: versionsOf("current"), to: versionsOf("guide")},
 			refused: "Kubernetes of the cluster v1.33.13 → v1.32.2 would be a downgrade"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -198,6 +199,9 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 			merged := o.DeepCopy()
 			merge(merged.Object, in.Object)
 			in = merged
+		}
+		if o != nil && o.GetGeneration() > 0 && !reflect.DeepEqual(o.Object["spec"], in.Object["spec"]) {
+			in.SetGeneration(o.GetGeneration() + 1)
 		}
 		o = s.store(path, in)
 		s.react(o)
