@@ -143,11 +143,15 @@ func (d *Doctor) checks() []check {
 		{"capacity", []string{"apply", ForRestore}, d.capacity},
 		{"limits", []string{"apply", ForServer, ForRestore}, d.limits},
 		{"image", []string{"apply", "image", ForServer, ForRestore}, d.image},
+		{workerPoolsCheck, []string{"workers", ForRestore}, d.workerPools},
 		{"names", []string{"apply"}, d.names},
 		{"networks", []string{"apply", ForRestore}, d.networks},
 		{"hetzner-budget", nil, d.hetznerBudget},
 	}
 	return slices.DeleteFunc(all, func(c check) bool {
+		if c.name == workerPoolsCheck && len(d.cfg.Workers) == 0 {
+			return true
+		}
 		return d.wanted != nil && c.of != nil &&
 			!slices.ContainsFunc(c.of, func(step string) bool { return slices.Contains(d.wanted, step) })
 	})
@@ -155,6 +159,6 @@ func (d *Doctor) checks() []check {
 
 // atHetzner tells the checks that ask Hetzner alone.
 func atHetzner(name string) bool {
-	return slices.Contains([]string{"token", "project", "reservation", "server-type", "capacity", "image", "names",
+	return slices.Contains([]string{"token", "project", "reservation", "server-type", "capacity", "image", workerPoolsCheck, "names",
 		"networks", "hetzner-budget"}, name)
 }

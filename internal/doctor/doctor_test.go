@@ -158,6 +158,19 @@ func (c *clinic) examine(t *testing.T) map[string]Finding {
 	return found
 }
 
+// A pool of the control plane's own server type needs nothing more; without pools there is no check of them.
+func TestDoctorPassesWorkerPools(t *testing.T) {
+	c := newClinic(t)
+	if f, is := c.examine(t)["worker-pools"]; is {
+		t.Errorf("without pools: %+v", f)
+	}
+	c.cfg.Workers = config.WorkerPools{{Name: "general", Replicas: 2}}
+	f := c.examine(t)["worker-pools"]
+	if f.Verdict != OK || f.Reason != "pool general: 2 servers of type cx33 in nbg1 from image talos-amd64-v1.12.2" {
+		t.Errorf("%+v", f)
+	}
+}
+
 func TestDoctorPassesWhatIsWell(t *testing.T) {
 	c := newClinic(t)
 	found := c.examine(t)
@@ -192,6 +205,21 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 	}
 	cfg := func(kv string) func(*testing.T, *clinic) {
 		return func(t *testing.T, c *clinic) { clustertest.Configure(t, &c.cfg, kv) }
+	}
+	// One worker pool beside the control plane, in a market that has more than cx33.
+	pool := func(p config.WorkerPool) func(*testing.T, *clinic) {
+		return func(_ *testing.T, c *clinic) {
+			p.Name, p.Replicas = "general", 2
+			c.cfg.Workers = config.WorkerPools{p}
+			for i, kind := range []struct {
+				name, architecture string
+				stock              bool
+			}{{"cpx62", "x86", false}, {"cax21", "arm", true}} {
+				c.store.Put("server_types", int64(50+i), schema.ServerType{Name: kind.name, Architecture: kind.architecture,
+					Prices:    []schema.PricingServerTypePrice{{Location: "nbg1"}},
+					Locations: []schema.ServerTypeLocation{{Name: "nbg1", Available: kind.stock}}})
+			}
+		}
 	}
 	for name, tc := range map[string]struct {
 		make    func(*testing.T, *clinic)
@@ -355,6 +383,20 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			"12 of 120 requests are left; a bootstrap may need 300 within 1h00m"},
 		"requests untold": {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown,
 			"does not say"},
+		"a pool's server type that does not exist": {pool(config.WorkerPool{ServerType: "cx99"}), "worker-pools", Failed, "cx99"},
+		"a pool out of stock":                      {pool(config.WorkerPool{ServerType: "cpx62"}), "worker-pools", Failed, "worker pool general: "},
+		"a pool whose image does not exist": {pool(config.WorkerPool{Image: "gpu"}), "worker-pools", Failed,
+			"worker pool general: no image for amd64 carries the label caph-image-name=gpu"},
+		"a pool of another architecture": {pool(config.WorkerPool{ServerType: "cax21"}), "worker-pools", Failed,
+			"are arm64, and a run makes no image for those"},
+		"somebody's server with a pool's name": {func(t *testing.T, c *clinic) {
+			pool(config.WorkerPool{})(t, c)
+			c.store.Put("servers", 7, schema.Server{Name: "k8s-general-7f8b9-x2x4z", Labels: others})
+		}, "worker-pools", Failed, "k8s-general-7f8b9-x2x4z"},
+		"somebody's placement group with a pool's name": {func(t *testing.T, c *clinic) {
+			pool(config.WorkerPool{})(t, c)
+			c.store.Put("placement_groups", 7, schema.PlacementGroup{Name: "k8s-general", Labels: others})
+		}, "worker-pools", Failed, "k8s-general"},
 		"Hetzner is silent": {func(_ *testing.T, c *clinic) { c.store.Close() }, "project", Unknown, "could not ask"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -77,18 +77,10 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 		return failed("choose another LOAD_BALANCER_TYPE", "load balancer type %s is withdrawn on %s", c.LoadBalancerType,
 			balancing.Withdrawn.Format(time.DateOnly))
 	}
-	told := true
-	for _, l := range choice.Locations {
-		sale := kind.At(l)
-		told = told && sale.Told
-		switch {
-		case !sale.Withdrawn.IsZero():
-			return failed("choose another SERVER_TYPE: a server that is lost could not be created again",
-				"server type %s is withdrawn in %s on %s", kind.Name, l, sale.Withdrawn.Format(time.DateOnly))
-		case sale.Told && !sale.InStock:
-			return failed("choose another SERVER_TYPE or LOCATION, or wait", "server type %s is out of stock in %s", kind.Name,
-				l)
-		}
+	told, problem := onSale(kind, choice.Locations)
+	if problem != "" {
+		return failed("choose another SERVER_TYPE or LOCATION, or wait: a server that is lost could not be created again", "%s",
+			problem)
 	}
 	where := strings.Join(choice.Locations, ", ")
 	if !told {
@@ -100,6 +92,22 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 		passed = " (" + strings.Join(choice.Passed, "; ") + ")"
 	}
 	return ok("%s is sold and in stock in %s%s; load balancer type %s exists", kind.Name, where, passed, c.LoadBalancerType)
+}
+
+// onSale says why a server type cannot be had in one of some locations; told: Hetzner says of each whether it is in stock.
+func onSale(kind hetzner.ServerType, locations []string) (told bool, problem string) {
+	told = true
+	for _, l := range locations {
+		sale := kind.At(l)
+		told = told && sale.Told
+		switch {
+		case !sale.Withdrawn.IsZero():
+			return told, fmt.Sprintf("server type %s is withdrawn in %s on %s", kind.Name, l, sale.Withdrawn.Format(time.DateOnly))
+		case sale.Told && !sale.InStock:
+			return told, fmt.Sprintf("server type %s is out of stock in %s", kind.Name, l)
+		}
+	}
+	return told, ""
 }
 
 // planned is what the manifests ask Hetzner for.

@@ -160,14 +160,18 @@ func Taken(ctx context.Context, c *hcloud.Client, cluster string, names Names) (
 		return nil, explain(err)
 	}
 	for _, s := range servers {
-		like(KindServer, s.ID, s.Name, names.Servers.MatchString(s.Name), s.Labels)
+		like(KindServer, s.ID, s.Name, matches(names.Servers, s.Name), s.Labels)
 	}
 	balancers, err := c.LoadBalancer.All(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
 	for _, b := range balancers {
-		like(KindLoadBalancer, b.ID, b.Name, names.LoadBalancers.MatchString(b.Name), b.Labels)
+		like(KindLoadBalancer, b.ID, b.Name, matches(names.LoadBalancers, b.Name), b.Labels)
 	}
 	return taken, nil
+}
+
+func matches(pattern *regexp.Regexp, name string) bool {
+	return pattern != nil && pattern.MatchString(name)
 }
