@@ -154,7 +154,7 @@ func (c *comparing) compareMachines() {
 				ID:       "machine-deleting/" + m.Server,
 				What:     fmt.Sprintf("Machine %s was being deleted when the backup was taken, and its server lives", m.Name),
 				Would:    "it comes back as one that stays: a deletion is not put back",
-				Accept:   "it stays; replace-machine, or kubectl delete, deletes it when the readoption is over",
+				Accept:   "it stays; " + deletesMachine(m) + " deletes it when the readoption is over",
 				accepted: func(*Comparison) {},
 			})
 		}
@@ -170,6 +170,14 @@ func (c *comparing) compareMachines() {
 	}
 }
 
+// deletesMachine is what deletes a Machine.
+func deletesMachine(m source.Machine) string {
+	if m.ControlPlane {
+		return "replace-machine, or kubectl delete,"
+	}
+	return "kubectl delete machine " + m.Name
+}
+
 // missing is about a Machine without a server.
 func (c *comparing) missing(m source.Machine) {
 	seen := fmt.Sprintf("server %d", m.ServerID)
@@ -177,6 +185,8 @@ func (c *comparing) missing(m source.Machine) {
 		seen = "a server, which was not made yet when the backup was taken,"
 	}
 	stale := "its Machine and what hangs on it are left out, and its node is removed"
+	would := "CAPH would create server " + m.Server + " again, with an empty disk, which cannot join etcd while that counts " +
+		"the lost one"
 	if c.isMember(m.Server) {
 		stale += "; the control plane provider then takes its member out of etcd"
 	}
@@ -184,13 +194,11 @@ func (c *comparing) missing(m source.Machine) {
 		stale += "; " + c.scaling()
 	} else {
 		stale += "; the MachineSet that it was of makes another server"
+		would = "CAPH would create server " + m.Server + " again, for the node of the lost one"
 	}
 	c.add(Mismatch{
 		ID:   "server-missing/" + m.Server,
-		What: fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen),
-		Would: "CAPH would create server " + m.Server + " again, with an empty disk, which cannot join etcd while " +
-			"that counts the lost one",
-		Accept: stale,
+		What: fmt.Sprintf("Machine %s of the backup has %s, and there is none", m.Name, seen), Would: would, Accept: stale,
 		accepted: func(d *Comparison) {
 			d.LeftOut, d.Gone = append(d.LeftOut, m.Name), append(d.Gone, m.Server)
 		},
@@ -273,11 +281,15 @@ func (c *comparing) compareNodes() {
 		if m.Now == nil || c.nodes[m.Server] != nil {
 			continue
 		}
+		others, replaces := ", and the control plane provider with it", "replace-machine"
+		if !m.ControlPlane {
+			others, replaces = "", "its MachineHealthCheck"
+		}
 		c.add(Mismatch{
 			ID:       "node-missing/" + m.Server,
 			What:     fmt.Sprintf("server %s of Machine %s is no node", m.Server, m.Name),
-			Would:    "the Machine would wait for its node, and the control plane provider with it",
-			Accept:   "it is put back as it is; it is waited for, and where it does not come, replace-machine replaces it",
+			Would:    "the Machine would wait for its node" + others,
+			Accept:   "it is put back as it is; it is waited for, and where it does not come, " + replaces + " replaces it",
 			accepted: func(*Comparison) {},
 		})
 	}

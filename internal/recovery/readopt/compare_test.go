@@ -311,3 +311,28 @@ func TestServersThatComeAndGo(t *testing.T) {
 		}
 	}
 }
+
+// What is said of a worker names neither etcd nor the control plane provider, nor a command that is for the control
+// plane alone.
+func TestWorkersHaveNothingToDoWithEtcd(t *testing.T) {
+	worker := source.Machine{Name: "k8s-general-a-b", Server: "k8s-general-a-b", ServerID: 7}
+	c := &comparing{explained: map[string]bool{}}
+	c.missing(worker)
+	worker.Now, worker.Deleting = &hetzner.Server{ID: 7, Name: worker.Server}, true
+	c.machines = []source.Machine{worker}
+	c.compareMachines()
+	c.compareNodes()
+	var ids []string
+	for _, m := range c.found {
+		ids = append(ids, m.ID)
+		for _, word := range []string{"etcd", "control plane", "replace-machine"} {
+			if text := m.What + m.Would + m.Accept; strings.Contains(text, word) {
+				t.Errorf("%s says %q: %s", m.ID, word, text)
+			}
+		}
+	}
+	if want := []string{"server-missing/" + worker.Server, "machine-deleting/" + worker.Server,
+		"node-missing/" + worker.Server}; !slices.Equal(ids, want) {
+		t.Errorf("found %q, want %q", ids, want)
+	}
+}
