@@ -50,6 +50,7 @@ func upgraded(t *testing.T, c *command, older string) {
 	first := slices.Collect(maps.Keys(c.apiVersions(t.Context())))
 	u := &upgrading{t: t, command: c}
 	u.refusals()
+	u.inPlace(first)
 	watched := watchEtcd(t, c)
 	u.killed("talos", "--pause-after", "talos")
 	u.finish(0, "--pause-after", "talos")
@@ -162,6 +163,51 @@ func (u *upgrading) refusals() {
 	out, err := u.exec(u.t.Context(), "upgrade", "--to-set", "current", "--lab", "--dry-run")
 	if err != nil || !strings.Contains(out, "kubernetes-1-33-13") {
 		u.t.Errorf("--dry-run: %v\n%s", err, out)
+	}
+}
+
+// inPlace brings a patch release of Talos to the servers that there are. A run that is killed between two servers is
+// resumed; afterwards the control plane provider has nothing to replace, and a run of all nothing to name.
+func (u *upgrading) inPlace(servers []string) {
+	u.t.Helper()
+	const version = "v1.12.5"
+	args := []string{"upgrade", "--in-place", "TALOS_VERSION=" + version, "--lab", "--yes"}
+	if o := u.run(nil, "upgrade", "--in-place", "--to-set", "current", "--lab", "--yes"); o.exit != 1 ||
+		!strings.Contains(o.output, "is another minor version") {
+		u.t.Errorf("in place to another minor version: exit %d\n%s", o.exit, o.output)
+	}
+	killed := false
+	o := u.run(func(e event, p *os.Process) {
+		if !killed && strings.Contains(e.Message, "1 of 3 servers run") {
+			killed = p.Kill() == nil
+		}
+	}, args...)
+	if !killed {
+		u.t.Fatalf("it was not killed between two servers: exit %d\n%s", o.exit, o.output)
+	}
+	o = u.run(nil, args...)
+	u.t.Logf("upgrade --in-place, resumed: exit %d after %.0fs", o.exit, o.elapsed.Seconds())
+	if o.exit != 0 || strings.Contains(o.output, "upgrading the Talos of server "+slices.Min(servers)) {
+		u.t.Fatalf("upgrade --in-place, resumed: exit %d\n%s", o.exit, o.output)
+	}
+	if o := u.run(nil, "all", "--lab", "TALOS_VERSION="+version); o.exit != 0 ||
+		strings.Contains(o.output, "and the cluster has") {
+		u.t.Errorf("all with the new version: exit %d\n%s", o.exit, o.output)
+	}
+	nodes, err := workload(u.t, u.command).CoreV1().Nodes().List(u.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	var is []string
+	for _, n := range nodes.Items {
+		if n.Status.NodeInfo.OSImage != "Talos ("+version+")" {
+			u.t.Errorf("Node %s reports %s", n.Name, n.Status.NodeInfo.OSImage)
+		}
+		is = append(is, n.Name)
+	}
+	slices.Sort(is)
+	if slices.Sort(servers); !slices.Equal(is, servers) {
+		u.t.Errorf("the servers are %v, before %v", is, servers)
 	}
 }
 
