@@ -10,6 +10,10 @@ const Schematic = "schematic.yaml"
 // Addons is the folder of the values files of add-ons, below this one.
 const Addons = "addons"
 
+// Schematics is the folder of the operator's schematics for worker pools, below this one. There is none inside the
+// command.
+const Schematics = "schematics"
+
 // Files holds the YAML files of this folder and of the folder Addons.
 //
 //go:embed *.yaml addons/*.yaml

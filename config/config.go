@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -215,9 +216,30 @@ func (c Config) Image(architecture string) string {
 	return fmt.Sprintf("talos-%s-%s", architecture, c.TalosVersion)
 }
 
+// SchematicImage is the same for an image that is made from a schematic of bootstrap/schematics; empty: Image.
+func (c Config) SchematicImage(schematic, architecture string) string {
+	if schematic == "" {
+		return c.Image(architecture)
+	}
+	return c.Image(architecture) + "-" + schematic
+}
+
+// Schematics are the schematics of the worker pools, each once, in the order of the pools.
+func (c Config) Schematics() (names []string) {
+	for _, p := range c.Workers {
+		if p.Schematic != "" && !slices.Contains(names, p.Schematic) {
+			names = append(names, p.Schematic)
+		}
+	}
+	return names
+}
+
+// ImageArchitectures are the architectures that Hetzner has servers of, as images call them.
+func ImageArchitectures() []string { return []string{"amd64", "arm64"} }
+
 // TalosOfImage is the version of Talos in the name of an image that Image has made of it; empty: it is none.
 func TalosOfImage(image string) string {
-	for _, architecture := range []string{"amd64", "arm64"} {
+	for _, architecture := range ImageArchitectures() {
 		if version, is := strings.CutPrefix(image, "talos-"+architecture+"-"); is {
 			return version
 		}

@@ -31,6 +31,9 @@ type WorkerPool struct {
 	Taints []Taint `json:"taints,omitempty" yaml:"taints,omitempty"`
 	// label caph-image-name of the snapshot; empty: the image of the control plane's Talos version
 	Image string `json:"image,omitempty" yaml:"image,omitempty"`
+	// name of a file in bootstrap/schematics, without .yaml, that the servers' image is made from; empty:
+	// bootstrap/schematic.yaml; not together with image
+	Schematic string `json:"schematic,omitempty" yaml:"schematic,omitempty"`
 	// strategic merge patches of the Talos configuration, after those of manifests/worker-pool.yaml
 	Patches []string `json:"patches,omitempty" yaml:"patches,omitempty"`
 }
@@ -66,7 +69,8 @@ func (w WorkerPools) String() string {
 // Plain tells whether the pools are what WORKERS=3 asks for.
 func (w WorkerPools) Plain() bool {
 	return len(w) == 1 && w[0].Name == DefaultPool && w[0].ServerType == "" && w[0].Location == "" && w[0].Max == 0 &&
-		w[0].Min == 0 && len(w[0].Labels) == 0 && len(w[0].Taints) == 0 && w[0].Image == "" && len(w[0].Patches) == 0
+		w[0].Min == 0 && len(w[0].Labels) == 0 && len(w[0].Taints) == 0 && w[0].Image == "" && w[0].Schematic == "" &&
+		len(w[0].Patches) == 0
 }
 
 // set reads the value of WORKERS: the number of servers of the pool general, 0 or nothing for no pool.
@@ -163,6 +167,8 @@ func (p WorkerPool) Locations() []string { return Listed(p.Location) }
 const (
 	// maxServerName is a host name's.
 	maxServerName = 63
+	// maxLabelValue is that of a label at Hetzner and in Kubernetes.
+	maxLabelValue = 63
 	// machineSuffix is what Cluster API appends to a MachineDeployment's name for a Machine, and CAPH to no server's name
 	// of a worker: "-<5>-<5>".
 	machineSuffix = 12
@@ -194,6 +200,7 @@ func (v *Findings) workers(c Config) {
 		if p.Image != "" && !labelValue.MatchString(p.Image) {
 			v.add(at("image"), p.Image, "cannot be a label's value", "it is compared with the snapshot's label caph-image-name")
 		}
+		v.poolSchematic(c, p, at)
 		for n, patch := range p.Patches {
 			if strings.TrimSpace(patch) == "" {
 				v.add(fmt.Sprintf("workers[%d].patches[%d]", i, n), patch, "is empty", "write a part of the Talos configuration, "+
@@ -205,6 +212,23 @@ func (v *Findings) workers(c Config) {
 		if !hcloudName.MatchString(t) {
 			v.add("workerServerType", t, "is not a server type's name", "names look like cx33, cpx31 or cax21")
 		}
+	}
+}
+
+// poolSchematic checks the name of a pool's schematic, which is a part of its image's name.
+func (v *Findings) poolSchematic(c Config, p WorkerPool, at func(string) string) {
+	switch image := c.SchematicImage(p.Schematic, "amd64"); {
+	case p.Schematic == "":
+	case p.Image != "":
+		v.add(at("schematic"), p.Schematic, "is given together with image", "an image of your own is made from a schematic "+
+			"already: leave one of them out")
+	case !dnsLabel.MatchString(p.Schematic):
+		v.add(at("schematic"), p.Schematic, "is not a DNS label", "name the file in bootstrap/schematics with lower case "+
+			"letters, digits and dashes, and write it here without .yaml")
+	case len(image) > maxLabelValue:
+		v.add(at("schematic"), p.Schematic, fmt.Sprintf("is too long: the image is called %s, and a label's value has %d "+
+			"characters", image, maxLabelValue), fmt.Sprintf("use %d characters or fewer",
+			maxLabelValue-len(image)+len(p.Schematic)))
 	}
 }
 

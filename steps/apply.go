@@ -165,7 +165,7 @@ func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Clust
 		return render.Placement{}, image, err
 	}
 	for _, one := range append([]Image{image}, image.Others...) {
-		if one.Architecture == kind.Architecture {
+		if one.Architecture == kind.Architecture && one.Schematic == "" {
 			return placement, one, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -19,9 +20,10 @@ import (
 // Image is the snapshot that the servers start from.
 type Image struct {
 	ID           int64   `json:"id"`
-	Name         string  `json:"name"`             // value of the label caph-image-name
-	Architecture string  `json:"architecture"`     // of the servers
-	Others       []Image `json:"others,omitempty"` // for other architectures, where they are asked for
+	Name         string  `json:"name"`                // value of the label caph-image-name
+	Architecture string  `json:"architecture"`        // of the servers
+	Schematic    string  `json:"schematic,omitempty"` // name of a worker pool's; empty: the control plane's
+	Others       []Image `json:"others,omitempty"`    // for other architectures and schematics, where they are asked for
 }
 
 // Image adds the step image to a graph: the snapshot that servers are made from exists.
@@ -38,11 +40,7 @@ func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
 // Installer is the installer image of the configured Talos with what bootstrap/schematic.yaml adds to it, as the
 // snapshot has it.
 func (s *Set) Installer() (string, error) {
-	schematic, err := schematic(s.sources)
-	if err != nil {
-		return "", err
-	}
-	id, err := schematic.ID()
+	_, id, err := schematic(s.sources, "")
 	return factory.Installer(id, s.cfg.TalosVersion), err
 }
 
@@ -63,19 +61,12 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 	if err != nil {
 		return Image{}, err
 	}
-	schematic, err := schematic(i.sources)
-	if err != nil {
-		return Image{}, err
-	}
-	id, err := schematic.ID()
-	if err != nil {
-		return Image{}, err
-	}
 	var images []Image
-	for _, architecture := range i.cfg.Architectures(offer.Architecture) {
-		m := &imageMaker{
-			imageStep: i, say: say, run: run, schematic: schematic, schematicID: id,
-			offer: offer, name: i.cfg.Image(architecture), architecture: architecture,
+	for _, one := range i.wanted(offer) {
+		m := &imageMaker{imageStep: i, say: say, run: run, offer: offer, name: one.Name, architecture: one.Architecture,
+			schematicName: one.Schematic}
+		if m.schematic, m.schematicID, err = schematic(i.sources, one.Schematic); err != nil {
+			return Image{}, err
 		}
 		image, err := m.ensure(ctx)
 		if err != nil {
@@ -85,6 +76,26 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 	}
 	images[0].Others = images[1:]
 	return images[0], nil
+}
+
+// wanted are the images of the control plane, one for each architecture, and those of worker pools with a schematic of
+// their own.
+func (i imageStep) wanted(offer Offer) (all []Image) {
+	for _, architecture := range i.cfg.Architectures(offer.Architecture) {
+		all = append(all, Image{Name: i.cfg.Image(architecture), Architecture: architecture})
+	}
+	for _, p := range i.cfg.Workers {
+		at := slices.IndexFunc(offer.Workers, func(w WorkerOffer) bool { return w.Pool == p.Name })
+		if p.Schematic == "" || at < 0 {
+			continue
+		}
+		one := Image{Name: i.cfg.SchematicImage(p.Schematic, offer.Workers[at].Architecture),
+			Architecture: offer.Workers[at].Architecture, Schematic: p.Schematic}
+		if !slices.ContainsFunc(all, func(other Image) bool { return other.Name == one.Name }) {
+			all = append(all, one)
+		}
+	}
+	return all
 }
 
 func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
@@ -104,13 +115,20 @@ func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
 	return flow.Holds()
 }
 
-// schematic is what bootstrap/schematic.yaml says.
-func schematic(sources render.Sources) (factory.Schematic, error) {
-	s, err := factory.Parse(sources.Schematic.Data)
-	if err != nil {
-		return s, fmt.Errorf("%s: %w", sources.Schematic.Name, err)
+// schematic is what bootstrap/schematic.yaml says, or the schematic of a name, and its id.
+func schematic(sources render.Sources, name string) (s factory.Schematic, id string, err error) {
+	file, found := sources.SchematicFile(name)
+	if !found {
+		return s, "", fmt.Errorf("%s does not exist, and a worker pool names it as its schematic: write the file, or leave "+
+			"schematic out", file.Name)
 	}
-	return s, nil
+	if s, err = factory.Parse(file.Data); err == nil {
+		id, err = s.ID()
+	}
+	if err != nil {
+		return s, "", fmt.Errorf("%s: %w", file.Name, err)
+	}
+	return s, id, nil
 }
 
 // knownSchematic is that of the guide, which the Image Factory knows: bootstrap/schematic.yaml as it is inside the
@@ -119,23 +137,37 @@ const knownSchematic = "ce4c980550dd2ab1b17bbf2b08801c7eb59418eafe8f279833297925
 
 // imageSpec is what the image is made from.
 func imageSpec(cfg config.Config, sources render.Sources) (any, error) {
-	s, err := schematic(sources)
+	_, id, err := schematic(sources, "")
 	if err != nil {
 		return nil, err
 	}
-	id, err := s.ID()
-	return map[string]string{
+	spec := map[string]any{
 		"imageName": cfg.ImageName, "talosVersion": cfg.TalosVersion, "imageArchitectures": cfg.ImageArchitectures,
 		"schematic": id,
-	}, err
+	}
+	pools := map[string]string{}
+	for _, name := range cfg.Schematics() {
+		if _, pools[name], err = schematic(sources, name); err != nil {
+			return nil, err
+		}
+	}
+	if len(pools) > 0 {
+		spec["schematics"] = pools
+	}
+	return spec, nil
 }
 
 // imagesTimeout is time for every image that may have to be made; only Hetzner knows which architecture the servers
 // are.
 func imagesTimeout(c config.Config) time.Duration {
-	both := len(config.Listed(c.ImageArchitectures)) > 0
-	if both {
-		return 2 * c.ImageTimeout.D()
+	images := 1
+	if len(config.Listed(c.ImageArchitectures)) > 0 {
+		images = 2 // architectures
 	}
-	return c.ImageTimeout.D()
+	for _, p := range c.Workers {
+		if p.Schematic != "" {
+			images++
+		}
+	}
+	return time.Duration(images) * c.ImageTimeout.D()
 }

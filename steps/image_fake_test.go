@@ -32,6 +32,8 @@ type studio struct {
 	t     *testing.T
 	state string
 	cfg   config.Config
+	// overrides is the folder with the operator's files; empty: there are none.
+	overrides string
 	// During is called by every upload between the boot of its server and its snapshot.
 	during func(ctx context.Context)
 }
@@ -47,7 +49,7 @@ func newStudio(t *testing.T) *studio {
 // run runs the step image through a transport; nil: the usual one. It returns the last lines that it said.
 func (s *studio) run(ctx context.Context, transport http.RoundTripper) (Image, []string, error) {
 	tools := platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{},
-		Files: platform.FilesIn(s.state)}
+		Files: platform.FilesIn(s.state), Overrides: s.overrides}
 	tools.Upload = s.upload
 	plan, err := New(s.cfg, tools)
 	if err != nil {

@@ -36,6 +36,7 @@ type imageMaker struct {
 	run                string // this run's identity
 	schematic          factory.Schematic
 	schematicID        string
+	schematicName      string // of a worker pool's; empty: the control plane's
 	offer              Offer
 	name, architecture string
 
@@ -67,12 +68,14 @@ func (m *imageMaker) ensure(ctx context.Context) (Image, error) {
 			return Image{}, m.tidied(ctx, err)
 		}
 	}
+	file, _ := m.sources.SchematicFile(m.schematicName)
 	if m.found.Schematic != "" && m.found.Schematic != hetzner.SchematicLabel(m.schematicID) {
 		return Image{}, fmt.Errorf("%s was made from schematic %s…, and %s is schematic %s now: give the image another "+
 			"IMAGE_NAME, "+
-			"or delete that snapshot to have it made again", m.found, m.found.Schematic, m.sources.Schematic.Name, m.schematicID)
+			"or delete that snapshot to have it made again", m.found, m.found.Schematic, file.Name, m.schematicID)
 	}
-	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture}, m.tidy(ctx, tidyWithin)
+	return Image{ID: m.found.ID, Name: m.name, Architecture: m.architecture, Schematic: m.schematicName},
+		m.tidy(ctx, tidyWithin)
 }
 
 // look finds the image, or finds that it has to be made. What is still on its way is missing.

@@ -19,24 +19,36 @@ func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	schematic, err := schematic(sources)
-	if err != nil {
-		return nil, err
-	}
-	id, err := schematic.ID()
-	if err != nil {
-		return nil, err
-	}
 	commands := []string{"packer init " + packerTemplate}
-	if id != knownSchematic {
-		commands = append(commands,
-			fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(sources.Schematic.Name), factory.Address))
+	build := func(name string, architectures ...string) error {
+		_, id, err := schematic(sources, name)
+		if err != nil {
+			return err
+		}
+		if file, _ := sources.SchematicFile(name); id != knownSchematic {
+			commands = append(commands,
+				fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(file.Name), factory.Address))
+		}
+		for _, architecture := range architectures {
+			commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s "+
+				"-var image_name=%s -var location=%s %s",
+				shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.SchematicImage(name, architecture)),
+				cfg.PreferredLocation(), packerTemplate))
+		}
+		return nil
 	}
-	for _, architecture := range cfg.Architectures(architectureOf(cfg.PreferredServerType())) {
-		commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s "+
-			"-var image_name=%s -var location=%s %s",
-			shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.Image(architecture)), cfg.PreferredLocation(),
-			packerTemplate))
+	if err := build("", cfg.Architectures(architectureOf(cfg.PreferredServerType()))...); err != nil {
+		return nil, err
+	}
+	built := map[string]bool{"": true}
+	for _, p := range cfg.Workers {
+		if p = cfg.Pool(p); built[p.Schematic] {
+			continue
+		}
+		built[p.Schematic] = true
+		if err := build(p.Schematic, architectureOf(p.ServerTypes()[0])); err != nil {
+			return nil, err
+		}
 	}
 	return commands, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/prune"
 	"github.com/slipway-k8s/slipway/platform"
@@ -327,6 +328,44 @@ func TestImageOfAnotherSchematic(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "376567988ad37013") || !strings.Contains(err.Error(), "IMAGE_NAME") ||
 		len(s.Writes()) > 0 {
 		t.Errorf("got %v; wrote %v", err, s.Writes())
+	}
+}
+
+// A worker pool with a schematic of its own gets an image of its own, which the Image Factory is told of; the control
+// plane keeps its own.
+func TestImageOfAPoolsSchematic(t *testing.T) {
+	t.Parallel()
+	s := newStudio(t)
+	s.cfg.Workers = config.WorkerPools{{Name: "general", Replicas: 1}, {Name: "gpu", Replicas: 1, Schematic: "gpu"},
+		{Name: "gpu-large", Replicas: 1, Schematic: "gpu"}}
+	if _, err := New(s.cfg, platform.Tools{Files: platform.FilesIn(s.state), Management: &clustertest.Provider{}}); err == nil ||
+		!strings.Contains(err.Error(), "bootstrap/schematics/gpu.yaml does not exist") {
+		t.Fatalf("without the file: %v", err)
+	}
+	s.overrides = t.TempDir()
+	write(t, filepath.Join(s.overrides, "bootstrap", "schematics"), "gpu.yaml", "customization: {}\n")
+	image := s.mustRun()
+	if image.Name != testImage || len(image.Others) != 1 || image.Others[0].Name != testImage+"-gpu" || len(s.Images()) != 2 {
+		t.Fatalf("made %+v; the project has %+v", image, s.Images())
+	}
+	for _, one := range s.Images() {
+		want := "ce4c980550dd2ab1"
+		if one.Labels["caph-image-name"] == testImage+"-gpu" {
+			want = "376567988ad37013"
+		}
+		if is := one.Labels["slipway-schematic"]; is != want {
+			t.Errorf("image %s is made from schematic %s, not %s", one.Labels["caph-image-name"], is, want)
+		}
+	}
+	if image.of("", "amd64") != testImage || image.of("gpu", "amd64") != testImage+"-gpu" || image.of("gpu", "arm64") != "" {
+		t.Errorf("images of pools: %q, %q, %q", image.of("", "amd64"), image.of("gpu", "amd64"), image.of("gpu", "arm64"))
+	}
+	if again := s.mustRun(); again.Others[0].ID != image.Others[0].ID || len(s.Images()) != 2 {
+		t.Errorf("the next run has %+v", again)
+	}
+	commands, err := PackerCommands(s.cfg, s.overrides)
+	if err != nil || len(commands) != 4 || !strings.Contains(commands[3], "image_name="+testImage+"-gpu") {
+		t.Errorf("by Packer: %q, %v", commands, err)
 	}
 }
 

@@ -155,10 +155,10 @@ func (w workersStep) output(objects []*unstructured.Unstructured, places map[str
 	return out
 }
 
-// of names the image for an architecture; empty: there is none.
-func (i Image) of(architecture string) string {
+// of names the image of a schematic for an architecture; empty: there is none.
+func (i Image) of(schematic, architecture string) string {
 	for _, one := range append([]Image{i}, i.Others...) {
-		if one.Architecture == architecture {
+		if one.Architecture == architecture && one.Schematic == schematic {
 			return one.Name
 		}
 	}

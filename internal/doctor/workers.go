@@ -60,7 +60,7 @@ func (d *Doctor) pool(ctx context.Context, p config.WorkerPool, zone string, ima
 	}
 	name := p.Image
 	if name == "" {
-		name = images(choice.Architecture)
+		name = images(p.Schematic, choice.Architecture)
 	}
 	if name == "" {
 		return wrong(failed("set IMAGE_ARCHITECTURES="+choice.Architecture+", or the pool's image", "the servers of worker "+

@@ -148,9 +148,11 @@ func (i Info) offered(name string, c settings.Configuration) string {
 // replaces the step image in a lab that can build none.
 func (c *Client) PrepareImages(ctx context.Context, cfg config.Config, say flow.Say) error {
 	var names []string
-	for _, architecture := range []string{"amd64", "arm64"} {
-		if name := cfg.Image(architecture); !slices.Contains(names, name) {
-			names = append(names, name)
+	for _, schematic := range append([]string{""}, cfg.Schematics()...) {
+		for _, architecture := range config.ImageArchitectures() {
+			if name := cfg.SchematicImage(schematic, architecture); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
 		}
 	}
 	for _, name := range names {

@@ -99,15 +99,31 @@ func missingImages(ctx context.Context, cfg config.Config, tools platform.Tools)
 	if cfg.ChoosesPlacement() {
 		notes = append(notes, "the control plane gets "+choice.Explain())
 	}
-	for _, architecture := range cfg.Architectures(choice.Architecture) {
-		name := cfg.Image(architecture)
+	missing := func(name, architecture string) error {
 		found, err := hetzner.FindImages(ctx, tools.Hetzner, name, architecture)
+		same := func(o hetzner.Order) bool { return o.Name == name && o.Type == architecture }
+		if err != nil || len(found) > 0 || slices.ContainsFunc(orders, same) {
+			return err
+		}
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindSnapshot, Count: 1, Name: name, Type: architecture})
+		notes = append(notes, "image "+name+" is made with a temporary server, by the hour, for some minutes")
+		return nil
+	}
+	for _, architecture := range cfg.Architectures(choice.Architecture) {
+		if err := missing(cfg.Image(architecture), architecture); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, p := range cfg.Workers {
+		if p = cfg.Pool(p); p.Schematic == "" {
+			continue
+		}
+		kind, err := hetzner.FindServerType(ctx, tools.Hetzner, p.ServerTypes()[0])
 		if err != nil {
 			return nil, nil, err
 		}
-		if len(found) == 0 {
-			orders = append(orders, hetzner.Order{Kind: hetzner.KindSnapshot, Count: 1, Name: name, Type: architecture})
-			notes = append(notes, "image "+name+" is made with a temporary server, by the hour, for some minutes")
+		if err := missing(cfg.SchematicImage(p.Schematic, kind.Architecture), kind.Architecture); err != nil {
+			return nil, nil, err
 		}
 	}
 	return orders, notes, nil

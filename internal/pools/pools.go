@@ -61,16 +61,17 @@ func Choose(ctx context.Context, cfg config.Config, tools platform.Tools, zone s
 	return all, nil
 }
 
-// Image names the image for an architecture; empty: there is none.
-type Image func(architecture string) string
+// Image names the image of a schematic for an architecture; empty: there is none.
+type Image func(schematic, architecture string) string
 
-// ConfiguredImages are the images that a run makes: for the control plane's architecture and the configured ones.
+// ConfiguredImages are the images that a run makes: for the control plane's architecture and the configured ones, and for
+// each pool with a schematic of its own that of its servers.
 func ConfiguredImages(cfg config.Config, controlPlane string) Image {
-	return func(architecture string) string {
-		if !slices.Contains(cfg.Architectures(controlPlane), architecture) {
+	return func(schematic, architecture string) string {
+		if schematic == "" && !slices.Contains(cfg.Architectures(controlPlane), architecture) {
 			return ""
 		}
-		return cfg.Image(architecture)
+		return cfg.SchematicImage(schematic, architecture)
 	}
 }
 
@@ -95,7 +96,7 @@ func Places(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 		}
 		place := render.PoolPlacement{ServerType: choice.ServerType, Location: choice.Location, Image: p.Image}
 		if place.Image == "" {
-			place.Image = image(choice.Architecture)
+			place.Image = image(p.Schematic, choice.Architecture)
 		}
 		if place.Image == "" {
 			return nil, fmt.Errorf("worker pool %s: its servers of type %s are %s, and the run makes no image for those: set "+

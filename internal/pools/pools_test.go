@@ -100,7 +100,7 @@ func TestAPoolWithoutAChoice(t *testing.T) {
 	w, tools, _ := environment(t)
 	cfg := w.Config()
 	cfg.Workers = config.WorkerPools{{Name: "db", Replicas: 1}}
-	_, err := pools.Places(t.Context(), cfg, tools, nil, []pools.Choice{{Pool: "web"}}, cfg.Image)
+	_, err := pools.Places(t.Context(), cfg, tools, nil, []pools.Choice{{Pool: "web"}}, cfg.SchematicImage)
 	if err == nil || !strings.Contains(err.Error(), "run preflight again") {
 		t.Error(err)
 	}

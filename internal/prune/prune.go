@@ -20,16 +20,24 @@ type Image struct {
 }
 
 // Plan finds out which snapshots of the configured image conflict with the newest available one, for the servers'
-// architecture and those of IMAGE_ARCHITECTURES. It deletes nothing. Names that no image has are left out.
+// architecture and those of IMAGE_ARCHITECTURES, and of the images of worker pools with a schematic of their own. It deletes nothing. Names that no image has are left out.
 func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image, error) {
 	choice, err := capacity.Choose(ctx, tools.Hetzner, cfg)
 	if err != nil {
 		return nil, err
 	}
-	var plan []Image
+	var configured []Image
 	for _, architecture := range cfg.Architectures(choice.Architecture) {
-		p := Image{Name: cfg.Image(architecture), Architecture: architecture}
-		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, architecture)
+		configured = append(configured, Image{Name: cfg.Image(architecture), Architecture: architecture})
+	}
+	for _, schematic := range cfg.Schematics() {
+		for _, architecture := range config.ImageArchitectures() {
+			configured = append(configured, Image{Name: cfg.SchematicImage(schematic, architecture), Architecture: architecture})
+		}
+	}
+	var plan []Image
+	for _, p := range configured {
+		found, err := hetzner.FindImages(ctx, tools.Hetzner, p.Name, p.Architecture)
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +46,7 @@ func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image
 		}
 		if p.Keep, p.Delete, err = hetzner.Surplus(found); err != nil {
 			several := &hetzner.ImageError{
-				Name: p.Name, Architecture: architecture, Found: found, Prune: tools.Command("image", "--prune"),
+				Name: p.Name, Architecture: p.Architecture, Found: found, Prune: tools.Command("image", "--prune"),
 			}
 			return nil, fmt.Errorf("%w: %w", several, err)
 		}

@@ -22,6 +22,7 @@ const (
 	manifestsFolder = "manifests"
 	bootstrapFolder = "bootstrap"
 	addonsFolder    = bootstrapFolder + "/" + bootstrap.Addons
+	schematicFolder = bootstrapFolder + "/" + bootstrap.Schematics
 )
 
 // knownFile is a file inside the command, in whose place the operator can have one.
@@ -62,7 +63,7 @@ func readOwnFiles(folder string) (map[string]Source, error) {
 	if folder == "" {
 		return own, nil
 	}
-	for _, sub := range []string{manifestsFolder, bootstrapFolder, addonsFolder} {
+	for _, sub := range []string{manifestsFolder, bootstrapFolder, addonsFolder, schematicFolder} {
 		dir := filepath.Join(folder, sub)
 		info, err := os.Stat(dir)
 		switch {
@@ -105,8 +106,8 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 		return false, nil
 	}
 	const ways = "rename it, move it out of this folder, or name the folder that has manifests/ and bootstrap/ with --dir"
-	if e.IsDir() && sub == bootstrapFolder && name == bootstrap.Addons {
-		return false, nil // a folder of its own
+	if e.IsDir() && sub == bootstrapFolder && (name == bootstrap.Addons || name == bootstrap.Schematics) {
+		return false, nil // folders of their own
 	}
 	if e.IsDir() {
 		return false, fmt.Errorf("%s is a folder, and only the files directly in %s/ are read; %s", path, sub, ways)
@@ -121,7 +122,7 @@ func toRead(dir, sub string, e fs.DirEntry) (bool, error) {
 	}
 	switch filepath.Ext(name) {
 	case ".yaml":
-		if sub == manifestsFolder || sub == addonsFolder {
+		if sub != bootstrapFolder {
 			return true, nil
 		}
 		return false, fmt.Errorf("%s is none of the files that are read from %s/: %s%s; %s", path, sub,

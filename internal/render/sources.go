@@ -28,8 +28,9 @@ type Sources struct {
 	Cluster, HealthCheck, WorkerPool, OidcPatch, Clusterctl Source
 	Cilium, HcloudCCM, TalosCCM, Schematic                  Source
 
-	Addons []Source // values files of add-ons, by name: the shipped ones, and further ones of the operator
-	Added  []Source // further files of the operator's folder manifests, by name
+	Addons     []Source // values files of add-ons, by name: the shipped ones, and further ones of the operator
+	Schematics []Source // of worker pools, by name; all are the operator's
+	Added      []Source // further files of the operator's folder manifests, by name
 
 	Vars Variables // the values of ${NAME} in them
 }
@@ -58,7 +59,11 @@ func Read(vars Variables, overrides string) (Sources, error) {
 		return Sources{}, err
 	}
 	for _, path := range slices.Sorted(maps.Keys(own)) {
-		s.Added = append(s.Added, own[path])
+		if strings.HasPrefix(path, schematicFolder+"/") {
+			s.Schematics = append(s.Schematics, own[path])
+		} else {
+			s.Added = append(s.Added, own[path])
+		}
 	}
 	return s, nil
 }
@@ -97,10 +102,24 @@ func (s Sources) AddonValues(name string) (Source, bool) {
 	return s.Addons[i], true
 }
 
+// SchematicFile is the schematic of a name: that of bootstrap/schematics, or without a name the control plane's; false:
+// there is none of this name.
+func (s Sources) SchematicFile(name string) (Source, bool) {
+	if name == "" {
+		return s.Schematic, true
+	}
+	path := schematicFolder + "/" + name + ".yaml"
+	i := slices.IndexFunc(s.Schematics, func(f Source) bool { return f.Path == path })
+	if i < 0 {
+		return Source{Name: path, Path: path}, false
+	}
+	return s.Schematics[i], true
+}
+
 // All are the files that a step is made from, each once.
 func (s Sources) All() []Source {
 	return slices.Concat([]Source{s.Cluster, s.HealthCheck, s.WorkerPool, s.OidcPatch, s.Clusterctl, s.Cilium, s.HcloudCCM,
-		s.TalosCCM, s.Schematic}, s.Addons, s.Added)
+		s.TalosCCM, s.Schematic}, s.Addons, s.Schematics, s.Added)
 }
 
 // Objects are the files whose documents are applied to the management cluster.

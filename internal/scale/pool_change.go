@@ -77,7 +77,7 @@ func (p Pool) further(ctx context.Context, manager *kube.Cluster, to int) ([]*un
 	if err != nil {
 		return nil, err
 	}
-	places, err := pools.Places(ctx, cfg, p.tools, manager, choices, cfg.Image)
+	places, err := pools.Places(ctx, cfg, p.tools, manager, choices, cfg.SchematicImage)
 	if err != nil {
 		return nil, err
 	}
