@@ -150,11 +150,10 @@ test:
 		'1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
 
 test-endtoend:
-	$(GO) test -timeout 85m -skip '$(upgrades)' ./test
+	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash
 test-packages:
 	$(GO) test $(RACE) $(if $(RACE),-skip '$(without_race)') -timeout 60m $(packages)
 	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow)
 	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
 	cd lab && $(GO) test -timeout 60m ./...
-	$(GO) test -timeout 60m ./test/crash
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test

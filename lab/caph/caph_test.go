@@ -315,6 +315,14 @@ func (w *harness) testToken(t *testing.T) {
 
 func (w *harness) testTemplate(t *testing.T) {
 	f := w.fixture(t, "template", nil)
+	// A template whose HetznerCluster the controller does not know yet is looked at again with the next resync only, as by
+	// the real CAPH.
+	f.waitCluster(t, "the controller to know the HetznerCluster", func(infra *api.HetznerCluster) error {
+		if !slices.Contains(infra.Finalizers, api.ClusterFinalizer) {
+			return errors.New("it has no finalizer")
+		}
+		return nil
+	})
 	template := &api.HCloudMachineTemplate{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "template", Name: "control-plane",
