@@ -11,8 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -160,9 +162,45 @@ func (u *upgrading) refusals() {
 			u.t.Errorf("%v: exit %d, want %d and %q\n%s", tt.args, o.exit, tt.exit, tt.says, o.output)
 		}
 	}
+	u.budget()
 	out, err := u.exec(u.t.Context(), "upgrade", "--to-set", "current", "--lab", "--dry-run")
 	if err != nil || !strings.Contains(out, "kubernetes-1-33-13") {
 		u.t.Errorf("--dry-run: %v\n%s", err, out)
+	}
+}
+
+// budget has a PodDisruptionBudget allow no eviction of a Pod of the Hetzner cloud controller manager, for as long as an
+// upgrade is refused because of it.
+func (u *upgrading) budget() {
+	u.t.Helper()
+	client := workload(u.t, u.command)
+	budgets := client.PolicyV1().PodDisruptionBudgets("kube-system")
+	ccm, err := client.AppsV1().Deployments("kube-system").Get(u.t.Context(), "hcloud-cloud-controller-manager",
+		metav1.GetOptions{})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	none := intstr.FromInt32(0)
+	if _, err := budgets.Create(u.t.Context(), &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "stays"},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: ccm.Spec.Selector}},
+		metav1.CreateOptions{}); err != nil {
+		u.t.Fatal(err)
+	}
+	eventually(u.t, "the budget to be reckoned", time.Minute, func(ctx context.Context) string {
+		b, err := budgets.Get(ctx, "stays", metav1.GetOptions{})
+		if err != nil || b.Status.ExpectedPods == 0 {
+			return fmt.Sprintf("%+v, %v", b.Status, err)
+		}
+		return ""
+	})
+	o := u.upgrade(nil)
+	for _, says := range []string{"PodDisruptionBudget kube-system/stays", "hcloud-cloud-controller-manager"} {
+		if o.exit != 1 || !strings.Contains(o.output, says) {
+			u.t.Errorf("with a budget that allows nothing: exit %d, want 1 and %q\n%s", o.exit, says, o.output)
+		}
+	}
+	if err := budgets.Delete(u.t.Context(), "stays", metav1.DeleteOptions{}); err != nil {
+		u.t.Error(err)
 	}
 }
 

@@ -44,6 +44,7 @@ func TestTwoVersions(t *testing.T) {
 		})
 	}
 	part("two labs", twoLabs)
+	part("rehearsal", rehearsed)
 	part("upgrade", upgraded) // the last: it changes the cluster
 }
 

@@ -71,7 +71,8 @@ func (d *drillRun) upgrade(ctx context.Context, r *upgradeReport, a arguments, o
 	target := d.arguments("upgrade")
 	target.Values = a.Values
 	target.base = d.given.base
-	if err := runUpgrade(ctx, d.watched(&w), target, upgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter}); err != nil {
+	if err := runUpgrade(ctx, d.watched(&w), target, upgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
+		InPlace: o.InPlace}); err != nil {
 		return err
 	}
 	for _, e := range w.events {
