@@ -138,8 +138,8 @@ test test-endtoend test-packages crash crash-pivot crash-restore crash-upgrade: 
 # time in them are the steps, which have tests of their own.
 RACE ?=
 packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' $(if $(RACE),-e '/slipway/internal/cli$$'))
-# With the race detector these take minutes instead of seconds, and there is nothing for it to find: one step runs at a time.
-without_race = ^TestRandomRuns$$
+# With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
+without_race = ^(TestRandomRuns|TestAFlippedBitInAChangeIsNoticed|TestFlippedBits)$$
 # An end to end test with clusters of its own, which shares little with the others.
 upgrades = ^TestTwoVersions$$
 .PHONY: test test-endtoend test-packages
@@ -153,7 +153,7 @@ test-endtoend:
 	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash
 test-packages:
 	$(GO) test $(RACE) $(if $(RACE),-skip '$(without_race)') -timeout 60m $(packages)
-	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow)
+	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' ./flow ./internal/backup)
 	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
