@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/releases"
 	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/status"
 )
@@ -73,6 +74,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `backup list`", backupList{}},
 		{"Output of `image --packer`", packerCalls{}},
 		{"Output of `leftovers`", leftovers{}},
+		{"Output of `recover-releases`, its last line; of `recover-releases --dry-run`", releases.Report{}},
 		{"Output of `destroy` before its events", destroyPlan{}},
 		{"Output of `lab status` where no lab is up", labDown{}},
 		{"Each line of `logs`", jsonLogLine{}},
