@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/dependencies"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/releases"
 	"github.com/slipway-k8s/slipway/internal/scale"
@@ -73,6 +74,8 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `config files --out`", filesWritten{}},
 		{"Output of `backup list`", backupList{}},
 		{"Output of `image --packer`", packerCalls{}},
+		{"Output of `deps audit`", dependencies.Report{}},
+		{"Output of `deps graph`", dependencies.Graph{}},
 		{"Output of `leftovers`", leftovers{}},
 		{"Output of `recover-releases`, its last line; of `recover-releases --dry-run`", releases.Report{}},
 		{"Output of `destroy` before its events", destroyPlan{}},
