@@ -336,6 +336,9 @@ func TestRecordRefused(t *testing.T) {
 	}
 }
 
+// afterSuspension is the request for Helm's records that follows on the suspension.
+func afterSuspension(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/secrets") }
+
 // TestOthersWin: whoever writes between the look and an effect wins, at each of them.
 func TestOthersWin(t *testing.T) {
 	report := func(w *world) { // the controller reports
@@ -357,13 +360,17 @@ func TestOthersWin(t *testing.T) {
 		"Helm ends before the deletion": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
 			func(w *world) { w.record("shop", "2", "deployed") },
 			func(r *http.Request) bool { return r.Method == http.MethodDelete }},
+		"Helm ends after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *world) { w.record("shop", "2", "deployed") }, afterSuspension},
+		"Helm begins again after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *world) { w.record("shop", "3", "pending-upgrade") }, afterSuspension},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			tt.put(w)
 			done := false
 			w.Fail = func(r *http.Request) (int, string) {
-				if !done && tt.at(r) {
+				if !done && tt.at(r) && (!strings.HasSuffix(r.URL.Path, "/secrets") || w.suspended("shop")) {
 					done = true
 					tt.other(w)
 				}
