@@ -176,7 +176,7 @@ func newReleasesCronJobCommand(in *invocation) *cobra.Command {
 	cmd := in.command("cronjob", "", "print a CronJob that recovers stuck HelmReleases, with the rights that it needs",
 		func(ctx context.Context, c *console, a arguments) error { return runReleasesCronJob(ctx, c, a, own) })
 	addReleasesFlags(cmd, &own)
-	addEveryFlag(cmd, &own.Every, "a run every `10m`")
+	addEveryFlag(cmd, &own.Every, "run every `10m`, which is the default")
 	cmd.Flags().StringVar(&own.Image, "image", "", "`IMAGE` that has this command as its entry point")
 	cmd.Flags().StringVar(&own.RunIn, "run-in", "flux-system", "`NAMESPACE` in which the CronJob runs")
 	return cmd
