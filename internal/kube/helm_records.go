@@ -7,12 +7,14 @@ import (
 
 	"helm.sh/helm/v3/pkg/release"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // ReleaseRecord is one of the records that Helm keeps of a release, a Secret, without the chart inside.
 type ReleaseRecord struct {
 	Name     string // of the Secret
+	UID      types.UID
 	Revision int
 	Status   string    // Helm's status: deployed, pending-upgrade, …
 	Written  time.Time // last, by the API server's clock; zero: it does not say
@@ -31,8 +33,8 @@ func (c *Cluster) ReleaseRecords(ctx context.Context, namespace, name string) ([
 	all, err := c.release(ctx, namespace, name)
 	var records []ReleaseRecord
 	for _, r := range all {
-		records = append(records, ReleaseRecord{Name: r.secret.Name, Revision: r.revision, Status: r.status,
-			Written: r.written, secret: r.secret})
+		records = append(records, ReleaseRecord{Name: r.secret.Name, UID: r.secret.UID, Revision: r.revision,
+			Status: r.status, Written: r.written, secret: r.secret})
 	}
 	return records, err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // AuditAnnotation of a HelmRelease says how Slipway recovered it, and keeps it from being recovered again in the same
@@ -37,6 +39,8 @@ type Audit struct {
 	At         time.Time `json:"at"`         // by the API server's clock
 	By         string    `json:"by"`         // the program and its version
 	Record     string    `json:"record,omitempty"`
+	// RecordUID tells the record from a later one of its name: the first revision after an installation that was undone.
+	RecordUID types.UID `json:"recordUID,omitempty"`
 }
 
 // String is the annotation's value.

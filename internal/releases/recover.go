@@ -67,12 +67,12 @@ func (w writer) recoverPending(ctx context.Context, s stuck) error {
 	if audit == nil {
 		// Suspending is a generation more, and so is resuming.
 		audit = w.audit(s, s.release.Generation+1)
-		audit.Record = s.record.Name
+		audit.Record, audit.RecordUID = s.record.Name, s.record.UID
 		if _, err := w.patch(ctx, s.release, fields{"suspend": true}, audit.String()); err != nil {
 			return fmt.Errorf("suspend it: %w", err)
 		}
 	}
-	if err := w.deletePending(ctx, s.release, audit.Record); err != nil {
+	if err := w.deletePending(ctx, s.release, audit); err != nil {
 		return w.takeBack(ctx, s, *audit, fields{"suspend": nil}, err)
 	}
 	done := *audit
@@ -87,17 +87,17 @@ func (w writer) recoverPending(ctx context.Context, s stuck) error {
 	return nil
 }
 
-// deletePending deletes a record if it is there, is still pending and is still the newest.
-func (w writer) deletePending(ctx context.Context, r helmRelease, name string) error {
+// deletePending deletes the record of a recovery if it is there, is still pending and is still the newest.
+func (w writer) deletePending(ctx context.Context, r helmRelease, audit *Audit) error {
 	records, err := w.cluster.ReleaseRecords(ctx, r.storageNamespace(), r.releaseName())
 	if err != nil {
 		return err
 	}
 	for i, record := range records {
-		if record.Name != name {
+		if record.Name != audit.Record {
 			continue
 		}
-		if !record.Pending() || i != len(records)-1 {
+		if record.UID != audit.RecordUID || !record.Pending() || i != len(records)-1 {
 			return errOthers
 		}
 		if err := w.cluster.RemoveReleaseRecord(ctx, record); !apierrors.IsNotFound(err) {

@@ -362,6 +362,11 @@ func TestOthersWin(t *testing.T) {
 			func(r *http.Request) bool { return r.Method == http.MethodDelete }},
 		"Helm ends after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
 			func(w *world) { w.record("shop", "2", "deployed") }, afterSuspension},
+		"another run has recovered it, and Helm begins again": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *world) {
+				w.Remove("v1", "Secret", "apps", recordOf("shop", "2"))
+				w.record("shop", "2", "pending-upgrade")
+			}, afterSuspension},
 		"Helm begins again after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
 			func(w *world) { w.record("shop", "3", "pending-upgrade") }, afterSuspension},
 	} {
