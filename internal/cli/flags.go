@@ -31,7 +31,7 @@ func addSharedFlags(root *cobra.Command, o *options) {
 		"keep the journal, kubeconfigs and logs in `DIR` (default .slipway/<cluster>)")
 	set.BoolVar(&o.Yes, "yes", false,
 		"do not ask: neither before a run, nor before something is deleted or servers are replaced")
-	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph has more forms")
+	set.StringVar(&o.Output, "output", "text", "`text or json`: one event a line; graph and deps graph have more forms")
 	set.IntVar(&o.Parallel, "parallel", 0, "run at most `N` steps at once (0: as many as can)")
 	for name, values := range map[string][]string{"lab-latency": {"fast", "real"}, "lab-api": lab.APIDates()} {
 		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

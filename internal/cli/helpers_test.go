@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,8 +74,8 @@ func targets(t *testing.T) (all []*cobra.Command) {
 	root := newRoot(&invocation{only: true}, nil)
 	walk(root, func(cmd *cobra.Command) {
 		if below := strings.HasPrefix(pathOf(cmd), targetFaultAdd+" "); cmd != root && !below &&
-			!strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() || pathOf(cmd) == "backup" ||
-			pathOf(cmd) == targetFaultAdd) {
+			!strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() ||
+			slices.Contains([]string{"backup", "recover-releases", targetFaultAdd}, pathOf(cmd))) {
 			all = append(all, cmd)
 		}
 	})

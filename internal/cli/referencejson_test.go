@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/dependencies"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/releases"
 	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/status"
 )
@@ -72,7 +74,10 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `config files --out`", filesWritten{}},
 		{"Output of `backup list`", backupList{}},
 		{"Output of `image --packer`", packerCalls{}},
+		{"Output of `deps audit`", dependencies.Report{}},
+		{"Output of `deps graph`", dependencies.Graph{}},
 		{"Output of `leftovers`", leftovers{}},
+		{"Output of `recover-releases`, its last line; of `recover-releases --dry-run`", releases.Report{}},
 		{"Output of `destroy` before its events", destroyPlan{}},
 		{"Output of `lab status` where no lab is up", labDown{}},
 		{"Each line of `logs`", jsonLogLine{}},

@@ -83,8 +83,9 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in),
 		newScaleCommand(in), newUpgradeCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in),
 		newReadoptCommand(in),
-		newRecoverQuorumCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
-		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newGraphCommand(in),
+		newRecoverQuorumCommand(in), newRecoverReleasesCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
+		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newDepsCommand(in),
+		newGraphCommand(in),
 		newLabCommand(in),
 		newVersionCommand(in),
 	)

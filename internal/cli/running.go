@@ -55,6 +55,12 @@ func withRun(
 		}
 		c.hide.Learn(token.Reveal())
 	}
+	return withToken(ctx, c, a, cfg, token, do)
+}
+
+// withToken is withRun with a token that is known, or none for a run that asks nothing of Hetzner.
+func withToken(ctx context.Context, c *console, a arguments, cfg settings.Configuration, token platform.Secret,
+	do func(*running) error) error {
 	r, err := openRun(ctx, c, a, cfg)
 	if err != nil {
 		return err

@@ -4,11 +4,13 @@ package diagram
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Graph is what is drawn. Each edge's ends are names of nodes, and there is no cycle.
 type Graph struct {
 	Name  string
+	Title string // of the picture; empty: it shows the steps of Name
 	Nodes []Node // each after those that it depends on
 	Edges []Edge
 }
@@ -115,7 +117,22 @@ func (g Graph) Mermaid() string {
 	return b.String()
 }
 
-func mermaidID(name string) string { return "step_" + strings.ReplaceAll(name, "-", "_") }
+// mermaidID is a name as an identifier. Names in lower case stay different ones.
+func mermaidID(name string) string {
+	var b strings.Builder
+	b.WriteString("step_")
+	for _, r := range name {
+		switch {
+		case r == '-':
+			b.WriteByte('_')
+		case r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r)):
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, "X%X", r)
+		}
+	}
+	return b.String()
+}
 
 // DOT is the graph in the language of Graphviz.
 func (g Graph) DOT() string {

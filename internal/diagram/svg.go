@@ -1,6 +1,7 @@
 package diagram
 
 import (
+	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -22,7 +23,7 @@ func (g Graph) SVG() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="ui-sans-serif, system-ui, sans-serif" font-size="13">`+"\n",
 		width, bottom+legendHeight, width, bottom+legendHeight)
-	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString("The steps of "+g.Name+", and what each hangs on"))
+	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(cmp.Or(g.Title, "The steps of "+g.Name+", and what each hangs on")))
 	b.WriteString(`<defs><marker id="arrow" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="7" markerHeight="7" orient="auto-start-reverse"><path d="M0,1 L10,5 L0,9 z" fill="#6b7280"/></marker></defs>` + "\n")
 	b.WriteString(`<rect width="100%" height="100%" rx="8" fill="#ffffff"/>` + "\n")
 	for i, e := range g.Edges {

@@ -88,6 +88,7 @@ func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.Upda
 
 // record is what the metadata of one of Helm's Secrets says.
 type record struct {
+	secret    metav1.ObjectMeta // the names, UID and resourceVersion of it
 	revision  int
 	status    string
 	owner     string
@@ -109,6 +110,7 @@ func (c *Cluster) release(ctx context.Context, namespace, name string) ([]record
 			continue
 		}
 		r := record{
+			secret:   metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion},
 			revision: revision, status: o.Labels["status"], written: o.CreationTimestamp.Time,
 			owner: o.Annotations[OwnerAnnotation], recovered: o.Annotations[RecoveredAnnotation],
 		}

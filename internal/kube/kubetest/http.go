@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 )
@@ -162,7 +161,8 @@ func (s *Server) serveCollection(w http.ResponseWriter, r *http.Request, path st
 
 func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string) {
 	parent, name, _ := cut(path)
-	if name == "status" {
+	status := name == "status"
+	if status {
 		path = parent
 		parent, _, _ = cut(path)
 	}
@@ -182,10 +182,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 	case http.MethodGet:
 		reply(w, http.StatusOK, s.shape(r, o.DeepCopy().Object))
 	case http.MethodDelete:
-		if uid := demandedUID(r); uid != "" && uid != o.GetUID() {
+		if differs := demanded(r, o); differs != "" {
 			reply(w, http.StatusConflict, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure",
 				"code": http.StatusConflict, "reason": "Conflict",
-				"message": "the UID in the precondition is another"})
+				"message": "the " + differs + " in the precondition is another"})
 			return
 		}
 		s.remove(path)
@@ -200,7 +200,14 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 			merge(merged.Object, in.Object)
 			in = merged
 		}
-		if o != nil && o.GetGeneration() > 0 && !reflect.DeepEqual(o.Object["spec"], in.Object["spec"]) {
+		switch {
+		case s.Strict && o != nil:
+			if version := in.GetResourceVersion(); version != "" && version != o.GetResourceVersion() {
+				refuse(w, http.StatusConflict, "the object has been modified; apply your changes to the latest version")
+				return
+			}
+			in = strict(o, in, status)
+		case o != nil && o.GetGeneration() > 0 && !reflect.DeepEqual(o.Object["spec"], in.Object["spec"]):
 			in.SetGeneration(o.GetGeneration() + 1)
 		}
 		o = s.store(path, in)
@@ -269,14 +276,36 @@ func (s *Server) shape(r *http.Request, o map[string]any) map[string]any {
 	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": o["metadata"]}
 }
 
-// demandedUID is the UID that an object must have to be deleted; empty: any.
-func demandedUID(r *http.Request) types.UID {
+// strict is what a write makes of an object where status has a path of its own.
+func strict(was, in *unstructured.Unstructured, status bool) *unstructured.Unstructured {
+	merged, from := in.DeepCopy(), was
+	if status {
+		merged, from = was.DeepCopy(), in
+	}
+	delete(merged.Object, "status")
+	if value, ok := from.Object["status"]; ok {
+		merged.Object["status"] = runtime.DeepCopyJSONValue(value)
+	}
+	merged.SetGeneration(was.GetGeneration())
+	if !reflect.DeepEqual(was.Object["spec"], merged.Object["spec"]) {
+		merged.SetGeneration(was.GetGeneration() + 1)
+	}
+	return merged
+}
+
+// demanded is which precondition of a deletion does not hold; empty: all do.
+func demanded(r *http.Request, o *unstructured.Unstructured) (differs string) {
 	var options metav1.DeleteOptions
-	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil ||
-		options.Preconditions.UID == nil {
+	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil {
 		return ""
 	}
-	return *options.Preconditions.UID
+	if uid := options.Preconditions.UID; uid != nil && *uid != o.GetUID() {
+		return "UID"
+	}
+	if version := options.Preconditions.ResourceVersion; version != nil && *version != o.GetResourceVersion() {
+		return "resourceVersion"
+	}
+	return ""
 }
 
 // body reads an object, JSON, YAML or, of built-in kinds, protobuf.

@@ -73,6 +73,9 @@ type Server struct {
 	// Now is the server's clock, in its answers' Date and in what its objects say of when they were written; nil: the
 	// machine's. It is set before the server is used.
 	Now func() time.Time
+	// Strict has writes behave as the real API server's do: an outdated resourceVersion is a conflict, status is written
+	// through its own path and by no other, and a changed spec is a generation more. It is set before the server is used.
+	Strict bool
 
 	reactMu   sync.Mutex
 	mu        sync.Mutex
