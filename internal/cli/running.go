@@ -31,6 +31,7 @@ type running struct {
 	options options
 	cfg     settings.Configuration
 	token   platform.Secret // of Hetzner; empty in the lab
+	git     platform.GitAccess
 	state   statedir.Dir
 	id      string
 	asked   []string // the targets, as the operator wrote them
@@ -55,12 +56,16 @@ func withRun(
 		}
 		c.hide.Learn(token.Reveal())
 	}
+	git, err := gitAccess(ctx, c, cfg, a.Options.Lab)
+	if err != nil {
+		return err
+	}
 	r, err := openRun(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	r.token = token
+	r.token, r.git = token, git
 	err = do(r)
 	logPanic(r.log, err)
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
@@ -162,7 +167,7 @@ func connect(ctx context.Context, r *running) error {
 	if r.options.Lab {
 		return connectToLab(ctx, r)
 	}
-	r.tools.Token = r.token
+	r.tools.Token, r.tools.Git = r.token, r.git
 	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects,
 		r.limit)
@@ -197,7 +202,12 @@ func connectToLab(ctx context.Context, r *running) error {
 		if info, err = l.Up(ctx, say); err != nil {
 			return err
 		}
-		r.console.hide.Learn(info.Token)
+		if r.cfg.GitOps == config.GitOpsFlux {
+			if info, err = l.AddFlux(ctx, r.cfg.Config, say); err != nil {
+				return err
+			}
+		}
+		r.console.hide.Learn(info.Token, info.Git.Token)
 		if info.ImageBuild.Possible {
 			return nil
 		}
@@ -217,6 +227,12 @@ func connectToLab(ctx context.Context, r *running) error {
 	}
 	for _, note := range notes {
 		r.hub.Note("%s", note)
+	}
+	if tools.Git = r.git; tools.Git.Empty() && cfg.GitURL == info.Git.URL {
+		tools.Git = platform.GitAccess{User: info.Git.User, Token: platform.NewSecret(info.Git.Token)}
+	}
+	if err := cfg.MissingGitURL(); err != nil {
+		return &usage.Error{Err: err}
 	}
 	r.cfg, r.tools = cfg, rehearsedManagement(cfg, tools, r.state, l, info)
 	keepSetup(r)
