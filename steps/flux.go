@@ -23,9 +23,9 @@ import (
 
 // Flux is Flux in the workload cluster.
 type Flux struct {
-	Version   string          `json:"version"`
-	Manifest  string          `json:"manifest"` // SHA-256 of the install manifest
-	Workloads []kube.Workload `json:"workloads"`
+	Version   string     `json:"version"`
+	Manifest  string     `json:"manifest"` // SHA-256 of the install manifest
+	Workloads []Workload `json:"workloads"`
 }
 
 // Flux adds the step flux to a graph: Flux's controllers run in the workload cluster.
@@ -46,12 +46,7 @@ type fluxStep struct {
 }
 
 func (f fluxStep) run(ctx context.Context, say flow.Say) (Flux, error) {
-	var manifest []byte
-	say("reading %s", kube.WithoutCredentials(flux.Address(f.cfg)))
-	err := wait.Retry(ctx, say, "the download of Flux's manifest", func() (err error) {
-		manifest, err = flux.Manifest(ctx, f.cfg)
-		return err
-	})
+	manifest, err := flux.Manifest(ctx, f.cfg, say)
 	if err != nil {
 		return Flux{}, err
 	}
@@ -68,7 +63,10 @@ func (f fluxStep) run(ctx context.Context, say flow.Say) (Flux, error) {
 		return Flux{}, err
 	}
 	digest := sha256.Sum256(manifest)
-	out := Flux{Version: f.cfg.FluxVersion, Manifest: hex.EncodeToString(digest[:]), Workloads: workloads}
+	out := Flux{Version: f.cfg.FluxVersion, Manifest: hex.EncodeToString(digest[:])}
+	for _, w := range workloads {
+		out.Workloads = append(out.Workloads, Workload(w))
+	}
 	return out, f.await(ctx, say, workload, workloads)
 }
 
@@ -108,7 +106,7 @@ func (f fluxStep) verify(ctx context.Context, was Flux) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	unready, err := workload.Unready(ctx, was.Workloads...)
+	unready, err := workload.Unready(ctx, Release{Workloads: was.Workloads}.workloads()...)
 	switch {
 	case err != nil:
 		return verdict.FromError(fmt.Errorf("look at Flux's controllers: %w", err))

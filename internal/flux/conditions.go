@@ -50,7 +50,7 @@ func StateOf(o *unstructured.Unstructured, requested string) State {
 	return s
 }
 
-// condition is the status and the message of one condition, with its reason where that says more.
+// condition is the status and the message of one condition, with its reason unless it says that all is well.
 func condition(o *unstructured.Unstructured, kind string) (status, message string) {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, one := range all {
@@ -60,7 +60,7 @@ func condition(o *unstructured.Unstructured, kind string) (status, message strin
 		}
 		status, _ = c["status"].(string)
 		message, _ = c["message"].(string)
-		if reason, _ := c["reason"].(string); reason != "" && status != "True" {
+		if reason, _ := c["reason"].(string); reason != "" && (kind != "Ready" || status != "True") {
 			message = fmt.Sprintf("%s (%s)", message, reason)
 		}
 	}

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,15 +43,17 @@ func Address(cfg config.Config) string {
 	return cfg.FluxRepository + "/" + cfg.FluxVersion + "/install.yaml"
 }
 
-// Manifest reads the install manifest of the configured release.
-func Manifest(ctx context.Context, cfg config.Config) ([]byte, error) {
+// Manifest reads the install manifest of the configured release. A download that fails is tried again for a while.
+func Manifest(ctx context.Context, cfg config.Config, say flow.Say) (data []byte, err error) {
 	address := Address(cfg)
-	var data []byte
-	var err error
+	say("reading %s", kube.WithoutCredentials(address))
 	if filepath.IsAbs(address) {
 		data, err = os.ReadFile(address)
 	} else {
-		data, err = kube.Download(ctx, address)
+		err = wait.Retry(ctx, say, "the download of Flux's manifest", func() (err error) {
+			data, err = kube.Download(ctx, address)
+			return err
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest of Flux %s (FLUX_REPOSITORY, FLUX_VERSION): %w", cfg.FluxVersion, err)
