@@ -34,7 +34,9 @@ func TestGitOps(t *testing.T) {
 		"mirror":         {func(c *Config) { c.FluxRepository = "https://mirror.example.com/flux" }, "", ""},
 		"folder":         {func(c *Config) { c.FluxRepository = "/mirror" }, "", ""},
 		"relative":       {func(c *Config) { c.FluxRepository = "mirror" }, "fluxRepository", "absolute path"},
-		"unused as well": {func(c *Config) { c.GitOps, c.GitURL, c.GitTokenFile, c.GitTokenCommand = "", "x", "a", "b" }, "", ""},
+		"unused as well": {func(c *Config) {
+			c.GitOps, c.GitURL, c.GitTokenFile, c.GitTokenCommand = "", "x", "a", "b"
+		}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Defaults()

@@ -205,7 +205,8 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.LoadBalancerTimeout }},
 		{Name: "CONTROL_PLANE_TIMEOUT", Doc: "longest time for wait-cp, kubeconfig and talosconfig, each",
 			Pointer: func(c *Config) any { return &c.ControlPlaneTimeout }},
-		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, each",
+		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, " +
+			"each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes, wait-workers and wait-machines, each",
 			Pointer: func(c *Config) any { return &c.NodesTimeout }},
