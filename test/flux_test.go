@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 )
 
-// TestFlux bootstraps a cluster of one server that Flux applies the lab's Git repository to: a commit reaches the cluster,
-// also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to build and
+// TestFlux bootstraps a cluster of one server that Flux applies the lab's Git repository to: a commit reaches the
+// cluster, also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to build and
 // are in no plain `lab build`: it is skipped where they are not there.
 func TestFlux(t *testing.T) {
 	root := repositoryRoot(t)
