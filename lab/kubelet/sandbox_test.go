@@ -153,6 +153,7 @@ func TestPodsApart(t *testing.T) {
 		pod.Spec.Volumes = []corev1.Volume{
 			{Name: "talos", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "talos"}}},
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "temporary", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}},
 			serviceAccountVolume(),
 		}
@@ -161,6 +162,7 @@ func TestPodsApart(t *testing.T) {
 		main.VolumeMounts = []corev1.VolumeMount{
 			{Name: "talos", MountPath: "/var/run/secrets/talos.dev"}, {Name: "scratch", MountPath: "/var/scratch"},
 			{Name: "host", MountPath: "/etc/of-the-host"},
+			{Name: "temporary", MountPath: "/tmp"}, // above the lab's folder
 			{Name: "account", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 		}
 		w.create(pod)
