@@ -136,7 +136,7 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test test-endtoend test-packages crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
+test test-endtoend test-packages test-flux crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build; then two sequences at once, as the
 # end to end tests wait for much of their time. RACE=-race runs the packages with the race detector, which needs a C compiler, but
@@ -148,12 +148,12 @@ packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/
 without_race = ^(TestRandomRuns|TestAFlippedBitInAChangeIsNoticed|TestFlippedBits)$$
 # An end to end test with clusters of its own, which shares little with the others.
 upgrades = ^TestTwoVersions$$
-.PHONY: test test-endtoend test-packages
+.PHONY: test test-endtoend test-packages test-flux
 test:
 	$(GO) run ./cmd/bootstrap lab build
 	$(MAKE) --no-print-directory --jobs 2 test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
-		'1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
+		'Flux (make test-flux), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
 
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash
@@ -163,3 +163,8 @@ test-packages:
 	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
+
+# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then two minutes.
+test-flux:
+	$(GO) run ./cmd/bootstrap lab build GITOPS=flux
+	$(GO) test -count=1 -v -timeout 30m -run '^TestFlux$$' ./test

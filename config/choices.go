@@ -27,6 +27,8 @@ func (v Variable) Choices() []string {
 		return []string{SpreadHost, SpreadLocation}
 	case "MANAGEMENT":
 		return managements
+	case "GITOPS":
+		return gitOpsChoices
 	case "LAB_PROGRAMS":
 		return labProgramSources
 	case "VERSIONS":

@@ -87,6 +87,30 @@ type Config struct {
 	// chart repository of the shipped add-ons; empty: that of each
 	AddonsRepository string `json:"addonsRepository" yaml:"addonsRepository"`
 
+	// What applies a Git repository to the cluster.
+	// GitOpsFlux; empty: nothing does
+	GitOps string `json:"gitops" yaml:"gitops"`
+	// release of Flux
+	FluxVersion string `json:"fluxVersion" yaml:"fluxVersion"`
+	// address or absolute path of a folder for each release, with install.yaml
+	FluxRepository string `json:"fluxRepository" yaml:"fluxRepository"`
+	// address of the repository, https:// or ssh://
+	GitURL string `json:"gitUrl" yaml:"gitUrl"`
+	// its branch
+	GitBranch string `json:"gitBranch" yaml:"gitBranch"`
+	// folder of the repository; empty: see GitFolder
+	GitPath string `json:"gitPath" yaml:"gitPath"`
+	// user that goes with the token
+	GitUser string `json:"gitUser" yaml:"gitUser"`
+	// holds a token that reads the repository
+	GitTokenFile string `json:"gitTokenFile" yaml:"gitTokenFile"`
+	// prints it
+	GitTokenCommand string `json:"gitTokenCommand" yaml:"gitTokenCommand"`
+	// holds an SSH deploy key
+	GitKeyFile string `json:"gitKeyFile" yaml:"gitKeyFile"`
+	// holds the public keys of the repository's host
+	GitKnownHostsFile string `json:"gitKnownHostsFile" yaml:"gitKnownHostsFile"`
+
 	// Where the lab's programs come from.
 	// LabProgramsAuto, LabProgramsImages or LabProgramsSource
 	LabPrograms string `json:"labPrograms" yaml:"labPrograms"`
@@ -186,6 +210,11 @@ func Defaults() Config {
 		// The Kubernetes 1.33 image released with kind v0.31.0: 1.33 is the newest that Cluster API v1.10 manages from,
 		// and kind's own default is 1.35.
 		KindNodeImage: "kindest/node:v1.33.7@sha256:d26ef333bdb2cbe9862a0f7c3803ecc7b4303d8cea8e814b481b09949d353040",
+
+		FluxVersion:    DefaultFluxVersion,
+		FluxRepository: defaultFluxRepository,
+		GitBranch:      defaultGitBranch,
+		GitUser:        defaultGitUser,
 
 		BackupTo: "backups",
 

@@ -74,6 +74,7 @@ func (c Config) Validate() []FieldError {
 	v.Networks(c)
 	v.Versions(c)
 	v.sources(c)
+	v.gitOps(c)
 	v.backups(c)
 	v.timeouts(c)
 	return v.Errs

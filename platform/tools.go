@@ -30,6 +30,7 @@ type Tools struct {
 	Hetzner     *hcloud.Client
 	Token       Secret             // of Hetzner Cloud; the controllers in the clusters need it too
 	GitHubToken Secret             // optional: more requests an hour while the providers' releases are fetched
+	Git         GitAccess          // what Flux reads the configured Git repository with
 	Management  ManagementProvider // who makes the management cluster
 	Files       Files              // the state folder
 	// folder whose manifests/ and bootstrap/ win over the files inside the command, file by file; empty: none

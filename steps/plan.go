@@ -31,6 +31,8 @@ type Plan struct {
 	TalosCCM     *flow.Step[Release]
 	EachAddon    []*flow.Step[Addon] // in the order in which they are installed
 	Addons       *flow.Step[Addons]
+	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
+	FluxSync     *flow.Step[FluxSync]
 	Nodes        *flow.Step[Nodes]
 	Workers      *flow.Step[Workers]
 	WaitWorkers  *flow.Step[Nodes]
@@ -75,6 +77,7 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	p.WaitWorkers = s.WaitWorkers(g, p.Workers).OrderAfter(p.Cilium, p.HCloudCCM, p.TalosCCM).ExemptFromSeal()
 	p.Machines = s.Machines(g, p.Management, p.Cluster).After(p.Nodes).OrderAfter(p.WaitWorkers)
 	p.addAddons(s)
+	p.addGitOps(s)
 	p.Stable = s.Stable(g, p.Cilium, p.HCloudCCM, p.TalosCCM, p.Addons).OrderAfter(p.Endpoint).ExemptFromSeal()
 	p.WorkloadProviders = s.WorkloadProviders(g, p.Kubeconfig).After(p.ControlPlane)
 
@@ -96,6 +99,10 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	for _, step := range p.EachAddon {
 		releases = append(releases, step.Name())
 	}
+	if p.FluxSync != nil {
+		releases = append(releases, p.Flux.Name(), p.FluxSync.Name())
+		p.Bootstrap = append(p.Bootstrap, p.FluxSync.Name())
+	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
 		releases...)
 	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)
@@ -110,6 +117,16 @@ func (p *Plan) addAddons(s *Set) {
 		step.OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).ExemptFromSeal()
 	}
 	p.Addons = s.Addons(p.Graph, p.EachAddon).After(p.Cilium).OrderAfter(p.Endpoint).ExemptFromSeal()
+}
+
+// addGitOps adds the steps of Flux, where it is configured. They need what the add-ons need.
+func (p *Plan) addGitOps(s *Set) {
+	if s.cfg.GitOps != config.GitOpsFlux {
+		return
+	}
+	p.Flux = s.Flux(p.Graph).After(p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).
+		ExemptFromSeal()
+	p.FluxSync = s.FluxSync(p.Graph, p.Flux).ExemptFromSeal()
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.

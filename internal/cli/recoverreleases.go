@@ -132,7 +132,7 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(*runnin
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	return withToken(ctx, c, a, cfg, platform.Secret{}, func(r *running) error {
+	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(r *running) error {
 		unlock, err := r.journal().Lock(ctx)
 		if err != nil {
 			return err

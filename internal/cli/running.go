@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/effect"
@@ -22,6 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -31,6 +33,7 @@ type running struct {
 	options options
 	cfg     settings.Configuration
 	token   platform.Secret // of Hetzner; empty in the lab
+	git     platform.GitAccess
 	state   statedir.Dir
 	id      string
 	asked   []string // the targets, as the operator wrote them
@@ -55,18 +58,22 @@ func withRun(
 		}
 		c.hide.Learn(token.Reveal())
 	}
-	return withToken(ctx, c, a, cfg, token, do)
+	git, err := gitAccess(ctx, c, cfg, a.Options.Lab)
+	if err != nil {
+		return err
+	}
+	return withCredentials(ctx, c, a, cfg, token, git, do)
 }
 
-// withToken is withRun with a token that is known, or none for a run that asks nothing of Hetzner.
-func withToken(ctx context.Context, c *console, a arguments, cfg settings.Configuration, token platform.Secret,
-	do func(*running) error) error {
+// withCredentials is withRun with credentials that are known, or none for a run that asks nothing of Hetzner and Git.
+func withCredentials(ctx context.Context, c *console, a arguments, cfg settings.Configuration, token platform.Secret,
+	git platform.GitAccess, do func(*running) error) error {
 	r, err := openRun(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	r.token = token
+	r.token, r.git = token, git
 	err = do(r)
 	logPanic(r.log, err)
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
@@ -168,7 +175,7 @@ func connect(ctx context.Context, r *running) error {
 	if r.options.Lab {
 		return connectToLab(ctx, r)
 	}
-	r.tools.Token = r.token
+	r.tools.Token, r.tools.Git = r.token, r.git
 	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects,
 		r.limit)
@@ -203,7 +210,12 @@ func connectToLab(ctx context.Context, r *running) error {
 		if info, err = l.Up(ctx, say); err != nil {
 			return err
 		}
-		r.console.hide.Learn(info.Token)
+		if r.cfg.GitOps == config.GitOpsFlux {
+			if info, err = l.AddFlux(ctx, r.cfg.Config, say); err != nil {
+				return err
+			}
+		}
+		r.console.hide.Learn(info.Token, info.Git.Token)
 		if info.ImageBuild.Possible {
 			return nil
 		}
@@ -223,6 +235,12 @@ func connectToLab(ctx context.Context, r *running) error {
 	}
 	for _, note := range notes {
 		r.hub.Note("%s", note)
+	}
+	if tools.Git = r.git; tools.Git.Empty() && cfg.GitURL == info.Git.URL {
+		tools.Git = info.GitAccess()
+	}
+	if err := cfg.MissingGitURL(); err != nil {
+		return &usage.Error{Err: err}
 	}
 	r.cfg, r.tools = cfg, rehearsedManagement(cfg, tools, r.state, l, info)
 	keepSetup(r)

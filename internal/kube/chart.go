@@ -193,7 +193,7 @@ func (b *body) Close() error {
 
 // downloadChart takes a chart from a classic repository: its index names the file and the file's hash.
 func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
-	raw, err := download(ctx, strings.TrimSuffix(s.Repository, "/")+"/index.yaml")
+	raw, err := Download(ctx, strings.TrimSuffix(s.Repository, "/")+"/index.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	archive, err := download(ctx, address)
+	archive, err := Download(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,8 @@ func downloadChart(ctx context.Context, s ChartSource) ([]byte, error) {
 	return archive, nil
 }
 
-func download(ctx context.Context, address string) ([]byte, error) {
+// Download gets what is at an address. An error that may pass is Transient; none has the credentials of the address.
+func Download(ctx context.Context, address string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)

@@ -106,6 +106,11 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 			return err
 		}
 	}
+	flux, err := builder.buildConfiguredFlux(ctx, prune, say)
+	if err != nil {
+		return err
+	}
+	bins = append(bins, flux...)
 	// Where it goes depends on the lab; now it is only made sure that it can.
 	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
 		return err
@@ -173,11 +178,18 @@ func (b *builder) compileTools(ctx context.Context, module, what string, say flo
 
 // bin is the folder of a module's tools, built or not, and the linker's flags that they are built with.
 func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, err error) {
-	version, err := b.kubernetesIn(ctx, module)
+	required, err := requiredIn(module)
 	if err != nil {
 		return "", "", err
 	}
-	ldflags = versionFlags(version)
+	ldflags = plainFlags
+	if required[kubernetesPath] != "" {
+		version, err := b.kubernetesIn(ctx, module)
+		if err != nil {
+			return "", "", err
+		}
+		ldflags = versionFlags(version)
+	}
 	key, err := b.key(ctx, module, ldflags)
 	return filepath.Join(b.cache, key, "bin"), ldflags, err
 }
@@ -206,12 +218,15 @@ func (b *builder) kubernetesIn(ctx context.Context, module string) (string, erro
 	return version, nil
 }
 
+// plainFlags are the linker's flags that leave out what only a debugger reads.
+const plainFlags = "-s -w"
+
 // versionFlags are the linker's flags that give the Kubernetes programs their version, which Cluster API looks at and
 // refuses to be without.
 func versionFlags(version string) string {
 	const target = "k8s.io/component-base/version"
 	major, minor, _ := strings.Cut(strings.TrimPrefix(minorOf(version), "v"), ".")
-	return fmt.Sprintf("-s -w -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s",
+	return fmt.Sprintf("%s -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", plainFlags,
 		target, version, target, major, target, minor)
 }
 

@@ -60,8 +60,20 @@ type Info struct {
 	// KubernetesSets are the versions that servers choose from by the minor; empty: an older lab, in which all control
 	// planes run one version.
 	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
-	Notes          []string        `json:"notes"`
-	ImageBuild     struct {        // whether the step image can make the image in this lab
+	// Flux is where the manifest of Flux is; the zero value: the lab has not been given Flux's programs.
+	Flux struct {
+		Repository string `json:"repository"`
+		Version    string `json:"version"`
+	} `json:"flux"`
+	// Git is the lab's Git repository; the zero value: there is none.
+	Git struct {
+		URL    string `json:"url"`
+		Branch string `json:"branch"`
+		User   string `json:"user"`
+		Token  string `json:"token"`
+	} `json:"git"`
+	Notes      []string `json:"notes"`
+	ImageBuild struct { // whether the step image can make the image in this lab
 		Possible bool   `json:"possible"`
 		Reason   string `json:"reason"` // why not
 	} `json:"imageBuild"`

@@ -112,6 +112,12 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	if !own("ADDONS_REPOSITORY") {
 		all = append(all, Decision{"ADDONS_REPOSITORY", info.ChartRepositories[config.AddonCSI]})
 	}
+	if !own("FLUX_REPOSITORY") && info.Flux.Version != "" {
+		all = append(all, Decision{"FLUX_REPOSITORY", info.Flux.Repository}, Decision{"FLUX_VERSION", info.Flux.Version})
+	}
+	if !own("GIT_URL") && c.GitOps != "" {
+		all = append(all, Decision{"GIT_URL", info.Git.URL}, Decision{"GIT_BRANCH", info.Git.Branch})
+	}
 	return all
 }
 
@@ -127,7 +133,7 @@ func configured(c settings.Configuration, name string) bool {
 func Replaces(c settings.Configuration) []Decision {
 	var own []Decision
 	for _, name := range []string{"PROVIDER_REPOSITORY", "CERT_MANAGER_URL", "CILIUM_REPOSITORY", "HCLOUD_CCM_REPOSITORY",
-		"TALOS_CCM_REPOSITORY", "ADDONS_REPOSITORY"} {
+		"TALOS_CCM_REPOSITORY", "ADDONS_REPOSITORY", "FLUX_REPOSITORY"} {
 		if configured(c, name) {
 			own = append(own, Decision{name, settings.Variable(name).Get(c.Config)})
 		}

@@ -77,6 +77,10 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	flux, err := builder.fluxToRun(ctx, say)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
@@ -84,7 +88,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, flux, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -115,10 +119,13 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, mapping string) []string {
+func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, flux, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
 	for _, set := range kubernetes {
 		args = append(args, "--kubernetes", set.wanted+"="+set.bin)
+	}
+	if flux != "" {
+		args = append(args, "--flux", flux)
 	}
 	if l.API != "" {
 		args = append(args, "--api", l.API)

@@ -140,7 +140,7 @@ func (l *Lab) Built(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return builder.kubernetesBuilt(ctx, bin)
+	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.fluxBuilt(ctx))
 }
 
 // errNotLinux is why images are of no use on other systems.

@@ -51,6 +51,16 @@ func SourceVersions(dir string) ([]Version, error) {
 		}
 		all = append(all, Version{Name: "Kubernetes, when configured", Version: required[kubernetesPath]})
 	}
+	if flux := filepath.Join(source, "flux", "2.7"); Exists(flux) {
+		required, err := requiredIn(flux)
+		if err != nil {
+			return nil, err
+		}
+		for _, controller := range []string{"source-controller", "kustomize-controller", "helm-controller"} {
+			all = append(all, Version{Name: "Flux's " + controller + ", when configured",
+				Version: required["github.com/fluxcd/"+controller]})
+		}
+	}
 	return all, nil
 }
 

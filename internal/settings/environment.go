@@ -4,12 +4,13 @@ package settings
 const (
 	EndpointVariable = "HCLOUD_ENDPOINT"  // another address of the Hetzner API, as for the hcloud command
 	LabTokenVariable = "LAB_HCLOUD_TOKEN" // in the lab, in place of its own token: to rehearse a wrong one
+	GitTokenVariable = "GIT_TOKEN"        // reads the Git repository that Flux applies
 	GithubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
 )
 
 // TokenVariables are the variables of the environment that hold secrets.
 func TokenVariables() []string {
-	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable}
+	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable, GitTokenVariable}
 }
 
 // Variables of the environment for backups. Secrets are taken from there, from

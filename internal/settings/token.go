@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,29 +37,37 @@ var ErrNoToken = errors.New("HCLOUD_TOKEN is not set: export a Hetzner Cloud API
 func (c Configuration) Token(ctx context.Context, environment map[string]string) (platform.Secret, error) {
 	switch {
 	case environment[TokenVariable] != "":
-		return oneWord(environment[TokenVariable], "the environment variable "+TokenVariable)
+		return oneWord(environment[TokenVariable], "Hetzner token", "the environment variable "+TokenVariable)
 	case c.TokenFile != "":
 		data, err := os.ReadFile(AtHome(c.TokenFile, environment["HOME"]))
 		if err != nil {
 			return platform.Secret{}, usage.Errorf("read the Hetzner token (%s): %w", TokenFileKey, err)
 		}
-		return oneWord(string(data), "the file "+c.TokenFile+" ("+TokenFileKey+")")
+		return oneWord(string(data), "Hetzner token", "the file "+c.TokenFile+" ("+TokenFileKey+")")
 	case c.TokenCommand != "":
-		ctx, cancel := context.WithTimeout(ctx, TokenWithin)
-		defer cancel()
-		command := exec.CommandContext(ctx, "/bin/sh", "-c", c.TokenCommand)
-		var stderr bytes.Buffer
-		command.Stdin, command.Stderr = os.Stdin, &stderr
-		command.WaitDelay = time.Second
-		out, err := command.Output()
+		out, err := outputOf(ctx, c.TokenCommand)
 		if err != nil {
-			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w: %s",
-				TokenCommandKey, err, text.LastLine(stderr.String()))
+			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w", TokenCommandKey, err)
 		}
-		return oneWord(string(out), "the command of "+TokenCommandKey)
+		return oneWord(out, "Hetzner token", "the command of "+TokenCommandKey)
 	default:
 		return platform.Secret{}, &usage.Error{Err: ErrNoToken}
 	}
+}
+
+// outputOf runs a command that prints a secret. Its error has the last line that the command wrote besides.
+func outputOf(ctx context.Context, line string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, TokenWithin)
+	defer cancel()
+	command := exec.CommandContext(ctx, "/bin/sh", "-c", line)
+	var stderr bytes.Buffer
+	command.Stdin, command.Stderr = os.Stdin, &stderr
+	command.WaitDelay = time.Second
+	out, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, text.LastLine(stderr.String()))
+	}
+	return string(out), nil
 }
 
 // AtHome is a path with the home folder in place of a leading "~", as a shell
@@ -72,15 +81,15 @@ func AtHome(path, home string) string {
 
 // oneWord checks that a token looks like one, so that an error page or a prompt
 // is not sent as a password.
-func oneWord(text, source string) (platform.Secret, error) {
+func oneWord(text, what, source string) (platform.Secret, error) {
 	words := strings.Fields(text)
 	switch len(words) {
 	case 0:
-		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it is empty", source)
+		return platform.Secret{}, usage.Errorf("%s gives no %s: it is empty", source, what)
 	case 1:
 		return platform.NewSecret(words[0]), nil
 	default:
-		return platform.Secret{}, usage.Errorf("%s gives no Hetzner token: it has %d words instead of one",
-			source, len(words))
+		return platform.Secret{}, usage.Errorf("%s gives no %s: it has %d words instead of one",
+			source, what, len(words))
 	}
 }

@@ -36,6 +36,10 @@ type Info struct {
 	Kubernetes string `json:"kubernetes"`
 	// KubernetesSets are the versions that servers choose from.
 	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
+	// Flux is the repository of Flux's manifests; the zero value: the lab has not been given Flux's programs.
+	Flux Flux `json:"flux"`
+	// Git is the lab's Git repository; the zero value: there is none, and the notes say why.
+	Git Git `json:"git"`
 	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
 	ImageBuild ImageBuild `json:"imageBuild"`
 	Notes      []string   `json:"notes"`
@@ -54,6 +58,8 @@ func (lab *Lab) handler() http.Handler {
 	lab.faults.serve(handle)
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
 	handle("PUT /v1/kubernetes", lab.serveKubernetes)
+	handle("PUT /v1/flux", lab.serveFlux)
+	handle("PUT /v1/git", lab.serveGit)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer lab.endOnce.Do(func() { close(lab.down) })
 		return struct{}{}, lab.stop()
@@ -84,6 +90,8 @@ func (lab *Lab) info() Info {
 		Offers:            lab.offer.Offers,
 		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
 		KubernetesSets:    lab.kubernetesSets(),
+		Flux:              lab.flux.get(),
+		Git:               lab.git.info,
 		ImageBuild:        lab.imageBuild,
 		Notes:             lab.notes(),
 	}
@@ -91,10 +99,14 @@ func (lab *Lab) info() Info {
 
 // notes are the current limitations of the lab that its user should know.
 func (lab *Lab) notes() []string {
-	if short := shortage(len(lab.processes.List())); short != "" {
-		return append(slices.Clone(lab.offer.Notes), short)
+	notes := slices.Clone(lab.offer.Notes)
+	if lab.git.missing != "" {
+		notes = append(notes, lab.git.missing)
 	}
-	return lab.offer.Notes
+	if short := shortage(len(lab.processes.List())); short != "" {
+		notes = append(notes, short)
+	}
+	return notes
 }
 
 func (lab *Lab) proxyURL() string { return "http://" + lab.state.Slot().HetznerProxy() }

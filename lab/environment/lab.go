@@ -36,6 +36,7 @@ type Config struct {
 	Bin        string            // folder of the upstream programs
 	Kubernetes []Kubernetes      // further Kubernetes programs, of other versions than those in Bin
 	Lab        string            // the lab's own binary, for stand-ins in Pods
+	Flux       string            // folder of the programs of Flux's controllers, which need not exist; empty: none
 	Latency    Latency           // how long simulated operations take
 	API        cloud.API         // date of the simulated Hetzner API; empty: the newest
 	Images     []kubelet.Program // programs for images, before the built-in ones
@@ -73,6 +74,8 @@ type Lab struct {
 	faults    *faults
 
 	offer       repository.Contents // providers and charts
+	flux        fluxOffer
+	git         gitOffer
 	cloud       *cloud.Cloud
 	talos       *talos.Talos
 	rescue      *rescue.Rescue
@@ -143,7 +146,11 @@ func Run(ctx context.Context, cfg Config) (err error) {
 			return err
 		}
 	}
-	lab.programs = append(append(lab.programs, cfg.Images...), lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
+	lab.programs = append(lab.programs, cfg.Images...)
+	if cfg.Flux != "" {
+		lab.programs = append(lab.programs, kubelet.FluxPrograms(cfg.Flux)...)
+	}
+	lab.programs = append(lab.programs, lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
 	return lab.run(ctx)
@@ -191,6 +198,13 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	}
 	lab.managements.Resume()
 	if err := lab.offerRepository(life); err != nil {
+		return err
+	}
+
+	if err := lab.startGit(life); err != nil {
+		return err
+	}
+	if err := lab.resumeFlux(life); err != nil {
 		return err
 	}
 

@@ -54,7 +54,7 @@ func (lab *Lab) parts() []Part {
 	parts = append(parts, lab.kubernetesParts()...)
 	var others []string // stand-ins of projects whose released programs run
 	for i, p := range lab.programs {
-		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed {
+		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed || lab.unbuiltFlux(p) {
 			continue
 		}
 		if p.Tag == "" && slices.ContainsFunc(lab.programs[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
@@ -93,6 +93,7 @@ func (lab *Lab) parts() []Part {
 		Part{"provider manifests", kubelet.Real,
 			"of CAPI, CABPT and CACPPT, as the lab offers them: built from the modules of the programs' versions"},
 	)
+	parts = append(parts, lab.gitOpsParts()...)
 	return append(append(parts, lab.manifestParts()...), Part{"time", kubelet.Simulated, time})
 }
 

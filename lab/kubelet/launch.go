@@ -3,6 +3,8 @@ package kubelet
 import (
 	"fmt"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,7 +17,8 @@ import (
 // launch is a process that is ready to be started, with the ports that it was allotted.
 type launch struct {
 	spec  proc.Spec
-	ports map[int32]int // local ports by container port
+	ports map[int32]int          // local ports by container port
+	reach map[int32]net.Listener // forwards to the Pod's own network, by container port
 
 	registry *Registry
 	pod      portKey // port left out
@@ -23,11 +26,22 @@ type launch struct {
 
 // release frees the ports.
 func (l *launch) release() {
+	for _, forward := range l.reach {
+		forward.Close()
+	}
 	for port, local := range l.ports {
 		key := l.pod
 		key.port = port
 		l.registry.release(key, local)
 	}
+}
+
+// reachable is where others reach a port of the container.
+func (l *launch) reachable(port int32) string {
+	if forward, ok := l.reach[port]; ok {
+		return forward.Addr().String()
+	}
+	return loopback(l.ports[port])
 }
 
 // prepare returns the process for the container, and allots its ports. The caller releases them.
@@ -41,7 +55,8 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, fmt.Errorf("create the container's folder: %w", err)
 	}
-	l := &launch{ports: map[int32]int{}, registry: cfg.Registry, pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
+	l := &launch{ports: map[int32]int{}, reach: map[int32]net.Listener{}, registry: cfg.Registry,
+		pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
 	defer func() {
 		if err != nil {
 			l.release()
@@ -56,6 +71,12 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 		key.port = port
 		if l.ports[port], err = cfg.Registry.allot(key); err != nil {
 			delete(l.ports, port)
+			return nil, err
+		}
+	}
+
+	if network != nil {
+		if err := l.forward(cfg.InternalIP, network.Address(), reachedPorts(c.program.texts())); err != nil {
 			return nil, err
 		}
 	}
@@ -101,6 +122,19 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 		return l, c.sandboxed(l, network, home)
 	}
 	return l, nil
+}
+
+// forward has the Node's address forward to ports of a Pod with a network of its own, to which no other Pod has a way.
+func (l *launch) forward(node string, pod netip.Addr, ports []int32) error {
+	for _, port := range ports {
+		listener, err := net.Listen("tcp4", net.JoinHostPort(node, "0"))
+		if err != nil {
+			return fmt.Errorf("have other Pods reach port %d: %w", port, err)
+		}
+		l.reach[port] = listener
+		go relay(listener, netip.AddrPortFrom(pod, uint16(port)).String())
+	}
+	return nil
 }
 
 // arguments returns the program's prefix, the container's arguments, and the program's own.
@@ -187,10 +221,13 @@ func (c *container) placeholder(l *launch) func(word, argument string) (string, 
 				dir = argument
 			}
 			return dir, err
-		default: // "port"; checkPlaceholders knows no other
+		default: // "port" and "reach"; checkPlaceholders knows no other
 			port, err := strconv.ParseInt(argument, 10, 32)
 			if err != nil {
 				return "", err
+			}
+			if word == "reach" {
+				return l.reachable(int32(port)), nil
 			}
 			if p.network() != nil {
 				return argument, nil

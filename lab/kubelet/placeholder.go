@@ -3,21 +3,23 @@ package kubelet
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // placeholder matches {word} and {word:argument}. Other text in braces, such as JSON, is not changed.
-var placeholder = regexp.MustCompile(`\{(kubeconfig|namespace|pod|node|tag|ca|proxy|port|dir)(?::([^{}]*))?\}`)
+var placeholder = regexp.MustCompile(`\{(kubeconfig|namespace|pod|node|tag|ca|proxy|port|reach|dir)(?::([^{}]*))?\}`)
 
 // checkPlaceholders returns an error for a malformed placeholder of a text.
 func checkPlaceholders(text string) error {
 	for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
 		hasArgument := strings.Contains(m[0], ":")
 		switch word, argument := m[1], m[2]; word {
-		case "port":
+		case "port", "reach":
 			if n, err := strconv.ParseUint(argument, 10, 16); err != nil || n == 0 {
-				return fmt.Errorf("placeholder %s in %q: write {port:N} with a port of the container, 1 to 65535", m[0], text)
+				return fmt.Errorf("placeholder %s in %q: write {%s:N} with a port of the container, 1 to 65535", m[0], text,
+					word)
 			}
 		case "dir":
 			if !strings.HasPrefix(argument, "/") {
@@ -33,12 +35,18 @@ func checkPlaceholders(text string) error {
 }
 
 // portsOf returns the container ports that the texts ask for, each once, in their order.
-func portsOf(texts []string) []int32 {
+func portsOf(texts []string) []int32 { return asked(texts, "port", "reach") }
+
+// reachedPorts returns those that processes of other Pods are to reach.
+func reachedPorts(texts []string) []int32 { return asked(texts, "reach") }
+
+// asked returns the container ports in placeholders of these words.
+func asked(texts []string, words ...string) []int32 {
 	var ports []int32
 	seen := map[int32]bool{}
 	for _, text := range texts {
 		for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
-			if m[1] != "port" {
+			if !slices.Contains(words, m[1]) {
 				continue
 			}
 			n, err := strconv.ParseUint(m[2], 10, 16)

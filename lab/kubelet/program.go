@@ -3,6 +3,7 @@ package kubelet
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
 )
 
@@ -16,6 +17,7 @@ import (
 //	{node}        name of the Node
 //	{tag}         tag of the container's image; empty where it has none
 //	{port:9443}   the port to listen on for this port of the container, at 127.0.0.1:{port:9443}
+//	{reach:9090}  host and port by which processes of other Pods, and the lab, reach this port of the container
 //	{dir:/path}   folder of the volume mounted at /path, or above it
 //	{ca}          file with the certificate authorities that the lab's TLS servers are signed with
 //	{proxy}       URL of the lab's HTTPS proxy
@@ -112,6 +114,30 @@ func UpstreamPrograms() []Program {
 			"cluster-api-bootstrap-provider-talos", "--enable-leader-election=false"),
 		manager("ghcr.io/siderolabs/cluster-api-control-plane-talos-controller",
 			"cluster-api-control-plane-provider-talos", "--enable-leader-election=false"),
+	}
+}
+
+// FluxPrograms maps the images of Flux's controllers to the unmodified programs in a folder.
+//
+// The flags are those of Flux v2.7. Other Pods cannot resolve the name of the Service by which the source-controller has
+// its artifacts fetched, so that the address is another one. There is no notification-controller to send events to.
+func FluxPrograms(bin string) []Program {
+	controller := func(name string, more ...string) Program {
+		return Program{
+			Image: "ghcr.io/fluxcd/" + name, Exec: filepath.Join(bin, name), Fidelity: Real,
+			Args: append([]string{
+				"--enable-leader-election=false",
+				"--events-addr=",
+				"--metrics-addr=127.0.0.1:{port:8080}",
+				"--health-addr=127.0.0.1:{port:9440}",
+			}, more...),
+		}
+	}
+	return []Program{
+		controller("source-controller", "--storage-addr=127.0.0.1:{port:9090}", "--storage-path={dir:/data}",
+			"--storage-adv-addr={reach:9090}"),
+		controller("kustomize-controller"),
+		controller("helm-controller"),
 	}
 }
 

@@ -34,6 +34,18 @@ const keptFolder = "modules"
 // lab that is started later, elsewhere or without Go still finds them. A version of a module never changes, so the copy
 // stays valid.
 func Modules(ctx context.Context, bin string) ([]Module, error) {
+	var wanted []toolModule
+	for _, p := range providers {
+		wanted = append(wanted, toolModule{program: p.program, module: p.module})
+	}
+	return modulesOf(ctx, bin, wanted)
+}
+
+// toolModule is a program and the module that it was built from.
+type toolModule struct{ program, module string }
+
+// modulesOf finds the modules of programs in bin, in their order.
+func modulesOf(ctx context.Context, bin string, wanted []toolModule) ([]Module, error) {
 	bin, err := filepath.Abs(bin)
 	if err != nil {
 		return nil, fmt.Errorf("find the programs' folder: %w", err)
@@ -43,7 +55,7 @@ func Modules(ctx context.Context, bin string) ([]Module, error) {
 		return nil, err
 	}
 	var found []Module
-	for _, p := range providers {
+	for _, p := range wanted {
 		version := listed[p.program].Version
 		if version == "" {
 			if version, err = programVersion(filepath.Join(bin, p.program), p.module); err != nil {

@@ -93,19 +93,23 @@ images: [{name: %q, newName: %q, newTag: %q}]
 	if err := memory.WriteFile("/release/kustomization.yaml", []byte(release)); err != nil {
 		return nil, nil, fmt.Errorf("prepare the manifests of %s: %w", m.Path, err)
 	}
-	built, err := krusty.MakeKustomizer(&krusty.Options{
-		Reorder:          krusty.ReorderOptionLegacy, // namespaces and CRDs first
-		LoadRestrictions: types.LoadRestrictionsRootOnly,
-		PluginConfig:     types.DisabledPluginConfig(),
-	}).Run(memory, "/release")
-	if err != nil {
+	if components, err = buildManifest(memory, "/release"); err != nil {
 		return nil, nil, fmt.Errorf("build config/default of %s@%s: %w", m.Path, m.Version, err)
 	}
-	components, err = built.AsYaml()
-	if err != nil {
-		return nil, nil, fmt.Errorf("render the manifests of %s@%s: %w", m.Path, m.Version, err)
-	}
 	return components, metadata, nil
+}
+
+// buildManifest renders a kustomization, with namespaces and CRDs first.
+func buildManifest(files filesys.FileSystem, dir string) ([]byte, error) {
+	built, err := krusty.MakeKustomizer(&krusty.Options{
+		Reorder:          krusty.ReorderOptionLegacy,
+		LoadRestrictions: types.LoadRestrictionsRootOnly,
+		PluginConfig:     types.DisabledPluginConfig(),
+	}).Run(files, dir)
+	if err != nil {
+		return nil, err
+	}
+	return built.AsYaml()
 }
 
 // moduleFor picks the provider's module.

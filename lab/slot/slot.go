@@ -52,6 +52,9 @@ func (s Slot) HetznerProxy() string { return s.outside(0, 1, 8443) }
 // Charts is the address of the chart repository.
 func (s Slot) Charts() string { return s.outside(0, 2, 8081) }
 
+// Git is the address of the Git server.
+func (s Slot) Git() string { return s.outside(0, 2, 8082) }
+
 // SSHProbe is an address to find out whether rescue systems can listen.
 func (s Slot) SSHProbe() string { return s.outside(0, 3, rescue.Port) }
 

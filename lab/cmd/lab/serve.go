@@ -76,6 +76,7 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 			cfg.Kubernetes = append(cfg.Kubernetes, environment.Kubernetes{For: version, Bin: folder})
 			return nil
 		})
+	flux := flags.String("flux", "", "folder of the programs of Flux's controllers; they may be built later")
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
 	api := flags.String("api", string(cloud.APINovember2026), "date of the simulated Hetzner API: 2026-02 or 2026-11")
 	images := flags.String("images", "", "YAML file: programs that run for images")
@@ -96,6 +97,11 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	}
 	if cfg.Bin, err = filepath.Abs(*bin); err != nil {
 		return cfg, 0, err
+	}
+	if *flux != "" {
+		if cfg.Flux, err = filepath.Abs(*flux); err != nil {
+			return cfg, 0, err
+		}
 	}
 	if cfg.Lab, err = os.Executable(); err != nil {
 		return cfg, 0, err

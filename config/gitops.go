@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/blang/semver/v4"
+)
+
+// GitOpsFlux is the value of GitOps with which Flux applies a Git repository to the cluster.
+const GitOpsFlux = "flux"
+
+// gitOpsChoices are the values of GitOps; empty: nothing applies a Git repository.
+var gitOpsChoices = []string{GitOpsFlux}
+
+const (
+	// DefaultFluxVersion is the newest release of Flux seen for Kubernetes 1.32 as well as for 1.33: those after v2.7 ask
+	// for 1.33 and later.
+	DefaultFluxVersion = "v2.7.3"
+	// defaultFluxRepository has a folder for each release, in which install.yaml is.
+	defaultFluxRepository = "https://github.com/fluxcd/flux2/releases/download"
+	defaultGitBranch      = "main"
+	defaultGitUser        = "git"
+)
+
+// fluxKubernetes is the oldest minor of Kubernetes 1 that a minor of Flux 2 supports, as its command checks it.
+var fluxKubernetes = map[uint64]uint64{6: 31, 7: 32, 9: 33}
+
+// GitFolder is the folder of the Git repository that the cluster reads: GitPath, or clusters/<name>.
+func (c Config) GitFolder() string {
+	if c.GitPath == "" {
+		return "clusters/" + c.ClusterName
+	}
+	return path.Clean(c.GitPath)
+}
+
+// GitOverSSH says whether the Git repository is reached by SSH, with a deploy key.
+func (c Config) GitOverSSH() bool { return strings.HasPrefix(c.GitURL, "ssh://") }
+
+// MissingGitURL is what is wrong where Flux is configured without a repository; nil: nothing is. It is no part of
+// Validate, because a lab has a repository.
+func (c Config) MissingGitURL() error {
+	if c.GitOps == "" || c.GitURL != "" {
+		return nil
+	}
+	return FieldError{Field: "gitUrl", Problem: "is empty while gitops is " + c.GitOps,
+		Hint: "name the repository: GIT_URL=https://host/path.git or ssh://git@host/path.git"}
+}
+
+func (v *Findings) gitOps(c Config) {
+	if c.GitOps != "" && !slices.Contains(gitOpsChoices, c.GitOps) {
+		v.add("gitops", c.GitOps, "is nothing that applies a Git repository", "write "+strings.Join(gitOpsChoices, ", ")+
+			", or leave it empty")
+	}
+	if c.GitOps == "" {
+		return
+	}
+	v.flux(c)
+	v.gitURL(c)
+	if c.GitBranch == "" || strings.ContainsAny(c.GitBranch, " ~^:?*[\\") || strings.HasPrefix(c.GitBranch, "-") {
+		v.add("gitBranch", c.GitBranch, "is no name of a branch", "write it like main")
+	}
+	if clean := path.Clean(c.GitPath); c.GitPath != "" && (path.IsAbs(clean) || clean == ".." ||
+		strings.HasPrefix(clean, "../")) {
+		v.add("gitPath", c.GitPath, "is outside of the repository", "write a folder of it like clusters/"+c.ClusterName)
+	}
+}
+
+func (v *Findings) flux(c Config) {
+	flux, ok := v.version("fluxVersion", c.FluxVersion, "v")
+	if ok && flux.Major != 2 {
+		v.add("fluxVersion", c.FluxVersion, "is not v2", "the steps know the API of Flux v2")
+		return
+	}
+	oldest, known := fluxKubernetes[flux.Minor]
+	kubernetes, err := semver.ParseTolerant(c.KubernetesVersion)
+	if ok && known && err == nil && kubernetes.Minor < oldest {
+		v.addPair("fluxVersion", "kubernetesVersion", c.FluxVersion, "is for Kubernetes 1."+fmt.Sprint(oldest)+
+			" and later, and kubernetesVersion is "+c.KubernetesVersion, "choose "+DefaultFluxVersion+
+			", or a newer Kubernetes")
+	}
+	u, err := url.Parse(c.FluxRepository)
+	if err != nil || u.Scheme != "" && (u.Scheme != "https" && u.Scheme != "http" || u.Host == "") ||
+		u.Scheme == "" && !path.IsAbs(c.FluxRepository) {
+		v.add("fluxRepository", c.FluxRepository, "is neither an address nor an absolute path", "write https://host/path or "+
+			"/folder: below it is a folder for each version, with install.yaml")
+	}
+}
+
+// gitURL checks the repository's address together with what it is read with. The address is not repeated where it has a
+// password.
+func (v *Findings) gitURL(c Config) {
+	given := slices.DeleteFunc([]string{c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile},
+		func(s string) bool { return s == "" })
+	if len(given) > 1 {
+		v.add("gitTokenFile", "…", "and gitTokenCommand and gitKeyFile are more than one", "keep one of them")
+	}
+	if c.GitURL == "" {
+		return
+	}
+	u, err := url.Parse(c.GitURL)
+	if err != nil || !slices.Contains([]string{"https", "http", "ssh"}, u.Scheme) || u.Host == "" || u.Path == "" ||
+		u.RawQuery != "" || u.Fragment != "" {
+		v.add("gitUrl", c.GitURL, "is not the address of a Git repository that Flux takes",
+			"write https://host/path.git or ssh://git@host/path.git")
+		return
+	}
+	_, password := u.User.Password()
+	switch {
+	case password || u.Scheme != "ssh" && u.User != nil:
+		v.add("gitUrl", "…", "has a user or a password in it", "write the address without, and name gitTokenFile or "+
+			"gitTokenCommand; gitUser is the user")
+	case u.Scheme == "ssh" && u.User.Username() == "":
+		v.add("gitUrl", c.GitURL, "names no user", "write ssh://git@"+net.JoinHostPort(u.Hostname(), "22")+u.Path)
+	case u.Scheme == "ssh" && (c.GitKeyFile == "" || c.GitKnownHostsFile == ""):
+		v.addPair("gitUrl", "gitKeyFile", c.GitURL, "is reached by SSH, and gitKeyFile or gitKnownHostsFile is empty",
+			"name the file of a deploy key, and a file with the host's public keys: ssh-keyscan "+u.Hostname())
+	case u.Scheme != "ssh" && c.GitKeyFile != "":
+		v.addPair("gitUrl", "gitKeyFile", c.GitURL, "is not reached by SSH, and gitKeyFile is a deploy key",
+			"write the address as ssh://git@host/path.git, or name a token")
+	}
+}

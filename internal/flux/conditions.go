@@ -1,0 +1,73 @@
+package flux
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// State is what an object of Flux says of itself.
+type State struct {
+	Ready     bool
+	Stalled   bool   // no retry will help: the object itself is wrong
+	Suspended bool   // somebody has Flux leave it alone
+	Revision  string // branch and commit: what was read, or applied
+	Reason    string // why it is not ready; empty: it is
+}
+
+// StateOf reads the state of a GitRepository or a Kustomization. What its controller said of an older generation, or
+// before the request requested (empty: none), does not count.
+func StateOf(o *unstructured.Unstructured, requested string) State {
+	s := State{Revision: text(o, "status", "lastAppliedRevision")}
+	if s.Revision == "" {
+		s.Revision = text(o, "status", "artifact", "revision")
+	}
+	s.Suspended, _, _ = unstructured.NestedBool(o.Object, "spec", "suspend")
+	ready, message := condition(o, "Ready")
+	switch observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); {
+	case s.Suspended:
+		s.Reason = "it is suspended"
+	case requested != "" && text(o, "status", "lastHandledReconcileAt") != requested:
+		s.Reason = "its controller has not reconciled it yet"
+		if message != "" && ready != "True" {
+			s.Reason += ": " + message
+		}
+	case ready == "True" && observed >= o.GetGeneration():
+		s.Ready = true
+	case message != "":
+		s.Reason = message
+	default:
+		s.Reason = "its controller has said nothing of it yet"
+	}
+	if stalled, why := condition(o, "Stalled"); stalled == "True" && !s.Ready {
+		s.Stalled, s.Reason = true, why
+	}
+	if s.Reason != "" {
+		s.Reason = fmt.Sprintf("%s: %s", kube.Describe(o), s.Reason)
+	}
+	return s
+}
+
+// condition is the status and the message of one condition, with its reason unless it says that all is well.
+func condition(o *unstructured.Unstructured, kind string) (status, message string) {
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, one := range all {
+		c, ok := one.(map[string]any)
+		if !ok || c["type"] != kind {
+			continue
+		}
+		status, _ = c["status"].(string)
+		message, _ = c["message"].(string)
+		if reason, _ := c["reason"].(string); reason != "" && (kind != "Ready" || status != "True") {
+			message = fmt.Sprintf("%s (%s)", message, reason)
+		}
+	}
+	return status, message
+}
+
+func text(o *unstructured.Unstructured, fields ...string) string {
+	value, _, _ := unstructured.NestedString(o.Object, fields...)
+	return value
+}

@@ -1,0 +1,107 @@
+package flux
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+func quiet(string, ...any) {}
+
+func TestManifestOfAMirror(t *testing.T) {
+	cfg := config.Defaults()
+	asked, version := "", cfg.FluxVersion
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked = r.URL.Path; strings.HasSuffix(asked, version+"/install.yaml") {
+			_, _ = w.Write([]byte("kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a, namespace: flux-system}\n"))
+			return
+		}
+		http.NotFound(w, r)
+	}))
+	defer server.Close()
+	cfg.FluxRepository = server.URL + "/flux"
+	data, err := Manifest(t.Context(), cfg, quiet)
+	if err != nil || asked != "/flux/"+cfg.FluxVersion+"/install.yaml" {
+		t.Fatalf("asked for %s: %v", asked, err)
+	}
+	objects, workloads, err := Objects(cfg, data)
+	if err != nil || len(objects) != 1 || len(workloads) != 1 || workloads[0].Name != "a" {
+		t.Errorf("%d objects, workloads %v, %v", len(objects), workloads, err)
+	}
+	cfg.FluxVersion = "v2.0.0"
+	if _, err := Manifest(t.Context(), cfg, quiet); err == nil || !strings.Contains(err.Error(), "404") ||
+		!strings.Contains(err.Error(), "FLUX_VERSION") {
+		t.Errorf("a version that is not there: %v", err)
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	if got := Credentials(platform.GitAccess{User: "git"}); got != nil {
+		t.Errorf("of nothing: %v", got)
+	}
+	if got := Credentials(platform.GitAccess{User: "git", Token: platform.NewSecret("t")}); got["username"] != "git" ||
+		got["password"] != "t" || len(got) != 2 {
+		t.Errorf("of a token: %v", got)
+	}
+	got := Credentials(platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"})
+	if got["identity"] != "k" || got["known_hosts"] != "h" || len(got) != 2 {
+		t.Errorf("of a key: %v", got)
+	}
+}
+
+func TestStateOf(t *testing.T) {
+	ready := map[string]any{"type": "Ready", "status": "True"}
+	failed := map[string]any{"type": "Ready", "status": "False", "reason": "BuildFailed", "message": "path not found"}
+	for name, tt := range map[string]struct {
+		status    map[string]any
+		suspend   bool
+		requested string
+		want      State
+	}{
+		"nothing said": {want: State{Reason: "said nothing"}},
+		"ready": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"artifact": map[string]any{"revision": "main@1"}}, want: State{Ready: true, Revision: "main@1"}},
+		"of an older generation": {status: map[string]any{"observedGeneration": int64(1), "conditions": []any{ready}},
+			want: State{Reason: "said nothing"}},
+		"before the request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "earlier"}, requested: "now", want: State{Reason: "has not reconciled"}},
+		"after the request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "now", "lastAppliedRevision": "main@2"}, requested: "now",
+			want: State{Ready: true, Revision: "main@2"}},
+		"failed": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{failed}},
+			want: State{Reason: "path not found (BuildFailed)"}},
+		"failed before the request": {status: map[string]any{"conditions": []any{failed}}, requested: "now",
+			want: State{Reason: "has not reconciled it yet: path not found"}},
+		"suspended": {status: map[string]any{"conditions": []any{failed}}, suspend: true,
+			want: State{Suspended: true, Reason: "suspended"}},
+		"stalled": {status: map[string]any{"conditions": []any{failed,
+			map[string]any{"type": "Stalled", "status": "True", "reason": "InvalidURL", "message": "scheme"}}},
+			want: State{Stalled: true, Reason: "scheme (InvalidURL)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Kustomization(config.Defaults())
+			o.SetGeneration(2)
+			if tt.status != nil {
+				o.Object["status"] = tt.status
+			}
+			if tt.suspend {
+				_ = unstructured.SetNestedField(o.Object, true, "spec", "suspend")
+			}
+			got := StateOf(o, tt.requested)
+			said := got.Reason
+			if (tt.want.Reason == "") != (said == "") || !strings.Contains(said, tt.want.Reason) {
+				t.Errorf("reason %q, want %q", said, tt.want.Reason)
+			}
+			got.Reason, tt.want.Reason = "", ""
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package steps
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/apply"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/flux"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// FluxSync names the objects by which Flux applies the Git repository, and what it had applied when the step ended.
+type FluxSync struct {
+	Revision      string       `json:"revision"`
+	Secret        *TokenSecret `json:"secret,omitempty"` // nil: the repository is read without credentials
+	GitRepository string       `json:"gitRepository"`    // UID
+	Kustomization string       `json:"kustomization"`    // UID
+}
+
+// FluxSync adds the step flux-sync to a graph: Flux has applied the configured Git repository.
+func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux]) *flow.Step[FluxSync] {
+	step := fluxSyncStep{cfg: s.cfg, tools: s.tools}
+	return flow.Add1(g, "flux-sync", step.run, installed).Doc("Flux has applied the Git repository to the cluster").
+		Spec(map[string]string{"url": s.cfg.GitURL, "branch": s.cfg.GitBranch, "path": s.cfg.GitFolder()}).
+		Verify(step.verify).Deadline(s.cfg.ReleaseTimeout.D()+3*wait.TakenWithin+wait.Overhead).
+		Waits(wait.Taken, flow.Wait{For: "the API server to take the GitRepository and the Kustomization",
+			Within: 2 * wait.TakenWithin},
+			flow.Wait{For: "Flux to apply the repository (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()})
+}
+
+// fluxSyncStep runs and verifies the step flux-sync.
+type fluxSyncStep struct {
+	cfg   config.Config
+	tools platform.Tools
+}
+
+func (f fluxSyncStep) run(ctx context.Context, say flow.Say, _ Flux) (FluxSync, error) {
+	if err := f.cfg.MissingGitURL(); err != nil {
+		return FluxSync{}, err
+	}
+	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	if err != nil {
+		return FluxSync{}, err
+	}
+	var out FluxSync
+	credentials := flux.Credentials(f.tools.Git)
+	if credentials != nil {
+		secret := flux.Secret(credentials)
+		say("writing Secret %s/%s", flux.Namespace, flux.Name)
+		if err := apply.Object(ctx, say, workload, secret); err != nil {
+			return FluxSync{}, err
+		}
+		out.Secret = &TokenSecret{Namespace: flux.Namespace, Name: flux.Name, UID: string(secret.GetUID())}
+	}
+	// So that what the controllers say is of now: of these credentials, and not of the last ones.
+	requested := time.Now().UTC().Format(time.RFC3339Nano)
+	repository, sync := flux.GitRepository(f.cfg, credentials != nil), flux.Kustomization(f.cfg)
+	for _, o := range []*unstructured.Unstructured{repository, sync} {
+		o.SetAnnotations(map[string]string{flux.RequestedAt: requested})
+		say("applying %s: %s, branch %s, %s", kube.Describe(o), kube.WithoutCredentials(f.cfg.GitURL), f.cfg.GitBranch,
+			f.cfg.GitFolder())
+		if err := apply.Object(ctx, say, workload, o); err != nil {
+			return FluxSync{}, err
+		}
+	}
+	out.GitRepository, out.Kustomization = string(repository.GetUID()), string(sync.GetUID())
+	out.Revision, err = f.await(ctx, say, workload, requested)
+	return out, err
+}
+
+// await waits until the Kustomization has applied what the GitRepository has read, and returns that revision.
+func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cluster, requested string) (
+	revision string, err error) {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	in := []client.ListOption{client.InNamespace(flux.Namespace)}
+	changes := workload.Changes(watching, kube.Selection{List: listOf(flux.GitRepositoryKind), Options: in},
+		kube.Selection{List: listOf(flux.KustomizationKind), Options: in})
+	err = wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		read, err := fluxState(ctx, workload, flux.GitRepositoryKind, requested)
+		if err != nil {
+			return "", err
+		}
+		applied, err := fluxState(ctx, workload, flux.KustomizationKind, requested)
+		if err != nil {
+			return "", err
+		}
+		for _, s := range []flux.State{read, applied} {
+			switch {
+			case s.Stalled:
+				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL),
+					s.Reason))
+			case s.Suspended:
+				return "", wait.Final(fmt.Errorf("%s, so that Flux does not apply the repository: to resume it, flux resume, "+
+					"or set its spec.suspend to false", s.Reason))
+			case !s.Ready:
+				return s.Reason, nil
+			}
+		}
+		if applied.Revision != read.Revision {
+			return fmt.Sprintf("the Kustomization has applied %s, and the GitRepository has read %s", applied.Revision,
+				read.Revision), nil
+		}
+		revision = read.Revision
+		return "", nil
+	})
+	return revision, err
+}
+
+// fluxState reads the state of one of the two objects.
+func fluxState(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, requested string) (flux.State, error) {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind)
+	if err := c.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
+		return flux.State{}, fmt.Errorf("get %s %s/%s: %w", kind.Kind, flux.Namespace, flux.Name, err)
+	}
+	return flux.StateOf(o, requested), nil
+}
+
+func listOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return list
+}
+
+// verify asks whether the recorded objects are there and Flux applies the repository by them. Suspended ones hold: who
+// suspended them wants nothing applied.
+func (f fluxSyncStep) verify(ctx context.Context, was FluxSync) flow.Verdict {
+	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	want := flux.Credentials(f.tools.Git) // nil also where a command does not read them
+	if was.Secret == nil && want != nil {
+		return flow.Gone("the repository was read without credentials, and now there are some")
+	}
+	if was.Secret != nil {
+		if v := verifySecret(ctx, workload, *was.Secret, want); v.Answer() != flow.AnswerHolds {
+			return v
+		}
+	}
+	for _, is := range []struct {
+		kind schema.GroupVersionKind
+		uid  string
+	}{{flux.GitRepositoryKind, was.GitRepository}, {flux.KustomizationKind, was.Kustomization}} {
+		o := &unstructured.Unstructured{}
+		o.SetGroupVersionKind(is.kind)
+		if err := workload.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
+			return verdict.FromError(fmt.Errorf("get %s %s/%s: %w", is.kind.Kind, flux.Namespace, flux.Name, err))
+		}
+		if string(o.GetUID()) != is.uid {
+			return flow.Gone("%s is another one than the recorded", kube.Describe(o))
+		}
+		if s := flux.StateOf(o, ""); !s.Ready && !s.Suspended {
+			return flow.Gone("%s", s.Reason)
+		}
+	}
+	return flow.Holds()
+}
