@@ -87,7 +87,8 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 	in := []client.ListOption{client.InNamespace(flux.Namespace)}
 	changes := workload.Changes(watching, kube.Selection{List: listOf(flux.GitRepositoryKind), Options: in},
 		kube.Selection{List: listOf(flux.KustomizationKind), Options: in})
-	err = wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	waiting := wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: changes}
+	err = waiting.Until(ctx, say, func(ctx context.Context) (string, error) {
 		read, err := fluxState(ctx, workload, flux.GitRepositoryKind, requested)
 		if err != nil {
 			return "", err
@@ -102,8 +103,8 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL),
 					s.Reason))
 			case s.Suspended:
-				return "", wait.Final(fmt.Errorf("%s, so that Flux does not apply the repository: to resume it, flux resume, "+
-					"or set its spec.suspend to false", s.Reason))
+				return "", wait.Final(fmt.Errorf("%s, so that Flux does not apply the repository: to resume it, "+
+					"flux resume, or set its spec.suspend to false", s.Reason))
 			case !s.Ready:
 				return s.Reason, nil
 			}

@@ -113,7 +113,8 @@ func TestFlux(t *testing.T) {
 		field []string
 	}{
 		{repository, cfg.GitURL, []string{"spec", "url"}}, {repository, "main", []string{"spec", "ref", "branch"}},
-		{repository, "flux-system", []string{"spec", "secretRef", "name"}}, {sync, "./clusters/k8s", []string{"spec", "path"}},
+		{repository, "flux-system", []string{"spec", "secretRef", "name"}},
+		{sync, "./clusters/k8s", []string{"spec", "path"}},
 		{sync, "GitRepository", []string{"spec", "sourceRef", "kind"}},
 		{fluxObject(w, "Secret"), base64.StdEncoding.EncodeToString([]byte("first-token")), []string{"data", "password"}},
 	} {

@@ -22,8 +22,8 @@ func fluxManages(ctx context.Context, cfg config.Config, workload *kube.Cluster,
 	return flux.Manages(ctx, workload, namespace, release)
 }
 
-// leftToFlux is a release that Flux manages, as it is deployed; nil: Flux does not manage it, and the run brings it to its
-// chart and values. Of two that upgrade one release each would undo the other's work.
+// leftToFlux is a release that Flux manages, as it is deployed; nil: Flux does not manage it, and the run brings it to
+// its chart and values. Of two that upgrade one release each would undo the other's work.
 func leftToFlux(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
 	in charts.Installation) (*Release, error) {
 	by, err := fluxManages(ctx, cfg, workload, in.Namespace, in.Release)

@@ -21,8 +21,8 @@ import (
 )
 
 // TestFlux bootstraps a cluster of one server that Flux applies the lab's Git repository to: a commit reaches the
-// cluster, also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to build and
-// are in no plain `lab build`: it is skipped where they are not there.
+// cluster, also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to
+// build and are in no plain `lab build`: it is skipped where they are not there.
 func TestFlux(t *testing.T) {
 	root := repositoryRoot(t)
 	check := exec.Command(buildCommand(t), "lab", "build", "--check", "GITOPS=flux")

@@ -13,8 +13,8 @@ import (
 // HelmReleaseKind is the kind by which the helm-controller manages a Helm release.
 var HelmReleaseKind = schema.GroupVersionKind{Group: "helm.toolkit.fluxcd.io", Version: "v2", Kind: "HelmRelease"}
 
-// Manages names the HelmRelease that manages a Helm release: "HelmRelease flux-system/cilium"; empty: none does. One that
-// has not installed, upgraded or taken it over yet does not.
+// Manages names the HelmRelease that manages a Helm release: "HelmRelease flux-system/cilium"; empty: none does. One
+// that has not installed, upgraded or taken it over yet does not.
 func Manages(ctx context.Context, c *kube.Cluster, namespace, release string) (string, error) {
 	all := &unstructured.UnstructuredList{}
 	all.SetGroupVersionKind(HelmReleaseKind.GroupVersion().WithKind(HelmReleaseKind.Kind + "List"))

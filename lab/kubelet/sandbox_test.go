@@ -218,11 +218,12 @@ func TestPodsApart(t *testing.T) {
 		t.Fatalf("the environment %q does not say where the Pod is reached", one.Env)
 	}
 	reached := strings.TrimPrefix(one.Env[at], "REACHED_AT=")
-	if got := askPod(t, w, "two", "/fetch", "url", "http://"+reached+"/read?path=/proc/sys/kernel/hostname"); got != "one\n" {
+	const name = "/read?path=/proc/sys/kernel/hostname"
+	if got := askPod(t, w, "two", "/fetch", "url", "http://"+reached+name); got != "one\n" {
 		t.Errorf("the other Pod gets %q at %s", got, reached)
 	}
 	own, _ := registry.Address("test", "default", "one", fixedPort)
-	if got := askPod(t, w, "two", "/fetch", "url", "http://"+own+"/read?path=/proc/sys/kernel/hostname"); got == "one\n" {
+	if got := askPod(t, w, "two", "/fetch", "url", "http://"+own+name); got == "one\n" {
 		t.Errorf("the other Pod reaches %s", own)
 	}
 
