@@ -74,8 +74,8 @@ func newSystem(s *server, hardware cloud.Server, end context.CancelCauseFunc) *s
 		talos: s.talos, server: s, id: hardware.ID, name: hardware.Name, userData: hardware.UserData, end: end,
 		version: installedVersion(s, versionOf(hardware.Image.Description+" "+hardware.Image.Labels["caph-image-name"],
 			defaultVersion)),
-		log:     s.talos.config.Log.With("server", hardware.Name),
-		phase:   PhaseBooting, notes: map[string]string{},
+		log:   s.talos.config.Log.With("server", hardware.Name),
+		phase: PhaseBooting, notes: map[string]string{},
 	}
 	switch {
 	case hardware.Rescue:
