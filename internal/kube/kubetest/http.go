@@ -44,6 +44,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.discover(w, path)
 	case s.Logs != nil && strings.HasSuffix(path, "/log") && strings.Contains(path, "/pods/"):
 		s.Logs(w, r)
+	case s.Forward != nil && strings.HasSuffix(path, "/portforward") && strings.Contains(path, "/pods/"):
+		s.forward(w, r, path)
 	case s.isCollection(path):
 		s.serveCollection(w, r, path)
 	default:
