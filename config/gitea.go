@@ -48,6 +48,9 @@ func (c Config) addons() Addons {
 	return all
 }
 
+// AddonNames are the names of all add-ons, with commas.
+func (c Config) AddonNames() string { return c.addons().String() }
+
 // giteaAddon is the add-on gitea with its defaults.
 func (c Config) giteaAddon() Addon {
 	all := c.addons()

@@ -196,6 +196,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 		if !ok {
 			return
 		}
+		if seen := in.GetResourceVersion(); r.Method == http.MethodPut && seen != "" && seen != o.GetResourceVersion() {
+			refuse(w, http.StatusConflict, path+" has been modified")
+			return
+		}
 		if r.Method == http.MethodPatch && o != nil {
 			merged := o.DeepCopy()
 			merge(merged.Object, in.Object)
