@@ -29,7 +29,7 @@ type Plan struct {
 	Cilium       *flow.Step[Release]
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
-	EachAddon    []*flow.Step[Addon] // in the order in which they are installed
+	EachAddon    []*flow.Step[Addon]    // in the order in which they are installed
 	GiteaToken   *flow.Step[GiteaToken] // nil without Gitea
 	Addons       *flow.Step[Addons]
 	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
