@@ -85,7 +85,7 @@ func TestGiteaToken(t *testing.T) {
 	token := kept(t, w, "token")
 	all := api.Tokens()
 	if len(all) != 1 || all[0].Value != token || !slices.Equal(all[0].Scopes, []string{"read:repository"}) ||
-		!strings.HasPrefix(all[0].Name, "slipway-k8s-") || kept(t, w, "url") != cfg.GiteaURL() {
+		!strings.HasPrefix(all[0].Name, "slipway.k8s.") || kept(t, w, "url") != cfg.GiteaURL() {
 		t.Fatalf("tokens %v; the Secret has %q", all, token)
 	}
 	secret := w.Workload.Get("v1", "Secret", config.GiteaNamespace, config.GiteaTokenSecret)

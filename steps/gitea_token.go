@@ -63,7 +63,8 @@ func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, erro
 		return GiteaToken{}, err
 	}
 	store := &giteaSecret{workload: workload, url: s.cfg.GiteaURL()}
-	want := gitea.Wanted{Prefix: "slipway-" + s.cfg.ClusterName + "-", Scopes: s.cfg.GiteaScopes()}
+	// No name of a cluster has a dot: none of the prefixes begins with another cluster's.
+	want := gitea.Wanted{Prefix: "slipway." + s.cfg.ClusterName + ".", Scopes: s.cfg.GiteaScopes()}
 	say("ensuring Secret %s/%s with a token for %v", config.GiteaNamespace, config.GiteaTokenSecret, want.Scopes)
 	var token string
 	var asked *gitea.Client

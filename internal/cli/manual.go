@@ -162,6 +162,7 @@ func stepManuals() map[string]manual {
 			"launch.md#in-what-order"},
 		"addons": {nothing + " by itself: each add-on has a step, which installs a Helm release into the cluster",
 			"addons.md"},
+		"gitea-token":   {cluster + "a token of Gitea's administrator, and a Secret with it", "gitops.md#gitea"},
 		"flux":          {cluster + "Flux's controllers, their kinds and rights", "gitops.md"},
 		"flux-sync":     {cluster + "a Secret, a GitRepository and a Kustomization, by which Flux applies the repository", "gitops.md"},
 		"wait-releases": {nothing + "; it waits until the releases have stayed available", "launch.md#in-what-order"},

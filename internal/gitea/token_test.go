@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/gitea/giteatest"
 )
 
-const prefix = "slipway-k8s-"
+const prefix = "slipway.k8s."
 
 var wanted = Wanted{Prefix: prefix, Scopes: []string{"read:repository"}}
 
