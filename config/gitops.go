@@ -94,7 +94,8 @@ func (v *Findings) flux(c Config) {
 // gitURL checks the repository's address together with what it is read with. The address is not repeated where it has a
 // password.
 func (v *Findings) gitURL(c Config) {
-	given := slices.DeleteFunc([]string{c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile}, func(s string) bool { return s == "" })
+	given := slices.DeleteFunc([]string{c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile},
+		func(s string) bool { return s == "" })
 	if len(given) > 1 {
 		v.add("gitTokenFile", "…", "and gitTokenCommand and gitKeyFile are more than one", "keep one of them")
 	}

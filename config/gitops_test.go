@@ -28,13 +28,15 @@ func TestGitOps(t *testing.T) {
 		"ssh": {func(c *Config) {
 			c.GitURL, c.GitKeyFile, c.GitKnownHostsFile = "ssh://git@example.com/a.git", "key", "hosts"
 		}, "", ""},
-		"branch":         {func(c *Config) { c.GitBranch = "a b" }, "gitBranch", "no name of a branch"},
-		"outside":        {func(c *Config) { c.GitPath = "clusters/../../x" }, "gitPath", "outside of the repository"},
-		"absolute":       {func(c *Config) { c.GitPath = "/clusters" }, "gitPath", "outside of the repository"},
-		"mirror":         {func(c *Config) { c.FluxRepository = "https://mirror.example.com/flux" }, "", ""},
-		"folder":         {func(c *Config) { c.FluxRepository = "/mirror" }, "", ""},
-		"relative":       {func(c *Config) { c.FluxRepository = "mirror" }, "fluxRepository", "absolute path"},
-		"unused as well": {func(c *Config) { c.GitOps, c.GitURL, c.GitTokenFile, c.GitTokenCommand = "", "x", "a", "b" }, "", ""},
+		"branch":   {func(c *Config) { c.GitBranch = "a b" }, "gitBranch", "no name of a branch"},
+		"outside":  {func(c *Config) { c.GitPath = "clusters/../../x" }, "gitPath", "outside of the repository"},
+		"absolute": {func(c *Config) { c.GitPath = "/clusters" }, "gitPath", "outside of the repository"},
+		"mirror":   {func(c *Config) { c.FluxRepository = "https://mirror.example.com/flux" }, "", ""},
+		"folder":   {func(c *Config) { c.FluxRepository = "/mirror" }, "", ""},
+		"relative": {func(c *Config) { c.FluxRepository = "mirror" }, "fluxRepository", "absolute path"},
+		"unused as well": {func(c *Config) {
+			c.GitOps, c.GitURL, c.GitTokenFile, c.GitTokenCommand = "", "x", "a", "b"
+		}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := Defaults()

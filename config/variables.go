@@ -209,9 +209,11 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.LoadBalancerTimeout }},
 		{Name: "CONTROL_PLANE_TIMEOUT", Doc: "longest time for wait-cp, kubeconfig and talosconfig, each",
 			Pointer: func(c *Config) any { return &c.ControlPlaneTimeout }},
-		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, each",
+		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, " +
+			"each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
-		{Name: "GITEA_TIMEOUT", Doc: "longest time for Gitea's API to answer in gitea-token; less than the release of Gitea may take",
+		{Name: "GITEA_TIMEOUT", Doc: "longest time for Gitea's API to answer in gitea-token; less than the release of Gitea " +
+			"may take",
 			Pointer: func(c *Config) any { return &c.GiteaTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes, wait-workers and wait-machines, each",
 			Pointer: func(c *Config) any { return &c.NodesTimeout }},

@@ -80,15 +80,14 @@ func (f fluxSyncStep) run(ctx context.Context, say flow.Say, _ Flux) (FluxSync, 
 }
 
 // await waits until the Kustomization has applied what the GitRepository has read, and returns that revision.
-func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cluster, requested string) (revision string,
-	err error) {
+func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cluster, requested string) (
+	revision string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	in := []client.ListOption{client.InNamespace(flux.Namespace)}
-	return revision, wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: workload.Changes(watching,
-		kube.Selection{List: listOf(flux.GitRepositoryKind), Options: in},
-		kube.Selection{List: listOf(flux.KustomizationKind), Options: in}),
-	}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	changes := workload.Changes(watching, kube.Selection{List: listOf(flux.GitRepositoryKind), Options: in},
+		kube.Selection{List: listOf(flux.KustomizationKind), Options: in})
+	err = wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		read, err := fluxState(ctx, workload, flux.GitRepositoryKind, requested)
 		if err != nil {
 			return "", err
@@ -100,7 +99,8 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 		for _, s := range []flux.State{read, applied} {
 			switch {
 			case s.Stalled:
-				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL), s.Reason))
+				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL),
+					s.Reason))
 			case s.Suspended:
 				return "", wait.Final(fmt.Errorf("%s, so that Flux does not apply the repository: to resume it, flux resume, "+
 					"or set its spec.suspend to false", s.Reason))
@@ -115,6 +115,7 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 		revision = read.Revision
 		return "", nil
 	})
+	return revision, err
 }
 
 // fluxState reads the state of one of the two objects.

@@ -123,6 +123,9 @@ func TestFlux(t *testing.T) {
 	}
 
 	// A second run changes nothing; one without its journal finds what exists.
+	if s := fluxRevision(t, journal); s != "main@sha1:1234" {
+		t.Errorf("the journal has revision %q", s)
+	}
 	writes := w.Writes()
 	if got := run(journal); len(got) > 0 || w.Writes() != writes {
 		t.Errorf("nothing changed, and %v ran with %d writes", got, w.Writes()-writes)
@@ -166,6 +169,21 @@ func TestFlux(t *testing.T) {
 	}
 }
 
+// fluxRevision is the revision in the journal's output of flux-sync.
+func fluxRevision(t *testing.T, journal flow.Journal) string {
+	t.Helper()
+	_, _, cfg, tools := fluxWorld(t)
+	p, err := New(cfg, tools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := flow.Restore(t.Context(), journal, p.FluxSync)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Revision
+}
+
 // What keeps Flux from applying the repository is the error's reason; after what no retry mends, the step ends at once.
 func TestFluxReasons(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -179,7 +197,8 @@ func TestFluxReasons(t *testing.T) {
 			says: "GitRepository flux-system/flux-system: authentication required (Failed)"},
 		"path": {trouble: map[string]string{"Kustomization": "path not found: clusters/k8s"}, timeout: true,
 			says: "Kustomization flux-system/flux-system: path not found: clusters/k8s (Failed)"},
-		"stalled": {trouble: map[string]string{"GitRepository": "bad"}, stalled: true, says: "no such scheme (InvalidURL)"},
+		"stalled": {trouble: map[string]string{"GitRepository": "bad"}, stalled: true,
+			says: "no such scheme (InvalidURL)"},
 		"suspended": {suspend: true, says: "Kustomization flux-system/flux-system: it is suspended, so that Flux does not " +
 			"apply the repository"},
 	} {
@@ -225,8 +244,8 @@ func TestNoFluxUnlessConfigured(t *testing.T) {
 
 // A manifest that is missing or is none is an error that names it, before anything is applied.
 func TestFluxManifestThatIsNone(t *testing.T) {
-	for content, says := range map[string]string{"": "no such file", "kind: Namespace\nmetadata: {name: a}\n": "no Deployment",
-		"a: [": "read the manifest of Flux"} {
+	for content, says := range map[string]string{"": "no such file",
+		"kind: Namespace\nmetadata: {name: a}\n": "no Deployment", "a: [": "read the manifest of Flux"} {
 		w, _, cfg, tools := fluxWorld(t)
 		if cfg.FluxVersion = "v2.7.4"; content != "" {
 			write(t, filepath.Join(cfg.FluxRepository, cfg.FluxVersion), "install.yaml", content)

@@ -84,6 +84,14 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err != nil {
 		return Release{}, err
 	}
+	logs := tools.Command("logs", in.Program, "--no-follow")
+	left, err := leftToFlux(ctx, cfg, tools, say, workload, in)
+	if err != nil {
+		return Release{}, err
+	}
+	if left != nil {
+		return *left, waitWorkloads(ctx, cfg, say, workload, selected(*left, needed), logs)
+	}
 	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
 		return Release{}, err
@@ -110,11 +118,15 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	for _, w := range workloads {
 		out.Workloads = append(out.Workloads, Workload(w))
 	}
-	waited := out
-	if needed != nil {
-		waited = needed(out)
+	return out, waitWorkloads(ctx, cfg, say, workload, selected(out, needed), logs)
+}
+
+// selected is a release with the workloads that needed selects; nil: all.
+func selected(r Release, needed func(Release) Release) Release {
+	if needed == nil {
+		return r
 	}
-	return out, waitWorkloads(ctx, cfg, say, workload, waited, tools.Command("logs", in.Program, "--no-follow"))
+	return needed(r)
 }
 
 // ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
@@ -225,6 +237,11 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	case revision == 0:
 		return flow.Gone("Helm release %s is not deployed any more", was.Name)
 	case revision != was.Revision:
+		if by, err := fluxManages(ctx, r.cfg, workload, was.Namespace, was.Name); err != nil {
+			return flow.Unknown(err)
+		} else if by != "" {
+			break // the revision is Flux's
+		}
 		return flow.Gone("Helm release %s is at revision %d instead of %d", was.Name, revision, was.Revision)
 	}
 	unready, err := was.unready(ctx, workload)

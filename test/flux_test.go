@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -12,13 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"helm.sh/helm/v3/pkg/storage"
+	"helm.sh/helm/v3/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-k8s/slipway/config"
 )
 
-// TestFlux bootstraps a cluster of one server that Flux applies the lab's Git repository to: a commit reaches the cluster,
-// also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to build and
+// TestFlux bootstraps a cluster of one server that Flux applies the lab's Git repository to: a commit reaches the
+// cluster, also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to build and
 // are in no plain `lab build`: it is skipped where they are not there.
 func TestFlux(t *testing.T) {
 	root := repositoryRoot(t)
@@ -99,12 +102,69 @@ spec:
 		return ""
 	})
 
+	handOver(t, c, info.Git.URL, info.Git.User, info.Git.Token)
 	second := c.run(nil, args...)
 	if second.exit != 0 {
 		t.Fatalf("a second run: exit %d\n%s", second.exit, second.output)
 	}
-	if again := second.steps("step-started"); slices.Contains(again, "flux") || slices.Contains(again, "flux-sync") {
-		t.Errorf("a second run has run %v", again)
+	for _, step := range []string{"flux", "flux-sync", "talos-ccm"} {
+		if again := second.steps("step-started"); slices.Contains(again, step) {
+			t.Errorf("a second run has run %v", again)
+		}
+	}
+}
+
+// handOver commits the release of the Talos cloud controller manager, which the bootstrap installed, as a HelmRelease:
+// Flux takes it over as a new revision, with the same Pods. The HelmRepository is that of an earlier commit.
+func handOver(t *testing.T, c *command, address, user, token string) {
+	t.Helper()
+	const name = "talos-cloud-controller-manager"
+	client := workload(t, c)
+	records := storage.Init(driver.NewSecrets(client.CoreV1().Secrets("kube-system")))
+	was, err := records.Deployed(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := func() (uids []string) {
+		list, err := client.CoreV1().Pods("kube-system").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + name})
+		if err != nil || len(list.Items) == 0 {
+			t.Fatalf("%d Pods of %s, %v", len(list.Items), name, err)
+		}
+		for _, p := range list.Items {
+			uids = append(uids, string(p.UID))
+		}
+		slices.Sort(uids)
+		return uids
+	}
+	before := pods()
+	values, err := json.Marshal(was.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit(t, address, user, token, "clusters/k8s/talos-ccm.yaml", fmt.Sprintf(`apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: talos-ccm, namespace: flux-system}
+spec:
+  interval: 1h
+  releaseName: %[1]s
+  targetNamespace: kube-system
+  storageNamespace: kube-system
+  chart: {spec: {chart: %[1]s, version: %[2]s, sourceRef: {kind: HelmRepository, name: lab}}}
+  values: %[3]s
+`, name, was.Chart.Metadata.Version, values))
+	eventually(t, "Flux to take the release over", 4*time.Minute, func(context.Context) string {
+		is, err := records.Deployed(name)
+		switch {
+		case err != nil:
+			return err.Error()
+		case is.Version != was.Version+1:
+			return fmt.Sprintf("it is at revision %d", is.Version)
+		}
+		return ""
+	})
+	if after := pods(); !slices.Equal(before, after) {
+		t.Errorf("Pods %v became %v", before, after)
 	}
 }
 

@@ -115,7 +115,7 @@ func TestConfigFilesListsThem(t *testing.T) {
 	plan := execute(t, t.Context(), dir, "", "plan", "--lab")
 	line := "files: " + filepath.Join(dir, "manifests/oidc-patch.yaml") + " (in place of the built-in one), " +
 		filepath.Join(dir, "bootstrap/cilium-values.yaml") + " (merged over the built-in values), " +
-		filepath.Join(dir, "manifests/pools.yaml") + " (applied besides); built-in: the other 10\n"
+		filepath.Join(dir, "manifests/pools.yaml") + " (applied besides); built-in: the other 11\n"
 	if plan.code != ExitDone || !strings.Contains(plan.stdout, line) {
 		t.Errorf("the plan does not say %q: %+v", line, plan)
 	}

@@ -231,7 +231,7 @@ func connectToLab(ctx context.Context, r *running) error {
 		r.hub.Note("%s", note)
 	}
 	if tools.Git = r.git; tools.Git.Empty() && cfg.GitURL == info.Git.URL {
-		tools.Git = platform.GitAccess{User: info.Git.User, Token: platform.NewSecret(info.Git.Token)}
+		tools.Git = info.GitAccess()
 	}
 	if err := cfg.MissingGitURL(); err != nil {
 		return &usage.Error{Err: err}

@@ -40,7 +40,8 @@ func environmentOnly() []explained {
 		{settings.TokenVariable, "the Hetzner Cloud API token (read and write); or name " + settings.TokenFileKey + " or " +
 			settings.TokenCommandKey + " in bootstrap.yaml"},
 		{settings.PassphraseVariable, "a passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND"},
-		{settings.GitTokenVariable, "a token that reads the Git repository of GITOPS, in place of GIT_TOKEN_FILE and _COMMAND"},
+		{settings.GitTokenVariable, "a token that reads the Git repository of GITOPS, in place of GIT_TOKEN_FILE and " +
+			"_COMMAND"},
 		{settings.AccessKeyVariable + ", " + settings.SecretKeyVariable, "the keys of the S3 store that backups go to (" +
 			settings.SessionVariable + " too, where they are temporary)"},
 		{settings.EndpointVariable, "another address of the Hetzner API"},

@@ -1,5 +1,5 @@
-// Package flux has what Flux consists of in a cluster: its release's install manifest, the objects by which it applies the
-// configured Git repository, and what their conditions say.
+// Package flux has what Flux consists of in a cluster: its release's install manifest, the objects by which it applies
+// the configured Git repository, and what their conditions say.
 package flux
 
 import (
@@ -61,8 +61,8 @@ func Manifest(ctx context.Context, cfg config.Config, say flow.Say) (data []byte
 	return data, nil
 }
 
-// Objects are those of an install manifest, in its order, and its workloads. A manifest without a workload is refused: it
-// is no install manifest.
+// Objects are those of an install manifest, in its order, and its workloads. A manifest without a workload is refused:
+// it is no install manifest.
 func Objects(cfg config.Config, manifest []byte) ([]*unstructured.Unstructured, []kube.Workload, error) {
 	what := fmt.Sprintf("read the manifest of Flux %s, %s", cfg.FluxVersion, kube.WithoutCredentials(Address(cfg)))
 	documents, err := kube.Documents(manifest)

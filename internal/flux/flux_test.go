@@ -49,8 +49,8 @@ func TestCredentials(t *testing.T) {
 		got["password"] != "t" || len(got) != 2 {
 		t.Errorf("of a token: %v", got)
 	}
-	if got := Credentials(platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"}); got["identity"] !=
-		"k" || got["known_hosts"] != "h" || len(got) != 2 {
+	got := Credentials(platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"})
+	if got["identity"] != "k" || got["known_hosts"] != "h" || len(got) != 2 {
 		t.Errorf("of a key: %v", got)
 	}
 }

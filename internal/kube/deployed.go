@@ -9,8 +9,9 @@ import (
 
 // DeployedRelease is a release as Helm's record has it.
 type DeployedRelease struct {
-	Version string         // of the chart
-	Values  map[string]any // that were given; may hold secrets
+	Revision int
+	Version  string         // of the chart
+	Values   map[string]any // that were given; may hold secrets
 	// Manifest are the objects of the release; may hold secrets.
 	Manifest string
 }
@@ -24,5 +25,6 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
 	}
-	return &DeployedRelease{Version: r.Chart.Metadata.Version, Values: r.Config, Manifest: r.Manifest}, nil
+	return &DeployedRelease{Revision: r.Version, Version: r.Chart.Metadata.Version, Values: r.Config,
+		Manifest: r.Manifest}, nil
 }

@@ -33,13 +33,30 @@ func (b *builder) buildFlux(ctx context.Context, say flow.Say) (string, error) {
 	return b.compileTools(ctx, b.fluxModule(), "Flux's controllers", say)
 }
 
-// fluxToRun is the folder of Flux's programs for a lab that starts. They are built where a cluster of it may run them.
+// fluxToRun is the folder of Flux's programs for a lab that starts. They are built where they are configured, and where
+// a cluster of the lab may run them.
 func (b *builder) fluxToRun(ctx context.Context, say flow.Say) (string, error) {
 	bin, err := b.fluxBin(ctx)
-	if err != nil || bin == "" || !Exists(filepath.Join(b.lab, fluxFile)) {
-		return bin, err
+	if err != nil || bin == "" {
+		return "", err
+	}
+	if b.sets.config.GitOps == config.GitOpsFlux {
+		if err := b.recordFlux(); err != nil {
+			return "", err
+		}
+	}
+	if !Exists(filepath.Join(b.lab, fluxFile)) {
+		return bin, nil
 	}
 	return b.buildFlux(ctx, say)
+}
+
+// recordFlux has the lab's later starts make sure of Flux's programs.
+func (b *builder) recordFlux() error {
+	if err := os.WriteFile(filepath.Join(b.lab, fluxFile), nil, 0o600); err != nil {
+		return fmt.Errorf("write that the lab runs Flux: %w", err)
+	}
+	return nil
 }
 
 // AddFlux makes sure that the lab, which is up, has Flux's controllers, and that its Git repository has the folder that
@@ -53,8 +70,8 @@ func (l *Lab) AddFlux(ctx context.Context, cfg config.Config, say flow.Say) (inf
 		if err != nil {
 			return info, err
 		}
-		if err := os.WriteFile(filepath.Join(l.Dir, fluxFile), nil, 0o600); err != nil {
-			return info, fmt.Errorf("write that the lab runs Flux: %w", err)
+		if err := b.recordFlux(); err != nil {
+			return info, err
 		}
 		if _, err := b.buildFlux(ctx, say); err != nil {
 			return info, err
@@ -68,6 +85,11 @@ func (l *Lab) AddFlux(ctx context.Context, cfg config.Config, say flow.Say) (inf
 		return info, nil
 	}
 	return info, l.Client.Send(ctx, http.MethodPut, "/v1/git", firstManifest(cfg), nil)
+}
+
+// GitAccess is what the lab's Git repository is read with.
+func (i Info) GitAccess() platform.GitAccess {
+	return platform.GitAccess{User: i.Git.User, Token: platform.NewSecret(i.Git.Token)}
 }
 
 // firstManifest is what the lab's repository begins with at the configured path: Flux refuses a path without manifests.

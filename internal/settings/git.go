@@ -8,8 +8,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// GitAccess reads what Flux is to read the Git repository with: the deploy key, or the token of the environment, of a file
-// or of a command. It is held in memory only. Its errors never contain what was read. Without GITOPS nothing is read.
+// GitAccess reads what Flux is to read the Git repository with: the deploy key, or the token of the environment, of a
+// file or of a command. It is held in memory only. Its errors never contain what was read. Without GITOPS nothing is
+// read.
 func (c Configuration) GitAccess(ctx context.Context, environment map[string]string) (platform.GitAccess, error) {
 	access := platform.GitAccess{User: c.GitUser}
 	read := func(path, what string) (string, error) {

@@ -13,8 +13,8 @@ import (
 
 func TestGitAccess(t *testing.T) {
 	home := t.TempDir()
-	for name, content := range map[string]string{"token": " of-the-file\n", "page": "<html> no token", "key": "PRIVATE KEY\n",
-		"hosts": "example.com ssh-ed25519 AAAA\n"} {
+	for name, content := range map[string]string{"token": " of-the-file\n", "page": "<html> no token",
+		"key": "PRIVATE KEY\n", "hosts": "example.com ssh-ed25519 AAAA\n"} {
 		if err := os.WriteFile(filepath.Join(home, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -24,8 +24,9 @@ func TestGitAccess(t *testing.T) {
 		token, key string
 		says       string // of the error; empty: there is none
 	}{
-		"file":        {change: func(c *config.Config) { c.GitTokenFile = "~/token" }, token: "of-the-file"},
-		"command":     {change: func(c *config.Config) { c.GitTokenCommand = "echo of-the-command" }, token: "of-the-command"},
+		"file": {change: func(c *config.Config) { c.GitTokenFile = "~/token" }, token: "of-the-file"},
+		"command": {change: func(c *config.Config) { c.GitTokenCommand = "echo of-the-command" },
+			token: "of-the-command"},
 		"environment": {change: func(*config.Config) {}, token: "of-the-environment"},
 		"key": {change: func(c *config.Config) {
 			c.GitURL, c.GitKeyFile, c.GitKnownHostsFile = "ssh://git@example.com/a.git", "~/key", "~/hosts"

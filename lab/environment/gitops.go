@@ -113,7 +113,8 @@ func (lab *Lab) startGit(ctx context.Context) error {
 	}
 	lab.serve(ctx, l, server.Handler())
 	lab.git = gitOffer{server: server, version: server.Version(ctx), info: Git{
-		URL: "http://" + lab.state.Slot().Git() + gitserver.Path, Branch: gitserver.Branch, User: gitserver.User, Token: token}}
+		URL: "http://" + lab.state.Slot().Git() + gitserver.Path, Branch: gitserver.Branch, User: gitserver.User,
+		Token: token}}
 	return nil
 }
 

@@ -1,5 +1,5 @@
-// Package gitserver serves one Git repository over HTTP, for reading and for writing, with the git of this machine. Every
-// request needs the repository's token as the password of the user git.
+// Package gitserver serves one Git repository over HTTP, for reading and for writing, with the git of this machine.
+// Every request needs the repository's token as the password of the user git.
 package gitserver
 
 import (

@@ -14,7 +14,8 @@ import (
 // client calls git as a user of the server does.
 func client(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@localhost"}, args...)...)
+	command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=t",
+		"-c", "user.email=t@localhost"}, args...)...)
 	command.Dir = dir
 	command.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "GIT_CONFIG_GLOBAL="+os.DevNull)
 	out, err := command.CombinedOutput()
@@ -60,7 +61,8 @@ func TestCloneAndPush(t *testing.T) {
 	if out, err := client(t, work, "clone", address("sesame"), "two"); err != nil {
 		t.Fatalf("clone: %v: %s", err, out)
 	}
-	for file, want := range map[string]string{"README.md": "Git repository", "new.yaml": "a: 1", "clusters/k8s/first.yaml": "b: 2"} {
+	for file, want := range map[string]string{"README.md": "Git repository", "new.yaml": "a: 1",
+		"clusters/k8s/first.yaml": "b: 2"} {
 		if is, err := os.ReadFile(filepath.Join(work, "two", file)); err != nil || !strings.Contains(string(is), want) {
 			t.Errorf("%s: %q, %v; want %q", file, is, err, want)
 		}

@@ -55,7 +55,8 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return nil, fmt.Errorf("create the container's folder: %w", err)
 	}
-	l := &launch{ports: map[int32]int{}, reach: map[int32]net.Listener{}, registry: cfg.Registry, pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
+	l := &launch{ports: map[int32]int{}, reach: map[int32]net.Listener{}, registry: cfg.Registry,
+		pod: portKey{cfg.Cluster, p.namespace, p.name, 0}}
 	defer func() {
 		if err != nil {
 			l.release()

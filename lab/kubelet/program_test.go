@@ -104,6 +104,7 @@ func TestLoadProgramsNamesThePlace(t *testing.T) {
 		"- image: a\n  exec: b\n  fidelity: perfect\n":        `line 3, column 13: fidelity "perfect"`,
 		"- image: a\n  exec: b\n  args: ['{port:0}']\n":       "placeholder {port:0}",
 		"- image: a\n  exec: b\n  args: ['{port}']\n":         "placeholder {port}",
+		"- image: a\n  exec: b\n  args: ['{reach:x}']\n":      "write {reach:N}",
 		"- image: a\n  exec: b\n  args: ['{dir:certs}']\n":    "placeholder {dir:certs}",
 		"- image: a\n  exec: b\n  env: {A: '{pod:x}'}\n":      "{pod} takes no argument",
 		"- just text\n":                                       "line 1, column 3: want an object",

@@ -138,7 +138,10 @@ func TestPodsApart(t *testing.T) {
 	registry := NewRegistry()
 	onNode := func(name string) *harness {
 		return start(t, func(c *Config) {
-			c.Programs = []Program{player(t, served)}
+			program := player(t, served)
+			program.Env = map[string]string{"REACHED_AT": fmt.Sprintf("{reach:%d}", fixedPort)}
+			c.Programs = []Program{program}
+			c.InternalIP = "127.64.0.8"
 			c.Node, c.Sandboxes, c.Registry, c.LocalAPI = name, sandboxes, registry, local
 			c.PodServer = "https://127.65.2.1:6443"
 			c.Metadata = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, name, r.URL.Path) })
@@ -150,6 +153,7 @@ func TestPodsApart(t *testing.T) {
 		pod.Spec.Volumes = []corev1.Volume{
 			{Name: "talos", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "talos"}}},
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "temporary", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 			{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}},
 			serviceAccountVolume(),
 		}
@@ -158,6 +162,7 @@ func TestPodsApart(t *testing.T) {
 		main.VolumeMounts = []corev1.VolumeMount{
 			{Name: "talos", MountPath: "/var/run/secrets/talos.dev"}, {Name: "scratch", MountPath: "/var/scratch"},
 			{Name: "host", MountPath: "/etc/of-the-host"},
+			{Name: "temporary", MountPath: "/tmp"}, // above the lab's folder
 			{Name: "account", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true},
 		}
 		w.create(pod)
@@ -203,6 +208,24 @@ func TestPodsApart(t *testing.T) {
 		}
 	}
 
+	// A Pod reaches another one's port by the Node's address, and in no other way.
+	var one given
+	if err := json.Unmarshal([]byte(askPod(t, w, "one", "/self")), &one); err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(one.Env, func(e string) bool { return strings.HasPrefix(e, "REACHED_AT=127.64.0.8:") })
+	if at < 0 {
+		t.Fatalf("the environment %q does not say where the Pod is reached", one.Env)
+	}
+	reached := strings.TrimPrefix(one.Env[at], "REACHED_AT=")
+	if got := askPod(t, w, "two", "/fetch", "url", "http://"+reached+"/read?path=/proc/sys/kernel/hostname"); got != "one\n" {
+		t.Errorf("the other Pod gets %q at %s", got, reached)
+	}
+	own, _ := registry.Address("test", "default", "one", fixedPort)
+	if got := askPod(t, w, "two", "/fetch", "url", "http://"+own+"/read?path=/proc/sys/kernel/hostname"); got == "one\n" {
+		t.Errorf("the other Pod reaches %s", own)
+	}
+
 	// On the host's network: one port for a Node, whatever the Pod, and each Node has its own.
 	other := onNode("node-2")
 	for i, node := range []*harness{w, other} {
@@ -229,6 +252,13 @@ func TestPodsApart(t *testing.T) {
 	eventually(t, "the Pod's address is gone", func() (string, bool) {
 		addr, ok := registry.Address("test", "default", "one", fixedPort)
 		return addr, !ok
+	})
+	eventually(t, "nothing listens for the Pod on its Node", func() (string, bool) {
+		conn, err := net.Dial("tcp4", reached)
+		if err == nil {
+			conn.Close()
+		}
+		return reached, err != nil
 	})
 }
 

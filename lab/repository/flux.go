@@ -30,8 +30,8 @@ func fluxModule(controller string) string { return "github.com/fluxcd/" + contro
 var fluxCommon []byte
 
 // WriteFlux writes Flux's install manifest for the controllers whose programs are in bin, below the folder of the
-// repository, and returns the folder in which a folder for each version is. It is what Flux's own command makes for these
-// components.
+// repository, and returns the folder in which a folder for each version is. It is what Flux's own command makes for
+// these components.
 func WriteFlux(ctx context.Context, dir, bin string) (string, error) {
 	var wanted []toolModule
 	for _, c := range fluxControllers {
@@ -99,8 +99,8 @@ labels:
 	return bytes.ReplaceAll(manifest, []byte("image: fluxcd/"), []byte("image: ghcr.io/fluxcd/")), nil
 }
 
-// fluxComponent adds to a controller's own manifests what the release adds: its account, its priority, its labels and the
-// bound of its memory.
+// fluxComponent adds to a controller's own manifests what the release adds: its account, its priority, its labels and
+// the bound of its memory.
 func fluxComponent(name string) []byte {
 	return fmt.Appendf(nil, `
 apiVersion: kustomize.config.k8s.io/v1beta1

@@ -39,7 +39,9 @@ func fluxModules(t *testing.T) []Module {
 }
 
 func fluxOrder(m Module) int {
-	return slices.IndexFunc(fluxControllers, func(c struct{ name, version string }) bool { return fluxModule(c.name) == m.Path })
+	return slices.IndexFunc(fluxControllers, func(c struct{ name, version string }) bool {
+		return fluxModule(c.name) == m.Path
+	})
 }
 
 func TestFluxManifest(t *testing.T) {
@@ -69,7 +71,8 @@ func TestFluxManifest(t *testing.T) {
 			t.Errorf("Deployment %s of namespace %q has not its own account", o.Metadata.Name, o.Metadata.Namespace)
 		}
 	}
-	want := map[string]int{"CustomResourceDefinition": 8, "Deployment": 3, "ServiceAccount": 3, "Service": 1, "Namespace": 1}
+	want := map[string]int{"CustomResourceDefinition": 8, "Deployment": 3, "ServiceAccount": 3, "Service": 1,
+		"Namespace": 1}
 	for kind, n := range want {
 		if kinds[kind] != n {
 			t.Errorf("the manifest has %d of %s, want %d: %v", kinds[kind], kind, n, kinds)
@@ -77,7 +80,8 @@ func TestFluxManifest(t *testing.T) {
 	}
 	for i, c := range fluxControllers {
 		wanted := "ghcr.io/fluxcd/" + c.name + ":" + c.version
-		if !slices.ContainsFunc(images, func(m []string) bool { return m[1] == wanted }) || len(images) != len(fluxControllers) {
+		if !slices.ContainsFunc(images, func(m []string) bool { return m[1] == wanted }) ||
+			len(images) != len(fluxControllers) {
 			t.Errorf("image %d: the manifest has %v, want %s", i, images, wanted)
 		}
 	}

@@ -45,15 +45,16 @@ func (c Container) build() error {
 	if err := t.start(); err != nil {
 		return err
 	}
+	mounts := slices.Clone(c.Mounts)
+	var targets []string
+	for _, m := range mounts {
+		targets = append(targets, resolve(m.Target))
+	}
 	for _, path := range c.Visible {
-		if !t.hides(path) {
-			continue
-		}
-		if err := t.bind(Mount{Source: path, Target: path}); err != nil {
-			return err
+		if t.hides(path) || below(resolve(path), targets) { // a volume at /tmp may hide it as well
+			mounts = append(mounts, Mount{Source: path, Target: path})
 		}
 	}
-	mounts := slices.Clone(c.Mounts)
 	slices.SortStableFunc(mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) }) // parents first
 	for _, m := range mounts {
 		if err := t.bind(m); err != nil {

@@ -3,6 +3,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -33,7 +34,13 @@ func Use(
 	if err != nil {
 		return cfg, tools, err
 	}
+	if in.GitOps == config.GitOpsFlux && info.Flux.Version == "" {
+		return cfg, tools, errors.New("the lab has no Flux: end it with lab down, and start it with lab up GITOPS=flux")
+	}
 	tools = client.Equip(tools)
+	if tools.Git.Empty() && in.GitURL == info.Git.URL {
+		tools.Git = info.GitAccess()
+	}
 	tools.Token = platform.NewSecret(info.Token)
 	governor := ratelimit.New(func(format string, args ...any) {
 		if tools.Log != nil {
