@@ -32,8 +32,8 @@ func (c Config) HasGitea() bool {
 	return c.Gitea == "true" || slices.Contains(c.Addons.names(), AddonGitea)
 }
 
-// addons are the configured add-ons, with gitea last where only GITEA=true asks for it, and after hcloud-csi: its volume
-// is of that StorageClass.
+// addons are the configured add-ons, with gitea last where only GITEA=true asks for it, and after hcloud-csi: its
+// volume is of that StorageClass.
 func (c Config) addons() Addons {
 	if !c.HasGitea() {
 		return c.Addons

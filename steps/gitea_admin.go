@@ -27,8 +27,8 @@ const giteaAdmin = "gitea_admin"
 // alone.
 func (s addonStep) giteaAdmin(ctx context.Context, say flow.Say) error {
 	if !s.cfg.GiteaKept() {
-		say("note: Gitea gets no volume, because %s is not among the add-ons: its repositories and its token are gone with its "+
-			"Pod", config.AddonCSI)
+		say("note: Gitea gets no volume, because %s is not among the add-ons: its repositories and its token are gone with "+
+			"its Pod", config.AddonCSI)
 	}
 	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
@@ -72,8 +72,8 @@ func giteaCredentials(ctx context.Context, workload *kube.Cluster) (user, passwo
 	}
 	user, password = string(is.Data["username"]), string(is.Data["password"])
 	if user == "" || password == "" {
-		return "", "", fmt.Errorf("%s has no username or no password, and Slipway does not replace it: write both into it, or "+
-			"delete it to have it created again", what)
+		return "", "", fmt.Errorf("%s has no username or no password, and Slipway does not replace it: write both into it, "+
+			"or delete it to have it created again", what)
 	}
 	return user, password, nil
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
-// giteaWorld is an environment whose Gitea answers behind a Pod, with a configuration for it. The administrator's password
-// is the API's from when the step addon-gitea has written it.
+// giteaWorld is an environment whose Gitea answers behind a Pod, with a configuration for it. The administrator's
+// Secret is there, with the password that the API knows.
 func giteaWorld(t *testing.T) (*clustertest.Environment, *giteatest.Server, config.Config) {
 	t.Helper()
 	w, api := clustertest.New(t), giteatest.New()
@@ -227,8 +227,8 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 	}
 }
 
-// The wait for a Gitea that does not answer ends in its time, and says what was asked, where, and what to do. A password
-// that is not the administrator's ends it at once.
+// The wait for a Gitea that does not answer ends in its time, and says what was asked, where, and what to do. A
+// password that is not the administrator's ends it at once.
 func TestGiteaThatDoesNotAnswer(t *testing.T) {
 	w, api, cfg := giteaWorld(t)
 	silent := true
@@ -310,8 +310,8 @@ func TestGiteaAdmin(t *testing.T) {
 	}
 }
 
-// What consumes the token is after its step: Flux, and add-ons that are installed after Gitea. Gitea is after hcloud-csi,
-// which makes its volume.
+// What consumes the token is after its step: Flux, and add-ons that are installed after Gitea. Gitea is after
+// hcloud-csi, which makes its volume.
 func TestGiteaOrder(t *testing.T) {
 	w, _, cfg := giteaWorld(t)
 	own := ownAddon(w)

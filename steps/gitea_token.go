@@ -100,8 +100,8 @@ func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, erro
 // remark says where a token that was kept is of no use. It stays all the same: it may be the operator's.
 func (s giteaTokenStep) remark(ctx context.Context, say flow.Say, c *gitea.Client, token string) {
 	if known, err := c.Knows(ctx, token); err == nil && !known {
-		say("note: Gitea does not know the token in Secret %[1]s/%[2]s, which stays: to have a new one, kubectl delete secret "+
-			"--namespace %[1]s %[2]s, and run %[3]s", config.GiteaNamespace, config.GiteaTokenSecret,
+		say("note: Gitea does not know the token in Secret %[1]s/%[2]s, which stays: to have a new one, kubectl delete "+
+			"secret --namespace %[1]s %[2]s, and run %[3]s", config.GiteaNamespace, config.GiteaTokenSecret,
 			s.tools.Command("gitea-token"))
 	}
 }

@@ -27,7 +27,8 @@ func TestGitea(t *testing.T) {
 		t.Fatalf("exit %d\n%s", first.exit, first.output)
 	}
 	done := first.steps("step-done")
-	for i, order := 1, []string{"wait-nodes", "addon-gitea", "gitea-token", "addon-metrics-server", "addons"}; i < len(order); i++ {
+	order := []string{"wait-nodes", "addon-gitea", "gitea-token", "addon-metrics-server", "addons"}
+	for i := 1; i < len(order); i++ {
 		if a, b := slices.Index(done, order[i-1]), slices.Index(done, order[i]); a < 0 || b < a {
 			t.Errorf("%s is not done after %s: %v", order[i], order[i-1], done)
 		}

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// GiteaCall names a request to Gitea's API: "create users/gitea_admin/tokens", "delete users/gitea_admin/tokens/*". Names
-// of tokens have a random part, so that they are left out.
+// GiteaCall names a request to Gitea's API: "create users/gitea_admin/tokens", "delete users/gitea_admin/tokens/*".
+// Names of tokens have a random part, so that they are left out.
 func GiteaCall(request *http.Request) (verb, object string, ok bool) {
 	words := strings.Split(cutPrefix(request.URL.Path, "/api/v1/"), "/")
 	for i, word := range words {

@@ -9,7 +9,8 @@ import (
 
 func TestGiteaCall(t *testing.T) {
 	for _, tt := range []struct{ method, path, body, verb, object string }{
-		{http.MethodPost, "/api/v1/users/gitea_admin/tokens", `{"name": "slipway.k8s.abc"}`, "create", "users/gitea_admin/tokens"},
+		{http.MethodPost, "/api/v1/users/gitea_admin/tokens", `{"name": "slipway.k8s.abc"}`, "create",
+			"users/gitea_admin/tokens"},
 		{http.MethodDelete, "/api/v1/users/gitea_admin/tokens/17", "", "delete", "users/gitea_admin/tokens/*"},
 		{http.MethodPost, "/api/v1/user/repos", `{"name": "k8s"}`, "create", "user/repos/k8s"},
 	} {

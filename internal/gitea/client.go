@@ -52,8 +52,8 @@ func (e *Refused) Error() string {
 	return s
 }
 
-// Final says whether the answer will be the same at the next request. Who is unknown stays so, and so does a user without
-// the right; everything else may pass.
+// Final says whether the answer will be the same at the next request. Who is unknown stays so, and so does a user
+// without the right; everything else may pass.
 func Final(err error) bool {
 	var refused *Refused
 	return errors.As(err, &refused) && refused.Status >= 400 && refused.Status < 500 &&
@@ -70,7 +70,8 @@ const host = "http://gitea/api/v1"
 // maxAnswer is far above what any of the requests is answered with.
 const maxAnswer = 4 << 20
 
-// ask sends a request, as the user or, with a token, as whom that is of. answer takes the body's JSON; nil: it is ignored.
+// ask sends a request, as the user or, with a token, as whom that is of. answer takes the body's JSON; nil: it is
+// ignored.
 func (c *Client) ask(ctx context.Context, method, path, token string, body, answer any) error {
 	asked := method + " /api/v1" + path
 	var sent io.Reader

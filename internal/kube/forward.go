@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/transport/spdy"
 )
 
-// DialPod connects to a port of a Pod through the API server and the Pod's kubelet, as kubectl port-forward does, without
-// an address of this machine that others could use. In contrast to the API server's proxy it leaves the connection alone:
-// that one removes the header Authorization.
+// DialPod connects to a port of a Pod through the API server and the Pod's kubelet, as kubectl port-forward does,
+// without an address of this machine that others could use. In contrast to the API server's proxy it leaves what is
+// sent alone: that one removes the header Authorization.
 func (c *Cluster) DialPod(ctx context.Context, namespace, pod string, port int) (net.Conn, error) {
 	what := fmt.Sprintf("forward port %d of Pod %s/%s", port, namespace, pod)
 	connection, err := c.upgrade(ctx, fmt.Sprintf("/api/v1/namespaces/%s/pods/%s/portforward", url.PathEscape(namespace),

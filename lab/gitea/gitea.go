@@ -1,5 +1,5 @@
-// Package gitea is the lab's stand-in for Gitea: its API of a user's access tokens, under basic auth, with the original's
-// answers. It keeps the tokens in a file and has no repositories.
+// Package gitea is the lab's stand-in for Gitea: its API of a user's access tokens, under basic auth, with the
+// original's answers. It keeps the tokens in a file and has no repositories.
 package gitea
 
 import (
@@ -166,8 +166,8 @@ func (t token) described(value string) map[string]any {
 }
 
 // scope is one of an access token.
-var scope = regexp.MustCompile(`^(all|public-only|(read|write):(activitypub|admin|issue|misc|notification|organization|` +
-	`package|repository|user))$`)
+var scope = regexp.MustCompile(`^(all|public-only|(read|write):(activitypub|admin|issue|misc|notification|` +
+	`organization|package|repository|user))$`)
 
 func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	var want struct {

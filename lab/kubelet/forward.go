@@ -40,7 +40,8 @@ type forwarder struct {
 }
 
 // PortForward implements portforward.PortForwarder.
-func (f forwarder) PortForward(ctx context.Context, pod string, _ types.UID, port int32, stream io.ReadWriteCloser) error {
+func (f forwarder) PortForward(ctx context.Context, pod string, _ types.UID, port int32,
+	stream io.ReadWriteCloser) error {
 	address, ok := f.k.cfg.Registry.Address(f.k.cfg.Cluster, f.namespace, pod, port)
 	if !ok {
 		return fmt.Errorf("pod %s/%s has no process of the lab on port %d", f.namespace, pod, port)

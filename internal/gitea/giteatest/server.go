@@ -132,8 +132,8 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 	some := []map[string]any{}
 	for i := (max(page, 1) - 1) * limit; i < len(s.tokens) && len(some) < limit; i++ {
 		t := s.tokens[i]
-		some = append(some, map[string]any{"id": t.ID, "name": t.Name, "sha1": "", "token_last_eight": t.Value[len(t.Value)-8:],
-			"scopes": t.Scopes})
+		some = append(some, map[string]any{"id": t.ID, "name": t.Name, "sha1": "",
+			"token_last_eight": t.Value[len(t.Value)-8:], "scopes": t.Scopes})
 	}
 	reply(w, http.StatusOK, some)
 }
