@@ -157,7 +157,7 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 		Dir     string
 		Written []string
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 12 ||
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 13 ||
 		answer.Dir != filepath.Join(dir, "mine") {
 		t.Fatalf("%v, %+v", err, r)
 	}
