@@ -166,7 +166,7 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 			t.Errorf("%s is not the built-in file", file)
 		}
 	}
-	if n := len(filesTold(t, dir, "--dir", "mine")); n != 12 {
+	if n := len(filesTold(t, dir, "--dir", "mine")); n != 13 {
 		t.Errorf("%d files are used", n)
 	}
 
