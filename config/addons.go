@@ -48,7 +48,7 @@ const (
 // hetznercloud/csi-driver) has for Kubernetes 1.32 as well as for 1.33 and later. cluster-autoscaler: the project's
 // table has charts from 9.47.0 on for Kubernetes 1.33 and from 9.45.0 on for 1.32; the image follows
 // KUBERNETES_VERSION, see AutoscalerVersion. metrics-server: chart 3.13.0 has metrics-server 0.8.0, for Kubernetes 1.31
-// and later.
+// and later. gitea: chart 12.7.0 has Gitea 1.27.0.
 func ShippedAddons() []Addon {
 	return []Addon{
 		{Name: AddonCSI, Chart: "hcloud-csi", Repository: "https://charts.hetzner.cloud", Version: "2.20.2",
@@ -57,6 +57,8 @@ func ShippedAddons() []Addon {
 			Version: "9.50.1", Namespace: "kube-system"},
 		{Name: AddonMetricsServer, Chart: "metrics-server",
 			Repository: "https://kubernetes-sigs.github.io/metrics-server", Version: "3.13.0", Namespace: "kube-system"},
+		{Name: AddonGitea, Chart: "gitea", Repository: "https://dl.gitea.com/charts", Version: "12.7.0",
+			Namespace: GiteaNamespace},
 	}
 }
 
@@ -263,9 +265,9 @@ var chartVersion = regexp.MustCompile(`^v?\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 
 // addonOrder checks that the order of the add-ons has no cycle.
 func (v *Findings) addonOrder(c Config) {
-	names := c.Addons.names()
+	names := c.addons().names()
 	after := map[string][]string{}
-	for i, a := range c.Addons {
+	for i, a := range c.addons() {
 		for n, other := range a.After {
 			field := fmt.Sprintf("addons[%d].after[%d]", i, n)
 			switch near := flow.Nearest(other, names); {
@@ -321,6 +323,7 @@ func cycleOf(names []string, after map[string][]string) []string {
 // InstallOrder are the add-ons with their defaults, each behind those that it is installed after.
 func (c Config) InstallOrder() []Addon {
 	var sorted []Addon
+	all := c.addons()
 	done := map[string]bool{}
 	var visit func(Addon)
 	visit = func(a Addon) {
@@ -329,13 +332,13 @@ func (c Config) InstallOrder() []Addon {
 		}
 		done[a.Name] = true
 		for _, other := range a.After {
-			if i := slices.Index(c.Addons.names(), other); i >= 0 {
-				visit(c.Addons[i])
+			if i := slices.Index(all.names(), other); i >= 0 {
+				visit(all[i])
 			}
 		}
 		sorted = append(sorted, c.Addon(a))
 	}
-	for _, a := range c.Addons {
+	for _, a := range all {
 		visit(a)
 	}
 	return sorted

@@ -27,6 +27,8 @@ func (v Variable) Choices() []string {
 		return []string{SpreadHost, SpreadLocation}
 	case "MANAGEMENT":
 		return managements
+	case "GITEA":
+		return giteaChoices
 	case "GITOPS":
 		return gitOpsChoices
 	case "LAB_PROGRAMS":

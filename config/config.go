@@ -87,6 +87,12 @@ type Config struct {
 	// chart repository of the shipped add-ons; empty: that of each
 	AddonsRepository string `json:"addonsRepository" yaml:"addonsRepository"`
 
+	// Git hosting in the cluster.
+	// "true": the add-on gitea and its token; see HasGitea
+	Gitea string `json:"gitea" yaml:"gitea"`
+	// scopes of the token, with commas
+	GiteaTokenScopes string `json:"giteaTokenScopes" yaml:"giteaTokenScopes"`
+
 	// What applies a Git repository to the cluster.
 	// GitOpsFlux; empty: nothing does
 	GitOps string `json:"gitops" yaml:"gitops"`
@@ -155,6 +161,8 @@ type Config struct {
 	ControlPlaneTimeout Duration `json:"controlPlaneTimeout" yaml:"controlPlaneTimeout"`
 	// cilium, hcloud-ccm, talos-ccm, each
 	ReleaseTimeout Duration `json:"releaseTimeout" yaml:"releaseTimeout"`
+	// Gitea's API to answer, in gitea-token
+	GiteaTimeout Duration `json:"giteaTimeout" yaml:"giteaTimeout"`
 	// wait-nodes
 	NodesTimeout Duration `json:"nodesTimeout" yaml:"nodesTimeout"`
 	// firewall-apply: every server reports it
@@ -216,6 +224,8 @@ func Defaults() Config {
 		GitBranch:      defaultGitBranch,
 		GitUser:        defaultGitUser,
 
+		GiteaTokenScopes: "read:repository",
+
 		BackupTo: "backups",
 
 		PreflightTimeout:    minutes(1),
@@ -225,6 +235,7 @@ func Defaults() Config {
 		LoadBalancerTimeout: minutes(10),
 		ControlPlaneTimeout: minutes(25),
 		ReleaseTimeout:      minutes(15),
+		GiteaTimeout:        minutes(5),
 		NodesTimeout:        minutes(15),
 		FirewallTimeout:     minutes(5),
 		DestroyTimeout:      minutes(10),

@@ -75,6 +75,7 @@ func (c Config) Validate() []FieldError {
 	v.Versions(c)
 	v.sources(c)
 	v.gitOps(c)
+	v.gitea(c)
 	v.backups(c)
 	v.timeouts(c)
 	return v.Errs

@@ -87,8 +87,8 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.Workers }},
 		{Name: "WORKER_SERVER_TYPE", Doc: "Hetzner server type of worker pools that name none, as SERVER_TYPE; default: that " +
 			"of the control plane", Pointer: func(c *Config) any { return &c.WorkerServerType }},
-		{Name: "ADDONS", Doc: "shipped add-ons to install: hcloud-csi, cluster-autoscaler, metrics-server; in bootstrap.yaml " +
-			"also a list with Helm releases of your own", Pointer: func(c *Config) any { return &c.Addons }},
+		{Name: "ADDONS", Doc: "shipped add-ons to install: hcloud-csi, cluster-autoscaler, metrics-server, " +
+			"gitea; in bootstrap.yaml also a list with Helm releases of your own", Pointer: func(c *Config) any { return &c.Addons }},
 		{Name: "SPREAD", Doc: "what the control plane's servers are spread over: host (of one location), or location (all " +
 			"of LOCATION that have the server type in stock)", Pointer: func(c *Config) any { return &c.Spread }},
 		{Name: "LOAD_BALANCER_TYPE", Doc: "Hetzner load balancer type",
@@ -149,6 +149,10 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.TalosCCMRepository }},
 		{Name: "ADDONS_REPOSITORY", Doc: "chart repository of the shipped add-ons, such as a mirror",
 			Pointer: func(c *Config) any { return &c.AddonsRepository }},
+		{Name: "GITEA", Doc: "true: the add-on gitea, Git hosting in the cluster, and a Secret with a token of it",
+			Pointer: func(c *Config) any { return &c.Gitea }},
+		{Name: "GITEA_TOKEN_SCOPES", Doc: "scopes of Gitea's token, with commas",
+			Pointer: func(c *Config) any { return &c.GiteaTokenScopes }},
 		{Name: "GITOPS", Doc: "flux: install Flux, which applies a Git repository to the cluster; empty: nothing",
 			Pointer: func(c *Config) any { return &c.GitOps }},
 		{Name: "FLUX_VERSION", Doc: "Flux", Pointer: func(c *Config) any { return &c.FluxVersion }},
@@ -208,6 +212,9 @@ func variables() []Variable {
 		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, " +
 			"each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
+		{Name: "GITEA_TIMEOUT", Doc: "longest time for Gitea's API to answer in gitea-token; less than the release of Gitea " +
+			"may take",
+			Pointer: func(c *Config) any { return &c.GiteaTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes, wait-workers and wait-machines, each",
 			Pointer: func(c *Config) any { return &c.NodesTimeout }},
 		{Name: "FIREWALL_TIMEOUT", Doc: "longest time for firewall-apply",

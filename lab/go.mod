@@ -27,6 +27,7 @@ require (
 	k8s.io/component-base v0.32.3
 	k8s.io/controller-manager v0.32.3
 	k8s.io/klog/v2 v2.130.1
+	k8s.io/kubelet v0.32.3
 	k8s.io/utils v0.0.0-20251002143259-bc988d571ff4
 	sigs.k8s.io/cluster-api v1.10.10
 	sigs.k8s.io/controller-runtime v0.20.4
@@ -238,7 +239,6 @@ require (
 	k8s.io/kube-openapi v0.0.0-20241105132330-32ad38e42d3f // indirect
 	k8s.io/kube-scheduler v0.0.0 // indirect
 	k8s.io/kubectl v0.0.0 // indirect
-	k8s.io/kubelet v0.32.3 // indirect
 	k8s.io/kubernetes v1.32.3 // indirect
 	k8s.io/metrics v0.32.3 // indirect
 	k8s.io/mount-utils v0.0.0 // indirect

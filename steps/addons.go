@@ -50,18 +50,23 @@ func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.St
 		Deadline(releaseDeadline(step.cfg)).Waits(append(waitRelease(step.cfg), wait.Taken)...).After(before...)
 }
 
-// EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names.
-func (s *Set) EachAddon(g *flow.Graph, after ...flow.Node) (all []*flow.Step[Addon]) {
-	byName := map[string]*flow.Step[Addon]{}
+// EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names, and the one
+// of Gitea's token, which comes before what is installed after Gitea; nil: there is no Gitea.
+func (s *Set) EachAddon(g *flow.Graph, after ...flow.Node) (all []*flow.Step[Addon], token *flow.Step[GiteaToken]) {
+	byName := map[string]flow.Node{}
 	for _, a := range s.cfg.InstallOrder() {
 		before := slices.Clone(after)
 		for _, other := range a.After {
 			before = append(before, byName[other])
 		}
-		byName[a.Name] = s.Addon(g, a, before...)
-		all = append(all, byName[a.Name])
+		step := s.Addon(g, a, before...)
+		all = append(all, step)
+		if byName[a.Name] = step; a.Name == config.AddonGitea {
+			token = s.GiteaToken(g, step)
+			byName[a.Name] = token
+		}
 	}
-	return all
+	return all, token
 }
 
 // addonStep runs and verifies the step of an add-on.
@@ -97,6 +102,11 @@ func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
 	}
 	if err := s.namespace(ctx, say); err != nil {
 		return Addon{}, err
+	}
+	if s.addon.Name == config.AddonGitea {
+		if err := s.giteaAdmin(ctx, say); err != nil {
+			return Addon{}, err
+		}
 	}
 	release, err := install(ctx, s.cfg, s.tools, s.sources, say, charts.Addon(s.addon, s.sources), s.awaited)
 	return Addon{Release: s.awaited(release)}, err
@@ -143,6 +153,11 @@ func (s addonStep) namespace(ctx context.Context, say flow.Say) error {
 }
 
 func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
+	if was.Deferred == "" && s.addon.Name == config.AddonGitea {
+		if v := s.verifyGiteaAdmin(ctx); v.Answer() != flow.AnswerHolds {
+			return v
+		}
+	}
 	if was.Deferred == "" {
 		return s.releaseStep.verify(ctx, was.Release)
 	}
@@ -161,7 +176,7 @@ func (s *Set) Addons(g *flow.Graph, all []*flow.Step[Addon]) *flow.Step[Addons] 
 	step := addonsStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
 	return flow.AddAll(g, "addons", step.run, all).
 		Doc("every add-on is installed; releases that are no longer among them are named").
-		Spec(map[string]any{"releases": s.cfg.Addons.String()}).Deadline(wait.Overhead)
+		Spec(map[string]any{"releases": s.cfg.AddonNames()}).Deadline(wait.Overhead)
 }
 
 // addonsStep runs the step addons.

@@ -29,7 +29,8 @@ type Plan struct {
 	Cilium       *flow.Step[Release]
 	HCloudCCM    *flow.Step[CloudController]
 	TalosCCM     *flow.Step[Release]
-	EachAddon    []*flow.Step[Addon] // in the order in which they are installed
+	EachAddon    []*flow.Step[Addon]    // in the order in which they are installed
+	GiteaToken   *flow.Step[GiteaToken] // nil without Gitea
 	Addons       *flow.Step[Addons]
 	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
 	FluxSync     *flow.Step[FluxSync]
@@ -99,6 +100,10 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	for _, step := range p.EachAddon {
 		releases = append(releases, step.Name())
 	}
+	if p.GiteaToken != nil {
+		releases = append(releases, p.GiteaToken.Name())
+		p.Bootstrap = append(p.Bootstrap, p.GiteaToken.Name())
+	}
 	if p.FluxSync != nil {
 		releases = append(releases, p.Flux.Name(), p.FluxSync.Name())
 		p.Bootstrap = append(p.Bootstrap, p.FluxSync.Name())
@@ -112,7 +117,10 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 // addAddons adds the steps of the add-ons. They need Pods' network and nodes that the cloud controller managers have
 // initialized, and the first of them the Secret that the step hcloud-ccm writes.
 func (p *Plan) addAddons(s *Set) {
-	p.EachAddon = s.EachAddon(p.Graph, p.Cilium, p.HCloudCCM, p.TalosCCM)
+	p.EachAddon, p.GiteaToken = s.EachAddon(p.Graph, p.Cilium, p.HCloudCCM, p.TalosCCM)
+	if p.GiteaToken != nil {
+		p.GiteaToken.OrderAfter(p.Endpoint).ExemptFromSeal()
+	}
 	for _, step := range p.EachAddon {
 		step.OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).ExemptFromSeal()
 	}
@@ -127,6 +135,9 @@ func (p *Plan) addGitOps(s *Set) {
 	p.Flux = s.Flux(p.Graph).After(p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).
 		ExemptFromSeal()
 	p.FluxSync = s.FluxSync(p.Graph, p.Flux).ExemptFromSeal()
+	if p.GiteaToken != nil { // Flux's controllers, and what they apply, may read it
+		p.Flux.After(p.GiteaToken)
+	}
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.

@@ -53,7 +53,7 @@ func TestWrongAddonsNameTheirPlace(t *testing.T) {
 			"addons:\n  - name: a\n    chrat: b\n"},
 		`bootstrap.yaml:2:5: addons[0].name: "hcloud-cis" is not a shipped add-on, and has no chart: did you mean ` +
 			`hcloud-csi?`: {"addons:\n  - hcloud-cis\n"},
-		`ADDONS=nginx: addons[0].name: "nginx" is not a shipped add-on (hcloud-csi, cluster-autoscaler, metrics-server)`: {
+		`ADDONS=nginx: addons[0].name: "nginx" is not a shipped add-on (hcloud-csi, cluster-autoscaler, metrics-server, gitea)`: {
 			"", "ADDONS=nginx"},
 		`addons[1].name: "hcloud-csi" is a second add-on of this name`: {"", "ADDONS=hcloud-csi,hcloud-csi"},
 		`addons[0].name: "cilium" is a name of Slipway's own`:          {"", "ADDONS=cilium"},

@@ -115,7 +115,7 @@ func TestConfigFilesListsThem(t *testing.T) {
 	plan := execute(t, t.Context(), dir, "", "plan", "--lab")
 	line := "files: " + filepath.Join(dir, "manifests/oidc-patch.yaml") + " (in place of the built-in one), " +
 		filepath.Join(dir, "bootstrap/cilium-values.yaml") + " (merged over the built-in values), " +
-		filepath.Join(dir, "manifests/pools.yaml") + " (applied besides); built-in: the other 10\n"
+		filepath.Join(dir, "manifests/pools.yaml") + " (applied besides); built-in: the other 11\n"
 	if plan.code != ExitDone || !strings.Contains(plan.stdout, line) {
 		t.Errorf("the plan does not say %q: %+v", line, plan)
 	}
@@ -157,7 +157,7 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 		Dir     string
 		Written []string
 	}
-	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 12 ||
+	if err := json.Unmarshal([]byte(r.stdout), &answer); err != nil || r.code != ExitDone || len(answer.Written) != 13 ||
 		answer.Dir != filepath.Join(dir, "mine") {
 		t.Fatalf("%v, %+v", err, r)
 	}
@@ -166,7 +166,7 @@ func TestBuiltInFilesAreWritten(t *testing.T) {
 			t.Errorf("%s is not the built-in file", file)
 		}
 	}
-	if n := len(filesTold(t, dir, "--dir", "mine")); n != 12 {
+	if n := len(filesTold(t, dir, "--dir", "mine")); n != 13 {
 		t.Errorf("%d files are used", n)
 	}
 

@@ -58,6 +58,9 @@ func TestEveryTargetHasAManual(t *testing.T) {
 		check(s.Name, []string{s.Name}, nil)
 	}
 	for name := range all {
+		if slices.Contains(configuredSteps, name) {
+			continue
+		}
 		t.Errorf("there is a manual of %s, and no such target or step", name)
 	}
 }

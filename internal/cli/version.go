@@ -71,7 +71,7 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 	for _, s := range config.VersionSets() {
 		r.Sets = append(r.Sets, versionSet{s.Name, s.Doc, versionsOf(s)})
 	}
-	r.Cluster = r.Sets[0].Versions
+	r.Cluster = defaultVersions()
 	if found, err := lab.SourceVersions(dir); err == nil {
 		r.Lab = found
 	}
@@ -98,6 +98,16 @@ func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
 		r.Libraries = append(r.Libraries, lab.Version{Name: name, Version: m.Version})
 	}
 	return r
+}
+
+// defaultVersions are what a cluster gets where nothing else is configured. Not all of them are part of version sets.
+func defaultVersions() (all []lab.Version) {
+	for _, v := range config.Variables() {
+		if name, is := strings.CutSuffix(v.Name, "_VERSION"); is && v.Default != "" {
+			all = append(all, lab.Version{Name: name, Version: v.Default})
+		}
+	}
+	return all
 }
 
 // versionsOf are the versions of a set, in the order of the documentation.

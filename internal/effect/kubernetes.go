@@ -17,11 +17,14 @@ var questions = []string{"authorization.k8s.io", "authentication.k8s.io"}
 // locks is the group of Leases: they say who is at work, not what was done.
 const locks = "coordination.k8s.io"
 
+// forward opens a connection to a Pod. What is sent through it changes something, and is named by who sends it.
+const forward = "portforward"
+
 // KubernetesCall names a request to a Kubernetes API server: "apply clusters.cluster.x-k8s.io/default/k8s". Dry runs,
-// reviews and leases change nothing.
+// reviews, leases and forwarded ports change nothing.
 func KubernetesCall(request *http.Request) (verb, object string, ok bool) {
 	p, ok := parsePath(request.URL.Path)
-	if !ok || slices.Contains(questions, p.group) || p.group == locks ||
+	if !ok || slices.Contains(questions, p.group) || p.group == locks || p.subresource == forward ||
 		request.URL.Query().Get("dryRun") == metav1.DryRunAll {
 		return "", "", false
 	}

@@ -22,6 +22,7 @@ const (
 	Management World = "management"
 	Workload   World = "workload"
 	Talos      World = "talos"
+	Gitea      World = "gitea" // in the workload cluster
 	SSH        World = "ssh"
 	Kind       World = "kind"
 	Local      World = "local" // the daemon of a local management cluster

@@ -45,6 +45,7 @@ type Cluster struct {
 	client.WithWatch
 	config *rest.Config
 	http   *http.Client // for paths that are not objects, such as /readyz
+	plain  *rest.Config // config without a transport of its own: for connections that are no requests
 }
 
 // Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet.
@@ -60,11 +61,13 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	config.UserAgent = userAgent
 	config.QPS, config.Burst = requestsPerSecond, burst
 	config.WarningHandler = rest.NoWarnings{}
+	upgradable := rest.CopyConfig(config)
 	if err := ownTransport(config); err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
 	if wrap != nil {
 		config.Wrap(wrap)
+		upgradable.Wrap(wrap)
 	}
 
 	scheme := runtime.NewScheme()
@@ -86,7 +89,7 @@ func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, er
 	if err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
 	}
-	return &Cluster{WithWatch: c, config: config, http: plain}, nil
+	return &Cluster{WithWatch: c, config: config, http: plain, plain: upgradable}, nil
 }
 
 // Host is the API server's address, as the kubeconfig has it.

@@ -138,6 +138,9 @@ const (
 // autoscalerVersionVariable is the cluster autoscaler that fits the version of Kubernetes.
 const autoscalerVersionVariable = "CLUSTER_AUTOSCALER_VERSION"
 
+// giteaPersistenceVariable says whether Gitea has a volume: only where hcloud-csi makes one.
+const giteaPersistenceVariable = "GITEA_PERSISTENCE"
+
 // VariablesOf are those of a configuration, each as it is called everywhere, and what follows from them.
 func VariablesOf(c config.Config) Variables {
 	v := Variables{}
@@ -147,6 +150,7 @@ func VariablesOf(c config.Config) Variables {
 	v[serverTypeVariable], v[locationVariable] = c.PreferredServerType(), c.PreferredLocation()
 	v[serverLocationsVariable] = c.PreferredLocation()
 	v[schedulableVariable] = strconv.FormatBool(len(c.Workers) == 0)
+	v[giteaPersistenceVariable] = strconv.FormatBool(c.GiteaKept())
 	v[autoscalerVersionVariable] = config.AutoscalerVersion(c.KubernetesVersion)
 	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v

@@ -50,6 +50,10 @@ func propertyOf(v config.Variable) property {
 		p.Type = []string{"integer", "null"}
 		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
 	}
+	if v.Name == "GITEA" { // YAML's true and false are as good as the words
+		p.Type = []string{"boolean", "string", "null"}
+		p.Enum = []any{true, false}
+	}
 	if v.Default != "" {
 		p.Default = asJSON(v.Default)
 	}

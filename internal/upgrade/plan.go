@@ -143,7 +143,8 @@ func (b *builder) finish() {
 	for _, v := range chartVariables() {
 		b.release(v.step)
 	}
-	addons := b.set.Addons(b.Graph, b.set.EachAddon(b.Graph, b.before...)).After(b.before...)
+	each, _ := b.set.EachAddon(b.Graph, b.before...) // the token is there; where it is not, the next run makes it
+	addons := b.set.Addons(b.Graph, each).After(b.before...)
 	stable := b.set.Stable(b.Graph, b.cilium, b.hcloudCCM, b.talosCCM, addons)
 	b.all = []string{stable.Name()}
 }

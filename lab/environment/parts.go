@@ -102,7 +102,7 @@ func (lab *Lab) manifestParts() (parts []Part) {
 	var standIns []string
 	for _, project := range []struct{ key, name string }{{originals.CAPH, "CAPH"}, {originals.CertManager, "cert-manager"},
 		{"", "Cilium"}, {originals.HCloudCCM, "hcloud-ccm"}, {originals.TalosCCM, "talos-ccm"}, {"", "the add-ons hcloud-csi, " +
-			"cluster-autoscaler and metrics-server"}} {
+			"cluster-autoscaler, metrics-server and gitea"}} {
 		releases := lab.cfg.Originals.Of(project.key)
 		if len(releases) == 0 {
 			standIns = append(standIns, project.name)

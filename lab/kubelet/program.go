@@ -87,6 +87,7 @@ func DefaultPrograms() []Program {
 		// each would take that of the library.
 		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:10258}"),
+		standIn("docker.gitea.com/gitea", "gitea", "--listen=127.0.0.1:{port:3000}", "--data={dir:/data}"),
 		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:50258}", "--cloud-config={dir:/etc/talos}/ccm-config.yaml"))
 }

@@ -29,7 +29,7 @@ const (
 	mastersGroup = "system:masters"
 )
 
-// serveAPI serves the kubelet API until ctx is done. The lab implements the logs only.
+// serveAPI serves the kubelet API until ctx is done. The lab implements the logs and the forwarding of ports.
 func (k *Kubelet) serveAPI(ctx context.Context) {
 	if err := k.tryServeAPI(ctx); err != nil && ctx.Err() == nil {
 		k.log.Error("the kubelet's API is not served: the logs of its Pods cannot be read", "reason", err)
@@ -52,8 +52,10 @@ func (k *Kubelet) tryServeAPI(ctx context.Context) error {
 	defer k.cfg.Registry.unsetKubelet(k.cfg.Cluster, hosts, l.Addr().String())
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.serveLog)
+	mux.HandleFunc("/portForward/{namespace}/{pod}", k.serveForward)
+	mux.HandleFunc("/portForward/{namespace}/{pod}/{uid}", k.serveForward)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		http.Error(w, fmt.Sprintf("the lab's kubelet has no %s: it serves logs, and nothing else", r.URL.Path),
+		http.Error(w, fmt.Sprintf("the lab's kubelet has no %s: it serves logs and forwards ports, and nothing else", r.URL.Path),
 			http.StatusNotImplemented)
 	})
 	server := &http.Server{

@@ -57,6 +57,7 @@ var chartSources = []chartSource{
 	{key: "HCLOUD_CSI", name: "hcloud-csi"},
 	{key: "CLUSTER_AUTOSCALER", name: "cluster-autoscaler"},
 	{key: "METRICS_SERVER", name: "metrics-server"},
+	{key: "GITEA", name: "gitea"},
 }
 
 // all: because the name of a helper template begins with an underscore.

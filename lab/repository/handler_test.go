@@ -57,7 +57,7 @@ func TestClassicRepository(t *testing.T) {
 	if err := yaml.Unmarshal(ask(http.MethodGet, "/index.yaml").body, &index); err != nil {
 		t.Fatal(err)
 	}
-	if index.APIVersion != "v1" || len(index.Entries) != 6 || len(contents.Charts) < 6 {
+	if index.APIVersion != "v1" || len(index.Entries) != 7 || len(contents.Charts) < 7 {
 		t.Fatalf("index %+v for charts %+v", index, contents.Charts)
 	}
 	for _, chart := range contents.Charts {

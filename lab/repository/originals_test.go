@@ -114,7 +114,7 @@ func TestReleasedInPlaceOfStandIns(t *testing.T) {
 	all := strings.Join(notes(set), "\n")
 	if strings.Contains(all, "CAPH") || strings.Contains(all, "cert-manager's") ||
 		!strings.Contains(all, "of the charts cilium, hcloud-cloud-controller-manager, hcloud-csi, cluster-autoscaler, "+
-			"metrics-server are stand-ins") {
+			"metrics-server, gitea are stand-ins") {
 		t.Errorf("notes are\n%s", all)
 	}
 }

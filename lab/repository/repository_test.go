@@ -107,7 +107,7 @@ func TestWriteIsDeterministicAndReplaces(t *testing.T) {
 	if got := contents.Offers["CAPH"]; !slices.Equal(got, api.Versions()) || contents.Versions["CAPH"] != "v1.0.7" {
 		t.Errorf("CAPH is offered as %v, %s where none is asked for", got, contents.Versions["CAPH"])
 	}
-	keys := []string{"CABPT", "CACPPT", "CAPH", "CAPI", "CILIUM", "CLUSTER_AUTOSCALER", "HCLOUD_CCM", "HCLOUD_CSI",
+	keys := []string{"CABPT", "CACPPT", "CAPH", "CAPI", "CILIUM", "CLUSTER_AUTOSCALER", "GITEA", "HCLOUD_CCM", "HCLOUD_CSI",
 		"METRICS_SERVER", "TALOS_CCM"}
 	for _, key := range keys {
 		if contents.Versions[key] == "" {

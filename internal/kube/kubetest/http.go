@@ -44,6 +44,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.discover(w, path)
 	case s.Logs != nil && strings.HasSuffix(path, "/log") && strings.Contains(path, "/pods/"):
 		s.Logs(w, r)
+	case s.Forward != nil && strings.HasSuffix(path, "/portforward") && strings.Contains(path, "/pods/"):
+		s.forward(w, r, path)
 	case s.isCollection(path):
 		s.serveCollection(w, r, path)
 	default:
@@ -193,6 +195,10 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, path string
 	case http.MethodPut, http.MethodPatch:
 		in, ok := body(w, r)
 		if !ok {
+			return
+		}
+		if seen := in.GetResourceVersion(); r.Method == http.MethodPut && seen != "" && seen != o.GetResourceVersion() {
+			refuse(w, http.StatusConflict, path+" has been modified")
 			return
 		}
 		if r.Method == http.MethodPatch && o != nil {

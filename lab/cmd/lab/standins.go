@@ -5,6 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/caph"
 	"github.com/slipway-k8s/slipway/lab/certmanager"
+	"github.com/slipway-k8s/slipway/lab/gitea"
 	"github.com/slipway-k8s/slipway/lab/hccm"
 	"github.com/slipway-k8s/slipway/lab/talosccm"
 )
@@ -13,6 +14,7 @@ import (
 var standIns = map[string]func(ctx context.Context, args []string) error{
 	"caph":         caph.Run,
 	"cert-manager": certmanager.Run,
+	"gitea":        gitea.Run,
 	"hcloud-ccm":   hccm.Run,
 	"talos-ccm":    talosccm.Run,
 }

@@ -1,0 +1,116 @@
+package config
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Names in the cluster of what belongs to the add-on gitea.
+const (
+	AddonGitea = "gitea"
+	// GiteaNamespace is where Gitea and its Secrets are.
+	GiteaNamespace = "gitea"
+	// GiteaAdminSecret has the name and the password of Gitea's administrator, which the chart reads.
+	GiteaAdminSecret = "gitea-admin"
+	// GiteaTokenSecret has Gitea's address and the token that its consumers read.
+	GiteaTokenSecret = "gitea-token"
+	// GiteaService is the chart's Service for HTTP, and GiteaPort its port.
+	GiteaService = "gitea-http"
+	GiteaPort    = 3000
+)
+
+// giteaChoices are the values of Gitea.
+var giteaChoices = []string{"true", "false"}
+
+// giteaScope is a scope of an access token, as Gitea's API names it.
+var giteaScope = regexp.MustCompile(`^(all|public-only|(read|write):[a-z]+)$`)
+
+// HasGitea says whether Gitea is installed: by GITEA=true, or because it is among the add-ons.
+func (c Config) HasGitea() bool {
+	return c.Gitea == "true" || slices.Contains(c.Addons.names(), AddonGitea)
+}
+
+// addons are the configured add-ons, with gitea last where only GITEA=true asks for it, and after hcloud-csi: its
+// volume is of that StorageClass.
+func (c Config) addons() Addons {
+	if !c.HasGitea() {
+		return c.Addons
+	}
+	all := slices.Clone(c.Addons)
+	if !slices.Contains(all.names(), AddonGitea) {
+		all = append(all, Addon{Name: AddonGitea})
+	}
+	if i := slices.Index(all.names(), AddonGitea); c.GiteaKept() && !slices.Contains(all[i].After, AddonCSI) {
+		all[i].After = append(slices.Clone(all[i].After), AddonCSI)
+	}
+	return all
+}
+
+// AddonNames are the names of all add-ons, with commas.
+func (c Config) AddonNames() string { return c.addons().String() }
+
+// giteaAddon is the add-on gitea with its defaults.
+func (c Config) giteaAddon() Addon {
+	all := c.addons()
+	return c.Addon(all[slices.Index(all.names(), AddonGitea)])
+}
+
+// GiteaKept says whether what is in Gitea outlives its Pod: with hcloud-csi it has a volume.
+func (c Config) GiteaKept() bool { return slices.Contains(c.Addons.names(), AddonCSI) }
+
+// GiteaURL is Gitea's address for programs in the cluster.
+func (c Config) GiteaURL() string {
+	return fmt.Sprintf("http://%s.%s.svc.cluster.local:%d", GiteaService, GiteaNamespace, GiteaPort)
+}
+
+func (v *Findings) gitea(c Config) {
+	if c.Gitea != "" && !slices.Contains(giteaChoices, c.Gitea) {
+		v.add("gitea", c.Gitea, "is neither true nor false", "write true, or leave it out")
+		return
+	}
+	if !c.HasGitea() {
+		return
+	}
+	if c.Gitea == "false" {
+		v.addPair("gitea", addonsField, c.Gitea, "and gitea is among the add-ons", "leave out one of the two")
+	}
+	scopes := Listed(c.GiteaTokenScopes)
+	if len(scopes) == 0 {
+		v.add("giteaTokenScopes", c.GiteaTokenScopes, "names no scope", "Flux needs read:repository")
+	}
+	for _, scope := range scopes {
+		if !giteaScope.MatchString(scope) {
+			v.add("giteaTokenScopes", c.GiteaTokenScopes, fmt.Sprintf("names %q, which is no scope of Gitea", scope),
+				"write scopes like read:repository or write:repository, with commas")
+		}
+	}
+	a := c.giteaAddon()
+	at := func(field string) string {
+		if i := slices.Index(c.Addons.names(), AddonGitea); i >= 0 {
+			return fmt.Sprintf("addons[%d].%s", i, field)
+		}
+		return "gitea"
+	}
+	if a.Namespace != GiteaNamespace {
+		v.add(at("namespace"), a.Namespace, "is not "+GiteaNamespace, "leave it out: the Secrets of Gitea are there")
+	}
+	if !a.Waits() {
+		v.add(at("wait"), "false", "is given for gitea", "leave it out: the step gitea-token asks Gitea for a token")
+	}
+	if within := c.Within(a); c.GiteaTimeout >= within {
+		v.addPair("giteaTimeout", "releaseTimeout", c.GiteaTimeout, fmt.Sprintf("is not less than %s, the longest time for "+
+			"the release of Gitea", within), "make it less, so that this wait ends and says why before the one around it does")
+	}
+}
+
+// addonsField is the add-ons' field.
+const addonsField = "addons"
+
+// GiteaScopes are those of the token, without repetition.
+func (c Config) GiteaScopes() []string {
+	scopes := strings.Split(strings.Join(Listed(c.GiteaTokenScopes), ","), ",")
+	slices.Sort(scopes)
+	return slices.Compact(scopes)
+}

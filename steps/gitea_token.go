@@ -1,0 +1,219 @@
+package steps
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/gitea"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/verdict"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// GiteaToken identifies the Secret with the token of Gitea. It does not contain the token itself.
+type GiteaToken struct {
+	Secret      TokenSecret `json:"secret"`
+	URL         string      `json:"url"`
+	Fingerprint string      `json:"fingerprint"` // of the token: half of its SHA-256
+}
+
+// Keys of the Secret with the token.
+const (
+	giteaTokenKey = "token"
+	giteaURLKey   = "url"
+)
+
+// giteaEach bounds one attempt, so that a Gitea that swallows a request does not cost the whole wait.
+const giteaEach = wait.TakenWithin
+
+// GiteaToken adds the step gitea-token to a graph: the Secret with Gitea's token exists.
+func (s *Set) GiteaToken(g *flow.Graph, installed *flow.Step[Addon]) *flow.Step[GiteaToken] {
+	step := giteaTokenStep{cfg: s.cfg, tools: s.tools}
+	return flow.Add(g, "gitea-token", step.run).After(installed).
+		Doc("a Secret in the cluster has Gitea's address and a token of it").
+		Verify(step.verify).Deadline(s.cfg.GiteaTimeout.D() + wait.Overhead).
+		Waits(flow.Wait{For: "Gitea's API (GITEA_TIMEOUT)", Within: s.cfg.GiteaTimeout.D()})
+}
+
+// giteaTokenStep runs and verifies the step gitea-token.
+type giteaTokenStep struct {
+	cfg   config.Config
+	tools platform.Tools
+}
+
+func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, error) {
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
+	if err != nil {
+		return GiteaToken{}, err
+	}
+	store := &giteaSecret{workload: workload, url: s.cfg.GiteaURL()}
+	// No name of a cluster has a dot: none of the prefixes begins with another cluster's.
+	want := gitea.Wanted{Prefix: "slipway." + s.cfg.ClusterName + ".", Scopes: s.cfg.GiteaScopes()}
+	say("ensuring Secret %s/%s with a token for %v", config.GiteaNamespace, config.GiteaTokenSecret, want.Scopes)
+	var token string
+	var asked *gitea.Client
+	err = wait.Wait{What: "Gitea's API", Within: s.cfg.GiteaTimeout.D(), Each: giteaEach}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			c, done, err := s.client(ctx, workload)
+			if err != nil {
+				return err.Error(), nil
+			}
+			defer done()
+			token, err = gitea.Ensure(ctx, c, store, want)
+			if asked = c; err != nil && gitea.Final(err) {
+				return "", wait.Final(s.refused(err))
+			}
+			if err != nil {
+				return err.Error(), nil
+			}
+			s.remark(ctx, say, asked, token)
+			return "", nil
+		})
+	var late *wait.TimeoutError
+	switch {
+	case errors.As(err, &late):
+		return GiteaToken{}, fmt.Errorf("%w; see %s, then run it again, or give it longer with GITEA_TIMEOUT", err,
+			s.tools.Command("logs", config.AddonGitea, "--no-follow"))
+	case err != nil:
+		return GiteaToken{}, err
+	}
+	return GiteaToken{Secret: TokenSecret{Namespace: config.GiteaNamespace, Name: config.GiteaTokenSecret,
+		UID: string(store.uid)}, URL: store.url, Fingerprint: fingerprint(token)}, nil
+}
+
+// remark says where a token that was kept is of no use. It stays all the same: it may be the operator's.
+func (s giteaTokenStep) remark(ctx context.Context, say flow.Say, c *gitea.Client, token string) {
+	if known, err := c.Knows(ctx, token); err == nil && !known {
+		say("note: Gitea does not know the token in Secret %[1]s/%[2]s, which stays: to have a new one, kubectl delete "+
+			"secret --namespace %[1]s %[2]s, and run %[3]s", config.GiteaNamespace, config.GiteaTokenSecret,
+			s.tools.Command("gitea-token"))
+	}
+}
+
+func (s giteaTokenStep) refused(err error) error {
+	if refused := (*gitea.Refused)(nil); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
+		return fmt.Errorf("%w; the password in Secret %s/%s is not the administrator's: a restart of Gitea's Pod makes it so",
+			err, config.GiteaNamespace, config.GiteaAdminSecret)
+	}
+	return err
+}
+
+// client is a client of Gitea's API by way of one of its Pods, as the administrator. done closes its connections.
+func (s giteaTokenStep) client(ctx context.Context, workload *kube.Cluster) (c *gitea.Client, done func(), err error) {
+	user, password, err := giteaCredentials(ctx, workload)
+	if err != nil {
+		return nil, nil, err
+	}
+	pod, err := workload.ReadyPodOf(ctx, config.GiteaNamespace, config.GiteaService)
+	if err != nil {
+		return nil, nil, err
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return workload.DialPod(ctx, config.GiteaNamespace, pod, config.GiteaPort)
+	}}
+	where := fmt.Sprintf("Gitea (Pod %s/%s, port %d)", config.GiteaNamespace, pod, config.GiteaPort)
+	return gitea.New(s.tools.Effects.Transport(transport, effect.Gitea, effect.GiteaCall), where, user, password),
+		transport.CloseIdleConnections, nil
+}
+
+// fingerprint tells tokens apart and tells nothing of them.
+func fingerprint(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:len(sum)/2])
+}
+
+// verify asks whether the Secret has the token that it had. That Gitea is not asked leaves this to who uses the token.
+func (s giteaTokenStep) verify(ctx context.Context, was GiteaToken) flow.Verdict {
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	store := &giteaSecret{workload: workload}
+	token, err := store.Token(ctx)
+	switch {
+	case err != nil:
+		return verdict.FromError(err)
+	case token == "":
+		return flow.Gone("Secret %s/%s has no token", was.Secret.Namespace, was.Secret.Name)
+	case string(store.uid) != was.Secret.UID || fingerprint(token) != was.Fingerprint:
+		return flow.Gone("Secret %s/%s has another token than the recorded", was.Secret.Namespace, was.Secret.Name)
+	}
+	return flow.Holds()
+}
+
+// giteaSecret is the Secret with the token. It has no owner: it stays when the release is removed.
+type giteaSecret struct {
+	workload *kube.Cluster
+	url      string
+	uid      types.UID // of the Secret as it was read or written last
+}
+
+func (s *giteaSecret) read(ctx context.Context) (*corev1.Secret, error) {
+	is := &corev1.Secret{}
+	err := s.workload.Get(ctx, client.ObjectKey{Namespace: config.GiteaNamespace, Name: config.GiteaTokenSecret}, is)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get Secret %s/%s: %w", config.GiteaNamespace, config.GiteaTokenSecret, err)
+	}
+	s.uid = is.UID
+	return is, nil
+}
+
+// Token implements gitea.Store.
+func (s *giteaSecret) Token(ctx context.Context) (string, error) {
+	is, err := s.read(ctx)
+	if is == nil {
+		return "", err
+	}
+	return string(is.Data[giteaTokenKey]), err
+}
+
+// Keep implements gitea.Store. A Secret without a token, which others may have made, keeps what else it has. The API
+// server refuses a write after another one that this one has not seen.
+func (s *giteaSecret) Keep(ctx context.Context, token string) error {
+	is, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
+	create := is == nil
+	if create {
+		is = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.GiteaNamespace, Name: config.GiteaTokenSecret}}
+	}
+	if len(is.Data[giteaTokenKey]) > 0 {
+		return gitea.ErrKept
+	}
+	if is.Data == nil {
+		is.Data = map[string][]byte{}
+	}
+	is.Data[giteaTokenKey], is.Data[giteaURLKey] = []byte(token), []byte(s.url)
+	write := func() error { return s.workload.Update(ctx, is) }
+	if create {
+		write = func() error { return s.workload.Create(ctx, is) }
+	}
+	switch err := write(); {
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err):
+		return gitea.ErrKept
+	case err != nil:
+		return fmt.Errorf("write Secret %s/%s: %w", config.GiteaNamespace, config.GiteaTokenSecret, err)
+	}
+	s.uid = is.UID
+	return nil
+}
