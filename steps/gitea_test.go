@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,18 +194,19 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			w, api, cfg := giteaWorld(t)
 			cfg.GiteaTimeout = config.Duration(300 * time.Millisecond)
-			ended := true
+			var ended atomic.Bool
+			ended.Store(true)
 			api.Before = func(r *http.Request) (int, string) {
-				if ended && at == "mint" && r.Method == http.MethodPost || ended && r.Method == http.MethodDelete {
+				if ended.Load() && (at == "mint" && r.Method == http.MethodPost || r.Method == http.MethodDelete) {
 					panic(http.ErrAbortHandler)
 				}
 				return 0, ""
 			}
 			api.After = func(r *http.Request) bool {
-				return !ended || at != "mint, not answered" || r.Method != http.MethodPost
+				return !ended.Load() || at != "mint, not answered" || r.Method != http.MethodPost
 			}
 			w.Workload.Fail = func(r *http.Request) (int, string) {
-				if ended && at == "Secret" && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/gitea/secrets") {
+				if ended.Load() && at == "Secret" && r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/gitea/secrets") {
 					return http.StatusInternalServerError, "ended"
 				}
 				return 0, ""
@@ -214,7 +216,7 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 				t.Fatalf("the first run: %v", err)
 			}
 			first := kept(t, w, "token")
-			ended = false
+			ended.Store(false)
 			cfg.GiteaTimeout = config.Defaults().GiteaTimeout
 			if _, err := runTargets(t, w, cfg, w.Tools(), flow.Memory(), "gitea-token"); err != nil {
 				t.Fatal(err)
@@ -231,9 +233,10 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 // password that is not the administrator's ends it at once.
 func TestGiteaThatDoesNotAnswer(t *testing.T) {
 	w, api, cfg := giteaWorld(t)
-	silent := true
+	var silent atomic.Bool
+	silent.Store(true)
 	api.Before = func(r *http.Request) (int, string) {
-		if silent {
+		if silent.Load() {
 			<-r.Context().Done()
 		}
 		return 0, ""
@@ -256,7 +259,7 @@ func TestGiteaThatDoesNotAnswer(t *testing.T) {
 		t.Errorf("it minted: %v", api.Tokens())
 	}
 
-	silent = false
+	silent.Store(false)
 	cfg.GiteaTimeout = config.Defaults().GiteaTimeout
 	w.Workload.Put(giteaAdminSecret("another-password"))
 	_, err = runTargets(t, w, cfg, w.Tools(), flow.Memory(), "gitea-token")

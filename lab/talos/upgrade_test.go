@@ -37,6 +37,7 @@ func TestUpgrade(t *testing.T) {
 	both := servers[0].Name + " " + servers[1].Name
 	before := awaitMembers(t, one, both)
 	upgrade := func(c *client.Client, image string) error {
+		//lint:ignore SA1019 the command makes this call, which Talos before 1.13 knows too; LifecycleService is of 1.13
 		_, err := c.UpgradeWithOptions(t.Context(), client.WithUpgradeImage(image), client.WithUpgradePreserve(true))
 		return err
 	}
