@@ -39,6 +39,7 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 	if err != nil {
 		return err
 	}
+	c.hide.Learn(cfg.Passwords()...)
 	releases, left, err := gitops.Read(ctx, cluster, cfg.Config, c.hide)
 	if err != nil {
 		return err

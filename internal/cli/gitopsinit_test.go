@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -19,7 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
-// deployCilium leaves what Helm keeps of an installed Cilium. One of its values is the Hetzner token.
+// deployCilium leaves what Helm keeps of an installed Cilium. Three of its values are secrets:
+// the Hetzner token, the password of a chart repository and the token of the Git repository.
 func deployCilium(t *testing.T, api *kubetest.Server) {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(api.Kubeconfig())
@@ -31,7 +33,8 @@ func deployCilium(t *testing.T, api *kubetest.Server) {
 		t.Fatal(err)
 	}
 	err = storage.Init(driver.NewSecrets(clients.CoreV1().Secrets("kube-system"))).Create(&release.Release{Name: "cilium",
-		Namespace: "kube-system", Version: 1, Config: map[string]any{"note": "planted-token", "debug": true},
+		Namespace: "kube-system", Version: 1, Config: map[string]any{"note": "planted-token",
+			"mirror": "planted-password", "git": "planted-git-token", "debug": true},
 		Info:  &release.Info{Status: release.StatusDeployed},
 		Chart: &chart.Chart{Metadata: &chart.Metadata{Name: "cilium", Version: "1.2.3"}}})
 	if err != nil {
@@ -43,8 +46,10 @@ func deployCilium(t *testing.T, api *kubetest.Server) {
 func TestGitopsInit(t *testing.T) {
 	api, dir := fluxCluster(t)
 	deployCilium(t, api)
+	api.Put(kubetest.Object("v1", "Secret", "flux-system", "flux-system", map[string]any{"data": map[string]any{
+		"password": base64.StdEncoding.EncodeToString([]byte("planted-git-token"))}}))
 	writes, before := len(api.Writes()), folderContents(t, dir)
-	const environment = "HCLOUD_TOKEN=planted-token"
+	const environment = "HCLOUD_TOKEN=planted-token CILIUM_REPOSITORY=https://me:planted-password@charts.example/mirror"
 	run := func(words ...string) ran {
 		t.Helper()
 		r := execute(t, t.Context(), dir, environment, append([]string{"gitops", "init"}, words...)...)
