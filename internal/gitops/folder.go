@@ -33,8 +33,8 @@ func Open(dir, stateFolder string) (Folder, error) {
 	for at := resolved(dir); ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
 			if f.Git = at == resolved(dir); !f.Git {
-				return f, usage.Errorf("%s is a folder of the Git working copy %s, and Flux's paths begin at its root: name that, or "+
-					"make %s a working copy of its own (git init)", dir, at, dir)
+				return f, usage.Errorf("%s is a folder of the Git working copy %s, and Flux's paths begin at its root: "+
+					"name that, or make %s a working copy of its own (git init)", dir, at, dir)
 			}
 			break
 		}
@@ -105,8 +105,9 @@ func (f Folder) state(name, content string) (State, error) {
 	return Same, nil
 }
 
-// others are the manifests of a folder that are not the tree's own: those that its kustomization.yaml lists, or, without
-// one, all that Flux applies: a kustomization.yaml that did not list them would have Flux delete what they have made.
+// others are the manifests of a folder that are not the tree's own: those that its kustomization.yaml lists, or,
+// without one, all that Flux applies: a kustomization.yaml that did not list them would have Flux delete what they
+// have made.
 func (f Folder) others(folder string, own []string, top bool) (names []string, err error) {
 	if f.root == nil {
 		return nil, nil

@@ -52,8 +52,7 @@ func newWorld(t *testing.T) *world {
 	w.record(t, "kube-system", "cilium", "cilium", "1.18.9", map[string]any{"ipam": map[string]any{"mode": "kubernetes"},
 		"k8sServicePort": 7445, "caps": []any{"NET_ADMIN", "CHOWN"}})
 	w.record(t, "kube-system", "hcloud-cloud-controller-manager", "hcloud-cloud-controller-manager", "1.29.2",
-		map[string]any{"env": map[string]any{"HCLOUD_TOKEN": map[string]any{"valueFrom": map[string]any{"secretKeyRef": map[string]any{
-			"name": "hcloud", "key": "token"}}}}, "args": map[string]any{}})
+		as(t, "{env: {HCLOUD_TOKEN: {valueFrom: {secretKeyRef: {name: hcloud, key: token}}}}, args: {}}"))
 	w.record(t, "kube-system", "talos-cloud-controller-manager", "talos-cloud-controller-manager", "0.5.4", nil)
 	w.record(t, "shop", "shop", "shop-chart", "1.2.3", map[string]any{"replicas": 2, "admin": map[string]any{
 		"password": "planted-admin-password", "user": "root"}, "note": "uses " + token, "list": []any{"a", token},
@@ -139,8 +138,9 @@ func TestTree(t *testing.T) {
 	w := newWorld(t)
 	tree := w.make(t, true)
 	for name, want := range map[string]string{
-		"kustomization.yaml":                "resources: [flux-system, infrastructure.yaml, apps.yaml]",
-		"flux-system/kustomization.yaml":    "resources: [helm-cilium-io.yaml, charts-hetzner-cloud.yaml, ghcr-io-siderolabs-charts.yaml, charts-example-stable.yaml]",
+		"kustomization.yaml": "resources: [flux-system, infrastructure.yaml, apps.yaml]",
+		"flux-system/kustomization.yaml": "resources: [helm-cilium-io.yaml, charts-hetzner-cloud.yaml, " +
+			"ghcr-io-siderolabs-charts.yaml, charts-example-stable.yaml]",
 		"infrastructure/kustomization.yaml": "resources: [cilium.yaml, hcloud-ccm.yaml, talos-ccm.yaml]",
 		"apps/kustomization.yaml":           "resources: [shop.yaml]",
 	} {
@@ -218,7 +218,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestTreePassesTheAudit: every dependency is there, none waits in a circle, and no inner wait is longer than its outer.
+// TestTreePassesTheAudit: every dependency is there, none waits in a circle, and no inner wait is longer than its
+// outer.
 func TestTreePassesTheAudit(t *testing.T) {
 	w := newWorld(t)
 	w.record(t, "kube-system", "metrics-server", "metrics-server", "3.13.0", nil)
@@ -263,13 +264,21 @@ func TestSecondRun(t *testing.T) {
 		strings.Contains(err.Error(), "shop.yaml") {
 		t.Errorf("the conflict is %v", err)
 	}
+	same := filepath.Join(w.dir, "clusters/k8s/apps.yaml")
+	was, err := os.Stat(same)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w.make(t, true) // --force
+	if is, err := os.Stat(same); err != nil || !os.SameFile(was, is) {
+		t.Errorf("it replaced a file that is the same: %v", err)
+	}
 	if got := listing(t, w.dir); !strings.Contains(got, "shop.yaml") || w.parsed(t, "infrastructure/cilium.yaml")["kind"] == nil {
 		t.Errorf("it is %s", got)
 	}
 }
 
-// listing has every file with its size and time.
+// listing has every file and folder with its time.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -278,7 +287,7 @@ func listing(t *testing.T, dir string) string {
 			return err
 		}
 		info, err := e.Info()
-		if err == nil && !e.IsDir() {
+		if err == nil {
 			b.WriteString(path + " " + info.ModTime().String() + "\n")
 		}
 		return err
@@ -383,6 +392,9 @@ func TestFolders(t *testing.T) {
 	if f, err := Open(filepath.Join(dir, "clone"), state); err != nil || !f.Git {
 		t.Errorf("a working copy: %+v, %v", f, err)
 	}
+	if listing(t, dir) != before {
+		t.Errorf("they left %s", listing(t, dir))
+	}
 	// Nothing can be created in /proc, by root neither.
 	f, err := Open("/proc/fleet", state)
 	if err != nil {
@@ -409,7 +421,7 @@ func TestFolders(t *testing.T) {
 	if err == nil || strings.Contains(listing(t, state), "k8s") {
 		t.Errorf("it wrote through a link: %v, %s", err, listing(t, state))
 	}
-	if err := os.Remove(filepath.Join(dir, "clone/clusters")); err != nil || listing(t, dir) != before {
-		t.Errorf("they left %s", listing(t, dir))
+	if left := listing(t, filepath.Join(dir, "clone")); strings.Contains(left, ".slipway") {
+		t.Errorf("it left %s", left)
 	}
 }
