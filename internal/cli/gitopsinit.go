@@ -76,7 +76,8 @@ func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool
 			git("remote", "add", "origin", cmp.Or(cfg.GitURL, "GIT_URL")))
 		push = git("push", "--set-upstream", "origin", "HEAD")
 	}
-	next = append(next, git("add", t.Path), git("commit", "--message", "Manage the releases of cluster "+cfg.ClusterName), push)
+	next = append(next, git("add", t.Path),
+		git("commit", "--message", "Manage the releases of cluster "+cfg.ClusterName), push)
 	if cfg.GitOps == config.GitOpsFlux {
 		return append(next, commandLine(c, "flux-sync"))
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // Read reads the deployed releases of a configuration from a cluster: their versions and values. Values that hide knows
-// as secrets, or that are secrets of the cluster, or are called like secrets, are not among them. Releases that cannot be
-// in the tree are left out, with the reason.
+// as secrets, or that are secrets of the cluster, or are called like secrets, are not among them. Releases that cannot
+// be in the tree are left out, with the reason.
 func Read(ctx context.Context, c *kube.Cluster, cfg config.Config, hide *redact.Redactor) (found []Release,
 	left []LeftOut, err error) {
 	if err := learn(ctx, c, hide); err != nil {
@@ -44,8 +44,8 @@ func Read(ctx context.Context, c *kube.Cluster, cfg config.Config, hide *redact.
 		if s.Owner != "" && !slices.ContainsFunc(wanted, func(r Release) bool {
 			return r.Release == s.Name && r.Namespace == s.Namespace
 		}) {
-			left = append(left, LeftOut{s.Namespace + "/" + s.Name, "the configuration does not have it (any more), so that its " +
-				"chart repository is not known"})
+			left = append(left, LeftOut{s.Namespace + "/" + s.Name, "the configuration does not have it (any more), so that " +
+				"its chart repository is not known"})
 		}
 	}
 	if len(found) == 0 {
@@ -64,7 +64,9 @@ func Read(ctx context.Context, c *kube.Cluster, cfg config.Config, hide *redact.
 // empty: it can.
 func deployed(ctx context.Context, c *kube.Cluster, states []kube.ReleaseState, r *Release, hide *redact.Redactor) (
 	why string, err error) {
-	i := slices.IndexFunc(states, func(s kube.ReleaseState) bool { return s.Name == r.Release && s.Namespace == r.Namespace })
+	i := slices.IndexFunc(states, func(s kube.ReleaseState) bool {
+		return s.Name == r.Release && s.Namespace == r.Namespace
+	})
 	if i < 0 {
 		return "it is not installed", nil
 	}
