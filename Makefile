@@ -80,11 +80,12 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
-# Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml
-.PHONY: recover-releases deps-audit deps-graph
+# Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
+.PHONY: recover-releases deps-audit deps-graph gitops-init
 recover-releases: ; $(slipway) recover-releases
 deps-audit:      ; $(slipway) deps audit $(FILE)
 deps-graph:      ; @$(slipway) deps graph $(FILE)
+gitops-init:     ; $(slipway) gitops init $(FOLDER)
 
 # make lab-save FOLDER=before-cilium; make lab-fault FAULT='management-away for=30s'
 .PHONY: lab-up lab-status lab-down lab-save lab-load lab-fault lab-faults

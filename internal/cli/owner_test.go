@@ -86,7 +86,7 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 		"help", "drill", "version"}
 	more := map[string][]string{
 		"replace-machine": {"some"}, "scale": {"control-plane", "5"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"},
-		"lab fault remove": {"1"}, "deps audit": {"--live"}, "deps graph": {"--live"},
+		"lab fault remove": {"1"}, "deps audit": {"--live"}, "deps graph": {"--live"}, "gitops init": {"fleet"},
 	}
 	var all [][]string
 	for _, target := range targets(t) {

@@ -84,25 +84,35 @@ func openedCluster(ctx context.Context, c *console, a arguments, pod bool) (*kub
 		}
 		return kube.Connect(kubeconfig)
 	}
+	_, _, cluster, err := clusterOfState(ctx, c, a)
+	return cluster, err
+}
+
+// clusterOfState opens the cluster of the state folder to read from it. The configuration is that of the lab where the
+// cluster is in one.
+func clusterOfState(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, *kube.Cluster,
+	error) {
+	platform.RedirectLibraryLogs(io.Discard)
 	cfg, state, err := stateWithCluster(ctx, c, a)
 	if err != nil {
-		return nil, err
+		return cfg, state, nil, err
 	}
 	world, err := state.World()
 	if err != nil {
-		return nil, err
+		return cfg, state, nil, err
 	}
 	tools := commonTools(state, cfg, c.environment, io.Discard)
 	if a.Options.Lab || world == statedir.WorldLab {
 		var offline string
-		if _, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
-			return nil, err
+		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
+			return cfg, state, nil, err
 		}
 		if offline != "" {
-			return nil, errors.New(offline)
+			return cfg, state, nil, errors.New(offline)
 		}
 	}
-	return clusters.Cluster(tools.WithDefaults(), platform.Kubeconfig)
+	cluster, err := clusters.Cluster(tools.WithDefaults(), platform.Kubeconfig)
+	return cfg, state, cluster, err
 }
 
 // stateWithCluster is configAndState, and refuses a state folder that has no cluster.

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/dependencies"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/gitops"
 	"github.com/slipway-k8s/slipway/internal/releases"
 	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/status"
@@ -76,6 +77,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `image --packer`", packerCalls{}},
 		{"Output of `deps audit`", dependencies.Report{}},
 		{"Output of `deps graph`", dependencies.Graph{}},
+		{"Output of `gitops init`", gitops.Tree{}},
 		{"Output of `leftovers`", leftovers{}},
 		{"Output of `recover-releases`, its last line; of `recover-releases --dry-run`", releases.Report{}},
 		{"Output of `destroy` before its events", destroyPlan{}},

@@ -10,6 +10,7 @@ import (
 // DeployedRelease is a release as Helm's record has it.
 type DeployedRelease struct {
 	Revision int
+	Chart    string         // its name
 	Version  string         // of the chart
 	Values   map[string]any // that were given; may hold secrets
 	// Manifest are the objects of the release; may hold secrets.
@@ -25,6 +26,6 @@ func (h *Helm) Deployed(name string) (*DeployedRelease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read helm release %s in namespace %s: %w", name, h.namespace, err)
 	}
-	return &DeployedRelease{Revision: r.Version, Version: r.Chart.Metadata.Version, Values: r.Config,
-		Manifest: r.Manifest}, nil
+	return &DeployedRelease{Revision: r.Version, Chart: r.Chart.Metadata.Name, Version: r.Chart.Metadata.Version,
+		Values: r.Config, Manifest: r.Manifest}, nil
 }
