@@ -317,7 +317,7 @@ func (d *drillRun) restore(ctx context.Context, file string) error {
 	a := d.arguments("restore", file)
 	for {
 		d.report.Attempts++
-		err := runRestore(ctx, d.watched(&w), a, restoreOptions{})
+		err := runRestore(ctx, d.watched(&w), a, restoreOptions{Copies: d.options.Backup != ""})
 		if err == nil {
 			break
 		}

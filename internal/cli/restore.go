@@ -39,6 +39,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if err != nil {
 		return err
 	}
+	b.source.Copies = o.Copies
 	if _, err := restore.New(b.cfg.Config, paperTools(b.cfg), b.source); err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -264,6 +265,7 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, fold
 // restoreOptions are the flags of restore.
 type restoreOptions struct {
 	Diagnose bool // only find out what is lost
+	Copies   bool // the cluster may live: a rehearsal makes a copy of it in a lab
 }
 
 func newRestoreCommand(in *invocation) *cobra.Command {

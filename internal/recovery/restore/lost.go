@@ -187,13 +187,13 @@ func (r lostStep) refuseLiving(ctx context.Context) error {
 }
 
 // refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here:
-// that there is no server is known from Hetzner already.
+// that there is no server is known from Hetzner already. A cluster of which a rehearsal makes a copy is not asked.
 func (r lostStep) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
 		kubeconfigs = append(kubeconfigs, mine)
 	}
-	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
+	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil && !r.source.Copies {
 		if value, err := source.SecretData(s, "value"); err == nil {
 			kubeconfigs = append(kubeconfigs, value)
 		}

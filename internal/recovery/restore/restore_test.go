@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,24 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 		if _, err := b.Configure(config.Defaults()); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A cluster that answers with what the backup knows of it is not restored. A rehearsal makes a copy of it, and does not
+// ask it.
+func TestACopyOfALivingCluster(t *testing.T) {
+	w := newRestoreWorld(t)
+	s := kubetest.Object("v1", "Secret", config.Namespace, "k8s-kubeconfig",
+		clustertest.Map{"data": clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}})
+	w.r.source.Contents.Secrets = append(w.r.source.Contents.Secrets, *s)
+	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+		t.Fatalf("a cluster that answers: %v", err)
+	}
+	var asked atomic.Bool
+	w.Workload.Fail = func(*http.Request) (int, string) { asked.Store(true); return 0, "" }
+	w.r.source.Copies = true
+	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || asked.Load() {
+		t.Errorf("a copy of it: %v; the cluster was asked: %v", err, asked.Load())
 	}
 }
 
