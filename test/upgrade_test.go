@@ -34,7 +34,7 @@ func upgradeMoments() []struct {
 		{"talos", "TalosControlPlane default/k8s-control-plane: Talos", false},
 		{"talos", "is held until then", true},
 		{"talos", "is being deleted", false},
-		{"kubernetes-1-33-13", "2 of 3 servers", true}, // where it is written: see neverReady
+		{"kubernetes-1-33-13", " of 3 servers", true}, // where it is written: see neverReady
 		{"hcloud-ccm", "writing Secret", false},
 	}
 }
