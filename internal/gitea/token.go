@@ -36,8 +36,8 @@ const attempts = 3
 // replaced. Of the tokens with the prefix, all but the kept one are deleted: those that an ended run had minted and not
 // kept, and its own where another run was faster.
 //
-// It may be ended anywhere and be called again, and several may run at once: the store takes one token only, and nobody
-// deletes that one.
+// It may be ended anywhere and be called again, and several may run at once: the store takes one token only, and no
+// run deletes that one.
 func Ensure(ctx context.Context, c *Client, store Store, want Wanted) (token string, err error) {
 	if token, err = store.Token(ctx); err != nil {
 		return "", err
@@ -100,7 +100,7 @@ func drop(ctx context.Context, c *Client, name string, after error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin)
 	defer cancel()
 	if err := remove(ctx, c, name, func(t Token) bool { return t.Name == name }); err != nil {
-		return fmt.Errorf("delete token %s, which nobody uses: %w; the next run deletes it", name, err)
+		return fmt.Errorf("delete token %s, which nothing uses: %w; the next run deletes it", name, err)
 	}
 	return nil
 }
@@ -109,7 +109,7 @@ func drop(ctx context.Context, c *Client, name string, after error) error {
 func tidy(ctx context.Context, c *Client, prefix, kept string) error {
 	err := remove(ctx, c, prefix, func(t Token) bool { return t.Ends == "" || !strings.HasSuffix(kept, t.Ends) })
 	if err != nil {
-		return fmt.Errorf("delete the tokens %s* that nobody uses: %w", prefix, err)
+		return fmt.Errorf("delete the tokens %s* that nothing uses: %w", prefix, err)
 	}
 	return nil
 }

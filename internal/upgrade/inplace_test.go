@@ -158,6 +158,17 @@ func TestTalosInPlace(t *testing.T) {
 	if x, err := p.upgrade(t, cfg, tools, Options{InPlace: true}); err != nil || len(x.Stages) > 0 {
 		t.Errorf("a second time: %+v, %v", x, err)
 	}
+	// One that was ended before it had set the last annotation is finished by the same command, without another upgrade.
+	last := p.servers[2]
+	p.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, last,
+		object{"metadata": object{"annotations": object{capi.ClonedFromAnnotation: nil}}})
+	before := len(told)
+	if x, err := p.upgrade(t, cfg, tools, Options{InPlace: true}); err != nil || len(x.Stages) != 2 || len(told) != before {
+		t.Errorf("cut off at its end: %+v, %v; upgraded again: %v", x, err, told[before:])
+	}
+	if is := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, last).GetAnnotations(); is[capi.ClonedFromAnnotation] != template.GetName() {
+		t.Errorf("%s has the annotations %v", last, is)
+	}
 	if all := replaced(); len(all) > 0 {
 		t.Errorf("the provider would replace servers: %q", all)
 	}

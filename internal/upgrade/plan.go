@@ -220,6 +220,11 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	x.Agreed = pools.agreed
 	r := request{from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas, workers: pools.texts,
 		inPlace: o.InPlace, image: cfg.ImageName}
+	if o.InPlace {
+		if r.cutOff, err = newControlPlane(e, c).withoutTemplate(ctx); err != nil {
+			return x, err
+		}
+	}
 	if x.Stages, err = r.plan(); err != nil || len(x.Stages) == 0 {
 		return x, err
 	}

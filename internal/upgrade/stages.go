@@ -48,6 +48,7 @@ type request struct {
 	workers  []string          // what becomes of the worker pools; empty: nothing
 	inPlace  bool              // Talos is upgraded without replacing the servers
 	image    string            // IMAGE_NAME of the configuration
+	cutOff   bool              // an earlier upgrade in place has not had the servers taken for those of the new template
 }
 
 // plan makes the stages of an upgrade, in their order. Its error is a RefusedError.
@@ -136,7 +137,7 @@ func (r request) controlPlaneStages() ([]Stage, error) {
 			Back: "Kubernetes has no downgrade: only a restore of the backup brings the older version back"})
 		at = next
 	}
-	if changesTalos {
+	if changesTalos || r.inPlace && r.cutOff && is == system.From {
 		if err := config.TalosRuns(system.To, at); err != nil {
 			return nil, fmt.Errorf("Talos %s does not run Kubernetes %s: %w", system.To, at, err)
 		}
@@ -156,6 +157,10 @@ func (r request) talos(system Change) Stage {
 	case r.inPlace:
 		s.Does = fmt.Sprintf("upgrades the %d control plane servers in place, one after another: each is drained and reboots",
 			r.replicas)
+	}
+	if r.cutOff && system.From == system.To {
+		s.Does = "the servers run it; it finishes an upgrade in place that was ended before Cluster API knew them as servers of " +
+			"the new template"
 	}
 	if r.inPlace {
 		s.Back = "talosctl rollback boots the Talos of before on a server; new servers are made with the new one"

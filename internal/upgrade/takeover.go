@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -124,6 +125,16 @@ func (c *controlPlane) madeFromTemplates(ctx context.Context) (all []*unstructur
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// withoutTemplate tells whether an HCloudMachine of the control plane does not say which template it was made from: an
+// upgrade in place that was ended in the middle leaves it so, and the provider would not replace its server for another
+// template.
+func (c *controlPlane) withoutTemplate(ctx context.Context) (bool, error) {
+	servers, err := c.madeFromTemplates(ctx)
+	return slices.ContainsFunc(servers, func(s *unstructured.Unstructured) bool {
+		return s.GetAnnotations()[capi.ClonedFromAnnotation] == ""
+	}), err
 }
 
 // clonedFrom sets the template that an HCloudMachine says to be made from, or with nil removes it.
