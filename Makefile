@@ -149,10 +149,12 @@ packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/
 without_race = ^(TestRandomRuns|TestAFlippedBitInAChangeIsNoticed|TestFlippedBits)$$
 # An end to end test with clusters of its own, which shares little with the others.
 upgrades = ^TestTwoVersions$$
+# Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
+at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
 .PHONY: test test-endtoend test-packages test-flux
 test:
 	$(GO) run ./cmd/bootstrap lab build
-	$(MAKE) --no-print-directory --jobs 2 test-endtoend test-packages
+	$(MAKE) --no-print-directory --jobs $(at_once) test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'Flux (make test-flux), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
 

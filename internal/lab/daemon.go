@@ -45,6 +45,11 @@ func (d Daemon) Answering(ctx context.Context) (Info, error) {
 // Start starts the daemon in a session of its own, so that neither a closed
 // terminal nor Ctrl-C reaches it, and waits until it answers.
 func (d Daemon) Start(ctx context.Context, program string, args []string, say flow.Say) (Info, error) {
+	if use, known := inotifyOf("/proc", os.Getuid()); known {
+		if err := use.check(say); err != nil {
+			return Info{}, fmt.Errorf("start %s: %w", d.Name, err)
+		}
+	}
 	log, err := os.OpenFile(d.LogFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return Info{}, fmt.Errorf("open the log of %s: %w", d.Name, err)
