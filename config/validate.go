@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/s3"
 )
 
 // FieldError says what is wrong with one field of the configuration and what to do about it.
@@ -168,13 +169,13 @@ func (v *Findings) backups(c Config) {
 	switch {
 	case c.BackupTo == "":
 		v.add("backupTo", "", "is empty", "name a folder, or s3://bucket/prefix")
-	case !backup.IsS3(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
+	case !s3.Is(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
 		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
-	case backup.IsS3(c.BackupTo) && c.BackupS3Endpoint == "":
+	case s3.Is(c.BackupTo) && c.BackupS3Endpoint == "":
 		v.add("backupS3Endpoint", "", "is empty while backupTo is in an S3 store",
 			"Hetzner's is https://<location>.your-objectstorage.com")
-	case backup.IsS3(c.BackupTo):
-		if _, err := backup.NewS3(c.BackupTo, backup.S3Options{Endpoint: c.BackupS3Endpoint}); err != nil {
+	case s3.Is(c.BackupTo):
+		if _, err := s3.Open(c.BackupTo, s3.Options{Endpoint: c.BackupS3Endpoint}); err != nil {
 			v.add("backupTo", c.BackupTo, "cannot be used", err.Error())
 		}
 	}

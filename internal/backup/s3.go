@@ -12,14 +12,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"github.com/slipway-k8s/slipway/internal/s3"
 )
 
 const (
@@ -28,25 +28,17 @@ const (
 	// s3MaxCopy is the largest object that S3 copies in one piece. No etcd comes near: its quota is 2 GB unless
 	// configured, and 8 GB is the most that its authors advise.
 	s3MaxCopy = 5 << 30
-	// s3Attempts is how often a request is made that fails for a reason that may pass; the waits between are below a
-	// second each.
-	s3Attempts = 5
 	// s3Stall is how long a store may leave the stream of a backup empty unless the options say otherwise.
 	s3Stall = time.Minute
 	// s3CleanWithin bounds the removal of what a failed upload left, which outlives the run's own context.
 	s3CleanWithin = 30 * time.Second
-
-	s3Scheme = "s3://"
 )
 
 // S3Options say how to reach an S3-compatible store.
 type S3Options struct {
-	Endpoint string // "https://nbg1.your-objectstorage.com", or without a scheme for https
-	Region   string // empty: the store is asked, or does not care
+	s3.Options
 	// Stall is how long the store may leave the stream of a backup empty; 0: a minute.
 	Stall time.Duration
-	// AccessKey and SecretKey sign the requests. Session is for temporary ones.
-	AccessKey, SecretKey, Session string
 }
 
 // S3 is a Store in a bucket, below a prefix. A backup is uploaded in parts under a temporary key, which has to succeed
@@ -60,59 +52,21 @@ type S3 struct {
 }
 
 // IsS3 tells whether a place is written as s3://bucket/prefix.
-func IsS3(place string) bool { return strings.HasPrefix(place, s3Scheme) }
+func IsS3(place string) bool { return s3.Is(place) }
 
 // NewS3 makes a Store of s3://bucket/prefix. It does not speak to it yet.
 func NewS3(place string, o S3Options) (*S3, error) {
-	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(place, s3Scheme), "/")
-	if bucket == "" {
-		return nil, fmt.Errorf("%q names no bucket: write s3://bucket or s3://bucket/prefix", place)
-	}
-	if prefix = strings.Trim(prefix, "/"); prefix != "" {
-		prefix += "/"
-	}
-	host, secure, err := endpoint(o.Endpoint)
+	bucket, err := s3.Open(place, o.Options)
 	if err != nil {
 		return nil, err
 	}
-	client, err := minio.NewCore(host, &minio.Options{
-		Creds:  credentials.NewStaticV4(o.AccessKey, o.SecretKey, o.Session),
-		Secure: secure, Region: o.Region, MaxRetries: s3Attempts,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make a client for the store at %s: %w", host, err)
-	}
-	return &S3{client: client, bucket: bucket, prefix: prefix, stall: cmp.Or(o.Stall, s3Stall)}, nil
-}
-
-func endpoint(text string) (host string, secure bool, err error) {
-	if !strings.Contains(text, "://") {
-		text = "https://" + text
-	}
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || strings.Trim(u.Path, "/") != "" {
-		return "", false, fmt.Errorf("%q is no address of an S3 store: write it as https://nbg1.your-objectstorage.com, "+
-			"without the bucket", text)
-	}
-	return u.Host, u.Scheme == "https", nil
+	return &S3{client: bucket.Client, bucket: bucket.Name, prefix: bucket.Prefix, stall: cmp.Or(o.Stall, s3Stall)}, nil
 }
 
 // String is "s3://bucket/prefix".
-func (s *S3) String() string { return strings.TrimSuffix(s3Scheme+s.bucket+"/"+s.prefix, "/") }
+func (s *S3) String() string { return strings.TrimSuffix(s3.Scheme+s.bucket+"/"+s.prefix, "/") }
 
-func (s *S3) place(name string) string { return s3Scheme + s.bucket + "/" + s.prefix + name }
-
-// explain adds what S3's own message leaves out.
-func explain(err error) error {
-	switch minio.ToErrorResponse(err).Code {
-	case minio.NoSuchBucket:
-		return fmt.Errorf("%w (make the bucket first: Slipway makes none)", err)
-	case "InvalidAccessKeyId", "SignatureDoesNotMatch", minio.AccessDenied:
-		return fmt.Errorf("%w (the keys are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; they need to "+
-			"read, write, list and delete)", err)
-	}
-	return err
-}
+func (s *S3) place(name string) string { return s3.Scheme + s.bucket + "/" + s.prefix + name }
 
 // List implements Store.
 func (s *S3) List(ctx context.Context) ([]Stored, error) {
@@ -133,7 +87,7 @@ func (s *S3) each(ctx context.Context, do func(name string, size int64) error) e
 	defer cancel()
 	for o := range s.client.Client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix}) {
 		if o.Err != nil {
-			return fmt.Errorf("list the backups in %s: %w", s, explain(o.Err))
+			return fmt.Errorf("list the backups in %s: %w", s, s3.Explain(o.Err))
 		}
 		if strings.HasSuffix(o.Key, "/") { // what is further below
 			continue
@@ -151,7 +105,7 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		cancel(nil)
-		err, status := fmt.Errorf("read %s: %w", s.place(name), explain(err)), minio.ToErrorResponse(err).StatusCode
+		err, status := fmt.Errorf("read %s: %w", s.place(name), s3.Explain(err)), minio.ToErrorResponse(err).StatusCode
 		// else it is the name, or the key, that is wrong
 		if status < 400 || status >= 500 || status == http.StatusTooManyRequests {
 			return nil, &UnreadError{err}
@@ -190,7 +144,7 @@ func (b *s3Body) Close() error {
 // Remove implements Store.
 func (s *S3) Remove(ctx context.Context, name string) error {
 	if err := s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}); err != nil {
-		return fmt.Errorf("remove %s: %w", s.place(name), explain(err))
+		return fmt.Errorf("remove %s: %w", s.place(name), s3.Explain(err))
 	}
 	return nil
 }
@@ -204,7 +158,7 @@ func (s *S3) Begin(ctx context.Context, name string) (Draft, error) {
 	var err error
 	if d.upload, err = s.client.NewMultipartUpload(ctx, s.bucket, d.key,
 		minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
-		return nil, fmt.Errorf("begin to upload %s: %w", s.place(name), explain(err))
+		return nil, fmt.Errorf("begin to upload %s: %w", s.place(name), s3.Explain(err))
 	}
 	return d, nil
 }
@@ -224,11 +178,11 @@ func (s *S3) sweep(ctx context.Context, name string) error {
 			break // so some stores say that there are none
 		}
 		if u.Err != nil {
-			return fmt.Errorf("list what dead runs left in %s: %w", s, explain(u.Err))
+			return fmt.Errorf("list what dead runs left in %s: %w", s, s3.Explain(u.Err))
 		}
 		if abandoned(path.Base(u.Key), name, time.Now()) {
 			if err := s.client.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID); err != nil {
-				return fmt.Errorf("remove the upload of %s that a dead run left: %w", u.Key, explain(err))
+				return fmt.Errorf("remove the upload of %s that a dead run left: %w", u.Key, s3.Explain(err))
 			}
 		}
 	}
@@ -280,7 +234,7 @@ func (d *s3Draft) flush() error {
 			DisableContentSha256: true,
 		})
 	if err != nil {
-		return fmt.Errorf("upload part %d of %s: %w", n, d.store.place(d.name), explain(err))
+		return fmt.Errorf("upload part %d of %s: %w", n, d.store.place(d.name), s3.Explain(err))
 	}
 	d.parts = append(d.parts, minio.CompletePart{PartNumber: n, ETag: part.ETag})
 	d.buffer.Reset()
@@ -296,7 +250,7 @@ func (d *s3Draft) Finish() error {
 	_, err := d.store.client.CompleteMultipartUpload(d.ctx, d.store.bucket, d.key, d.upload, d.parts,
 		minio.PutObjectOptions{})
 	if err != nil {
-		return fmt.Errorf("complete the upload of %s: %w", d.store.place(d.name), explain(err))
+		return fmt.Errorf("complete the upload of %s: %w", d.store.place(d.name), s3.Explain(err))
 	}
 	d.upload, d.whole = "", true
 	return nil
@@ -313,11 +267,11 @@ func (d *s3Draft) Publish() error {
 		return fmt.Errorf("%s is there already: another run began in the same second", s.place(d.name))
 	}
 	if minio.ToErrorResponse(err).Code != minio.NoSuchKey {
-		return fmt.Errorf("look for %s: %w", s.place(d.name), explain(err))
+		return fmt.Errorf("look for %s: %w", s.place(d.name), s3.Explain(err))
 	}
 	if _, err := s.client.CopyObject(d.ctx, s.bucket, d.key, s.bucket, key, nil, minio.CopySrcOptions{},
 		minio.PutObjectOptions{}); err != nil {
-		return fmt.Errorf("name the backup %s: %w", s.place(d.name), explain(err))
+		return fmt.Errorf("name the backup %s: %w", s.place(d.name), s3.Explain(err))
 	}
 	return nil
 }
@@ -330,7 +284,7 @@ func (d *s3Draft) Discard() error {
 	if d.upload != "" {
 		err := d.store.client.AbortMultipartUpload(ctx, d.store.bucket, d.key, d.upload)
 		if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchUpload {
-			errs = append(errs, fmt.Errorf("abort the upload of %s: %w", d.store.place(d.name), explain(err)))
+			errs = append(errs, fmt.Errorf("abort the upload of %s: %w", d.store.place(d.name), s3.Explain(err)))
 		}
 	}
 	if d.whole || d.upload != "" { // the answer to a completion may have been lost

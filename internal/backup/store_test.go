@@ -21,6 +21,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/s3"
 )
 
 // place is a Store and what else a test wants to do in it.
@@ -87,8 +88,8 @@ func s3Place(t *testing.T) place {
 		handler.ServeHTTP(w, r)
 	}))
 	t.Cleanup(server.Close)
-	store, err := backup.NewS3("s3://"+bucket+"/of/k8s/", backup.S3Options{Endpoint: server.URL, Region: "nbg1",
-		AccessKey: "a", SecretKey: "b"})
+	store, err := backup.NewS3("s3://"+bucket+"/of/k8s/", backup.S3Options{
+		Options: s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -369,8 +370,8 @@ func TestAStoreThatStandsStill(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a",
-		SecretKey: "b", Stall: 50 * time.Millisecond})
+	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Stall: 50 * time.Millisecond,
+		Options: s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -494,7 +495,7 @@ func TestAbandonedDrafts(t *testing.T) {
 func TestPlacesThatAreNone(t *testing.T) {
 	for place, endpoint := range map[string]string{"s3://": "x.example", "s3:///a": "x.example", "s3://b": "",
 		"s3://c": "ftp://x.example", "s3://d": "https://x.example/d"} {
-		if _, err := backup.NewS3(place, backup.S3Options{Endpoint: endpoint}); err == nil {
+		if _, err := backup.NewS3(place, backup.S3Options{Options: s3.Options{Endpoint: endpoint}}); err == nil {
 			t.Errorf("%s at %q: taken", place, endpoint)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/s3"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -121,11 +122,11 @@ func (a Access) Store(place string) (backup.Store, error) {
 		}
 		return backup.Folder(place), nil
 	}
-	o := backup.S3Options{
+	o := backup.S3Options{Options: s3.Options{
 		Endpoint: a.Config.BackupS3Endpoint, Region: a.Config.BackupS3Region,
 		AccessKey: a.Environment[settings.AccessKeyVariable], SecretKey: a.Environment[settings.SecretKeyVariable],
 		Session: a.Environment[settings.SessionVariable],
-	}
+	}}
 	if o.AccessKey == "" || o.SecretKey == "" {
 		return nil, usage.Errorf("%s and %s are not both set: %s needs them",
 			settings.AccessKeyVariable, settings.SecretKeyVariable, place)

@@ -1,0 +1,41 @@
+// Package objectstore keeps small objects in a folder, in an S3 store or in Secrets of a Kubernetes cluster. A write
+// names the version that it replaces: of two writers who have read the same version only one writes.
+package objectstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+)
+
+// ErrConflict means that the object has another version than the one that a write was to replace.
+var ErrConflict = errors.New("it was changed by another writer meanwhile")
+
+// None is the version of an object that does not exist.
+const None = ""
+
+// Store is a place for objects. The names are lower-case words of letters, digits, '-' and '.', with slashes between
+// them. A request that fails may have been done all the same.
+type Store interface {
+	// String is the place as it is written in a configuration.
+	String() string
+	// Get reads an object and its version. Where there is none, errors.Is(err, fs.ErrNotExist) holds.
+	Get(ctx context.Context, name string) (data []byte, version string, err error)
+	// Put writes an object as a whole, in place of a version of it; None creates it. Where it has another version the
+	// error wraps ErrConflict and nothing is written.
+	Put(ctx context.Context, name string, data []byte, version string) (written string, err error)
+	// List returns the names that begin with a prefix, sorted. The prefix is empty or ends with a slash.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Delete deletes an object, whatever its version. One that does not exist is no error.
+	Delete(ctx context.Context, name string) error
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?(/[a-z0-9]([-a-z0-9.]*[a-z0-9])?)*$`)
+
+func checkName(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("%q is no name of an object", name)
+	}
+	return nil
+}
