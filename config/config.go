@@ -145,6 +145,24 @@ type Config struct {
 	// its region; empty: whatever it says
 	BackupS3Region string `json:"backupS3Region" yaml:"backupS3Region"`
 
+	// Where the state of the cluster is kept besides the state folder, and who can read it.
+	// file:///folder, s3://bucket/prefix or k8s://namespace; empty: in the state folder alone
+	State string `json:"state" yaml:"state"`
+	// public keys besides those of the identities, age's or SSH's, separated by commas
+	StateRecipients string `json:"stateRecipients" yaml:"stateRecipients"`
+	// holds the secret keys that open the state
+	StateIdentityFile string `json:"stateIdentityFile" yaml:"stateIdentityFile"`
+	// address of the S3 store
+	StateS3Endpoint string `json:"stateS3Endpoint" yaml:"stateS3Endpoint"`
+	// its region; empty: whatever it says
+	StateS3Region string `json:"stateS3Region" yaml:"stateS3Region"`
+	// opens the cluster of k8s://; empty: the one that this process runs in
+	StateKubeconfig string `json:"stateKubeconfig" yaml:"stateKubeconfig"`
+	// how long the holder of the state may give no sign before another run takes its place
+	StateLease Duration `json:"stateLease" yaml:"stateLease"`
+	// how long a run waits for another one to give the state back
+	StateWait Duration `json:"stateWait" yaml:"stateWait"`
+
 	// How long each step may take before it fails with what it last saw. Not part of what a step is made from:
 	// changing them re-runs nothing.
 	// preflight
@@ -227,6 +245,9 @@ func Defaults() Config {
 		GiteaTokenScopes: "read:repository",
 
 		BackupTo: "backups",
+
+		StateLease: minutes(2),
+		StateWait:  minutes(30),
 
 		PreflightTimeout:    minutes(1),
 		ImageTimeout:        minutes(15),

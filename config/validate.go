@@ -78,6 +78,7 @@ func (c Config) Validate() []FieldError {
 	v.gitOps(c)
 	v.gitea(c)
 	v.backups(c)
+	v.state(c)
 	v.timeouts(c)
 	return v.Errs
 }

@@ -197,6 +197,23 @@ func variables() []Variable {
 		{Name: "BACKUP_S3_REGION", Doc: "region of the S3 store, where it wants one",
 			Pointer: func(c *Config) any { return &c.BackupS3Region }},
 
+		{Name: "STATE", Doc: "where the state of the cluster is kept besides the state folder: file:///folder, " +
+			"s3://bucket/prefix or k8s://namespace", Pointer: func(c *Config) any { return &c.State }},
+		{Name: "STATE_RECIPIENTS", Doc: "public keys that open the state, besides those of STATE_IDENTITY_FILE, separated by " +
+			"commas", Pointer: func(c *Config) any { return &c.StateRecipients }},
+		{Name: "STATE_IDENTITY_FILE", Doc: "file with the secret keys of age, or an SSH one, that open the state",
+			Pointer: func(c *Config) any { return &c.StateIdentityFile }},
+		{Name: "STATE_S3_ENDPOINT", Doc: "address of the S3 store of the state, as https://nbg1.your-objectstorage.com",
+			Pointer: func(c *Config) any { return &c.StateS3Endpoint }},
+		{Name: "STATE_S3_REGION", Doc: "region of the S3 store of the state, where it wants one",
+			Pointer: func(c *Config) any { return &c.StateS3Region }},
+		{Name: "STATE_KUBECONFIG", Doc: "kubeconfig of the cluster of k8s://; without it the one that this process runs in",
+			Pointer: func(c *Config) any { return &c.StateKubeconfig }},
+		{Name: "STATE_LEASE", Doc: "how long a run that holds the state may give no sign before another takes its place",
+			Pointer: func(c *Config) any { return &c.StateLease }},
+		{Name: "STATE_WAIT", Doc: "how long a run waits for another one to give the state back",
+			Pointer: func(c *Config) any { return &c.StateWait }},
+
 		{Name: "PREFLIGHT_TIMEOUT", Doc: "longest time for preflight",
 			Pointer: func(c *Config) any { return &c.PreflightTimeout }},
 		{Name: "IMAGE_TIMEOUT", Doc: "longest time for image, for each architecture",

@@ -38,8 +38,10 @@ type console struct {
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake
 	// stands for.
 	equip func(*platform.Tools)
-	watch *watcher     // receives the events of runs; nil: they are not watched
-	held  *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
+	// stateStays keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
+	stateStays bool
+	watch      *watcher     // receives the events of runs; nil: they are not watched
+	held       *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
 }
 
 // terminalSize is 0 where f is no terminal that understands control sequences.

@@ -90,7 +90,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 		return nil, usage.Errorf("look at the drill's state folder: %w", err)
 	}
 	own := *c
-	own.environment = maps.Clone(c.environment)
+	own.environment, own.stateStays = maps.Clone(c.environment), true
 	d := &drillRun{console: &own, given: a, options: o, state: state, parts: 6,
 		report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
 	if o.Backup != "" {

@@ -18,7 +18,10 @@ type manual struct {
 // explained is an argument and what it is.
 type explained struct{ name, doc string }
 
-const nothing = "nothing"
+const (
+	nothing = "nothing"
+	store   = "STATE, and a key: STATE_IDENTITY_FILE or STATE_IDENTITY"
+)
 
 // manuals has one for every target and every step, by name.
 func manuals() map[string]manual {
@@ -50,6 +53,14 @@ func manuals() map[string]manual {
 		"config show": {needs: nothing, changes: nothing, example: "config show LOCATION=fsn1",
 			page: "launch.md#configuration"},
 		"config schema": {needs: nothing, changes: nothing, example: "config schema", page: "launch.md#configuration"},
+		"state list":    {needs: store, changes: nothing, example: "state list STATE=s3://states/k8s", page: "state.md"},
+		"state show":    {needs: store, changes: nothing, example: "state show", page: "state.md"},
+		"state pull": {needs: store, changes: "the state folder", example: "state pull --version 12",
+			page: "state.md#when-folder-and-store-differ"},
+		"state push": {needs: store, changes: "the object of the cluster in the store", example: "state push",
+			page: "state.md#when-folder-and-store-differ"},
+		"state unlock": {needs: store, changes: "the object of the cluster in the store", example: "state unlock --force",
+			page: "state.md#the-lease"},
 		"config files": {needs: nothing, changes: nothing + "; with --out, writes the built-in files into a folder",
 			example: "config files --out files", page: "launch.md#configuration"},
 		"graph": {needs: nothing, changes: nothing, example: "graph --output svg", page: "graph.md"},

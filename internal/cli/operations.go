@@ -26,7 +26,7 @@ import (
 )
 
 // operate runs an operation that has no graph of its own, with the journal locked.
-func operate(ctx context.Context, c *console, a arguments, do func(*running) error) error {
+func operate(ctx context.Context, c *console, a arguments, do func(context.Context, *running) error) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	return withRun(ctx, c, a, cfg, func(r *running) error {
+	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
 		unlock, err := r.journal().Lock(ctx)
 		if err != nil {
 			return err
@@ -43,7 +43,7 @@ func operate(ctx context.Context, c *console, a arguments, do func(*running) err
 		if err := connect(ctx, r); err != nil {
 			return err
 		}
-		return do(r)
+		return do(ctx, r)
 	})
 }
 
@@ -84,7 +84,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			"beforehand, " +
 			"--dry-run only lists")
 	}
-	return operate(ctx, c, a, func(r *running) error {
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
 		destroyer := destroy.New(r.cfg.Config, r.tools)
 		plan, err := destroyer.Plan(ctx, opts)
 		if err != nil {
@@ -187,7 +187,7 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 
 // runReplaceMachine replaces a control plane machine.
 func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
-	return operate(ctx, c, a, func(r *running) error {
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
 		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes " +
 			"answers beforehand, --dry-run only looks")
 	}
-	return operate(ctx, c, a, func(r *running) error {
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
 		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}

@@ -53,7 +53,7 @@ func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverR
 		}
 		report, err = releases.Recover(ctx, cluster, quiet, wanted)
 	default:
-		err = changeCluster(ctx, c, a, func(r *running) error {
+		err = changeCluster(ctx, c, a, func(ctx context.Context, r *running) error {
 			cluster, err := clusters.Cluster(r.tools.WithDefaults(), platform.Kubeconfig)
 			if err != nil {
 				return err
@@ -131,7 +131,7 @@ func stateWithCluster(ctx context.Context, c *console, a arguments) (settings.Co
 }
 
 // changeCluster runs what changes the cluster of the state folder and asks nothing of Hetzner, with the journal locked.
-func changeCluster(ctx context.Context, c *console, a arguments, do func(*running) error) error {
+func changeCluster(ctx context.Context, c *console, a arguments, do func(context.Context, *running) error) error {
 	cfg, _, err := stateWithCluster(ctx, c, a)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(*runnin
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(r *running) error {
+	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(ctx context.Context, r *running) error {
 		unlock, err := r.journal().Lock(ctx)
 		if err != nil {
 			return err
@@ -151,7 +151,7 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(*runnin
 		if c.equip != nil {
 			c.equip(&r.tools)
 		}
-		return do(r)
+		return do(ctx, r)
 	})
 }
 

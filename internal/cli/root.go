@@ -84,7 +84,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		newScaleCommand(in), newUpgradeCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in),
 		newReadoptCommand(in),
 		newRecoverQuorumCommand(in), newRecoverReleasesCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
-		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newDepsCommand(in), newGitopsCommand(in),
+		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newStateCommand(in), newDepsCommand(in), newGitopsCommand(in),
 		newGraphCommand(in),
 		newLabCommand(in),
 		newVersionCommand(in),

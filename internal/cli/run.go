@@ -45,7 +45,7 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	if err := refuseDuringRecovery(c, state); err != nil {
 		return err
 	}
-	return withRun(ctx, c, a, cfg, func(r *running) error {
+	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
 		if err := connect(ctx, r); err != nil {
 			return err
 		}

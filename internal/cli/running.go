@@ -49,7 +49,7 @@ type running struct {
 
 // withRun opens a run, has it done and closes it. The error of an interrupted run says how to resume it.
 func withRun(
-	ctx context.Context, c *console, a arguments, cfg settings.Configuration, do func(*running) error,
+	ctx context.Context, c *console, a arguments, cfg settings.Configuration, do func(context.Context, *running) error,
 ) (err error) {
 	var token platform.Secret
 	if !a.Options.Lab {
@@ -67,14 +67,19 @@ func withRun(
 
 // withCredentials is withRun with credentials that are known, or none for a run that asks nothing of Hetzner and Git.
 func withCredentials(ctx context.Context, c *console, a arguments, cfg settings.Configuration, token platform.Secret,
-	git platform.GitAccess, do func(*running) error) error {
-	r, err := openRun(ctx, c, a, cfg)
+	git platform.GitAccess, do func(context.Context, *running) error) (err error) {
+	ctx, held, err := takeLease(ctx, c, a, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() { err = held.end(ctx, c, err) }()
+	r, err := openRun(ctx, c, a, cfg, held)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	r.token, r.git = token, git
-	err = do(r)
+	err = do(ctx, r)
 	logPanic(r.log, err)
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
 		return interrupted(r, err)
@@ -90,8 +95,8 @@ func logPanic(log io.Writer, err error) {
 }
 
 // openRun claims the state folder and opens what the run writes to.
-func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (*running, error) {
-	state, err := stateOf(ctx, c, a, cfg)
+func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configuration, held lease) (*running, error) {
+	state, err := localStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +140,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 		r.hub.Note("%s", line)
 	}
 	keepSetup(r)
-	r.effects = newRecorder(c, r.files.Effects, r.hub, startTracer(r))
+	r.effects = newRecorder(c, r.files.Effects, r.hub, startTracer(r), held)
 	r.limit = ratelimit.New(r.hub.Note)
 	r.tools = commonTools(state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
@@ -297,7 +302,7 @@ func (r *running) keepRequests() {
 }
 
 // newRecorder makes the recorder of a run's effects; tracer may be nil.
-func newRecorder(c *console, lines io.Writer, hub *ui.Hub, tracer *telemetry.Tracer) *effect.Recorder {
+func newRecorder(c *console, lines io.Writer, hub *ui.Hub, tracer *telemetry.Tracer, held lease) *effect.Recorder {
 	o := effect.Options{
 		Lines: c.hide.Writer(lines),
 		Warn: func(err error) {
@@ -317,6 +322,9 @@ func newRecorder(c *console, lines io.Writer, hub *ui.Hub, tracer *telemetry.Tra
 	}
 	if c.faults != nil {
 		o.Faults = c.faults()
+	}
+	if held.session != nil {
+		o.Lease = held.session
 	}
 	return effect.New(o)
 }

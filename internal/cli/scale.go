@@ -132,7 +132,7 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 			return printChange(c, change, a.Options.Output)
 		})
 	}
-	return operate(ctx, c, a, func(r *running) error {
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
 		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
 			return err
 		}

@@ -12,9 +12,18 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// stateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no
-// target reads, changes or deletes one cluster's state under the name of another.
+// stateOf is the state folder that the arguments name, as new as the store that STATE names.
 func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
+	state, err := localStateOf(ctx, c, a, cfg)
+	if err != nil {
+		return state, err
+	}
+	return state, pullState(ctx, c, a, cfg, state)
+}
+
+// localStateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no
+// target reads, changes or deletes one cluster's state under the name of another.
+func localStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	return state, state.CheckOwner(ctx, cfg.ClusterName)
 }
@@ -43,7 +52,7 @@ func labConfigAndState(ctx context.Context, c *console, a arguments) (settings.C
 // checked.
 func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	if _, given := cfg.Places[settings.Variable("CLUSTER_NAME").Field]; given {
-		return stateOf(ctx, c, a, cfg)
+		return localStateOf(ctx, c, a, cfg)
 	}
 	return statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), nil
 }

@@ -86,7 +86,7 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 			return printUpgrade(c, cfg, x, a.Options.Output)
 		})
 	}
-	return operate(ctx, c, a, func(r *running) error { return upgradeCluster(ctx, r, a, given, o) })
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error { return upgradeCluster(ctx, r, a, given, o) })
 }
 
 // withSet adds the versions of a set to the arguments, but for those that are among them.

@@ -80,6 +80,17 @@ type Options struct {
 	Watch func(context.Context, Seen) (ended func(status int, err error))
 	// Faults ends the process where a test wants that; nil: nothing does.
 	Faults Faults
+	// Lease guards the run where its state is in a store that others can write; nil: no one else can.
+	Lease Lease
+}
+
+// Lease is what a run may change things under.
+type Lease interface {
+	// Guard returns why nothing may be changed any more; nil: it may.
+	Guard() error
+	// Push makes what has changed in the state folder last outside of this machine. It is called after each change of a
+	// file and of the journal.
+	Push(ctx context.Context) error
 }
 
 // Recorder sees the calls of one run. A nil one sees nothing.
@@ -143,15 +154,32 @@ func (c *Call) End(err error) {
 
 // Do records a call that is a function.
 func (r *Recorder) Do(ctx context.Context, world World, verb, object string, call func() error) error {
+	if err := r.guard(world); err != nil {
+		return err
+	}
 	ended := func(int, error) {}
 	if world == Kind {
 		ended = r.watch(ctx, Seen{World: world, Verb: verb, Object: Plain(object)})
 	}
 	c := r.Begin(ctx, world, verb, object)
 	err := call()
+	if err == nil && local(world) && r != nil && r.options.Lease != nil {
+		err = r.options.Lease.Push(context.WithoutCancel(ctx))
+	}
 	c.End(err)
 	ended(0, err)
 	return err
+}
+
+// local reports whether a call changes the state folder.
+func local(world World) bool { return world == File || world == Journal }
+
+// guard refuses what a run may not change any more. Its own folder it may: a later run sorts that out.
+func (r *Recorder) guard(world World) error {
+	if r == nil || r.options.Lease == nil || local(world) {
+		return nil
+	}
+	return r.options.Lease.Guard()
 }
 
 // write writes a line at once: the process may end at the next instruction. It is not flushed to the disk, so a power

@@ -58,6 +58,10 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 				ended(0, err)
 				return stream, err
 			}
+			if err := r.guard(Talos); err != nil {
+				ended(0, err)
+				return nil, err
+			}
 			call := r.Begin(ctx, Talos, verb, object)
 			stream, err := open(ctx, desc, c, method, opts...)
 			ended(0, err)

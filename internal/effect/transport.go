@@ -52,6 +52,12 @@ func (t *transport) record(request *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(request)
 	}
+	if err := t.recorder.guard(t.world); err != nil {
+		if request.Body != nil {
+			err = errors.Join(err, request.Body.Close())
+		}
+		return nil, err
+	}
 	call := t.recorder.Begin(request.Context(), t.world, verb, object)
 	response, err := t.next.RoundTrip(request)
 	switch {

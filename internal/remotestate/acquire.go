@@ -216,3 +216,29 @@ func (p Place) unlock(ctx context.Context, d Document, version string) (*Holder,
 	}
 	return was, nil
 }
+
+// Push writes the content of the state folder into the store, under a lease of its own. Where both have changed it needs
+// force; what was stored stays as a version.
+func (p Place) Push(ctx context.Context, within time.Duration, force bool, say flow.Say) (Document, error) {
+	p.Keys = p.Keys.With()
+	if err := objectstore.CheckConditions(ctx, p.Store); err != nil {
+		return Document{}, fmt.Errorf("look whether the state can be locked: %w", err)
+	}
+	d, version, at, err := p.take(ctx, within, say)
+	if err != nil {
+		return d, err
+	}
+	leased, s := begin(ctx, p, d, version, at)
+	is, err := p.Compare(d)
+	if err == nil && is != Same && is != Ahead && !force {
+		err = &DivergedError{Dir: p.Dir, Store: p.Store.String(), Serial: d.Serial}
+	}
+	if err == nil {
+		err = p.keepVersion(leased, d)
+	}
+	if err != nil {
+		return d, errors.Join(err, s.abandon(context.WithoutCancel(ctx)))
+	}
+	err = s.Release(context.WithoutCancel(ctx))
+	return s.document, err
+}

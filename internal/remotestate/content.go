@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -32,6 +33,16 @@ func (c Content) Digest() string {
 		hash.Write(c[name])
 	}
 	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// blank reports whether a folder has nothing of a cluster but whose it is.
+func (c Content) blank() bool {
+	for name := range c {
+		if name != statedir.WorldFile && name != ownership.File {
+			return false
+		}
+	}
+	return true
 }
 
 // checkPath refuses what is not the path of a file in a state folder.

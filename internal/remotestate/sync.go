@@ -43,6 +43,15 @@ func readSynced(dir string) (*synced, error) {
 	return &s, nil
 }
 
+// StoreOf is the store that a state folder was last the same as; empty: none, or that cannot be read.
+func StoreOf(dir string) string {
+	s, err := readSynced(dir)
+	if err != nil || s == nil {
+		return ""
+	}
+	return s.Store
+}
+
 func (s synced) write(dir string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -85,9 +94,11 @@ func (p Place) Compare(d Document) (Relation, error) {
 		return Behind, nil
 	case digest == d.stored():
 		return Same, nil
-	case len(is) == 0, known && digest == last.Digest && d.Serial > last.Serial:
+	case d.Serial == 0:
+		return Ahead, nil
+	case is.blank(), known && digest == last.Digest && d.Serial > last.Serial:
 		return Behind, nil
-	case d.Serial == 0, known && d.Serial == last.Serial && d.Digest == last.Digest:
+	case known && d.Serial == last.Serial && d.Digest == last.Digest:
 		return Ahead, nil
 	case known && last.Open && d.Serial > last.Serial:
 		return Overtaken, nil

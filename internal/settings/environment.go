@@ -10,8 +10,12 @@ const (
 
 // TokenVariables are the variables of the environment that hold secrets.
 func TokenVariables() []string {
-	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable, GitTokenVariable}
+	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable, GitTokenVariable,
+		StateIdentityVariable}
 }
+
+// StateIdentityVariable holds a secret key that opens the state, in place of a file, for machines that keep nothing.
+const StateIdentityVariable = "STATE_IDENTITY"
 
 // Variables of the environment for backups. Secrets are taken from there, from
 // a file or from a command, and never as an argument.

@@ -1,0 +1,306 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cli/statestore"
+	"github.com/slipway-k8s/slipway/internal/remotestate"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// stateOptions are the flags of state and of what is below it.
+type stateOptions struct {
+	Force   bool
+	Version string // serial; empty: the newest
+}
+
+func newStateCommand(in *invocation) *cobra.Command {
+	var o stateOptions
+	bound := func(do func(context.Context, *console, arguments, stateOptions) error) action {
+		return func(ctx context.Context, c *console, a arguments) error { return do(ctx, c, a, o) }
+	}
+	list := in.command("list", "", "list the clusters that the store has states of", runStateList)
+	show := in.command("show", "", "show the state of the cluster: who holds it, its versions, how the state folder differs",
+		runStateShow)
+	pull := in.command("pull", "", "bring the state folder up to date with the store", bound(runStatePull))
+	pull.Flags().BoolVar(&o.Force, "force", false, "set aside what the state folder has changed without the store")
+	pull.Flags().StringVar(&o.Version, "version", "", "take an older version, by its `SERIAL`; state show lists them")
+	push := in.command("push", "", "write the state folder's state into the store", bound(runStatePush))
+	push.Flags().BoolVar(&o.Force, "force", false, "replace what the store has changed without the state folder")
+	unlock := in.command("unlock", "", "take the state away from the run that holds it", bound(runStateUnlock))
+	unlock.Flags().BoolVar(&o.Force, "force", false, "do it; without, what it risks is said")
+	return in.parent("state", groupConfig, "the state of the cluster in the store that STATE names", list, show, pull, push,
+		unlock)
+}
+
+// errNoStore is about a command that needs STATE.
+var errNoStore = usage.Errorf("STATE is not configured: name the store, as STATE=s3://bucket/prefix, k8s://namespace or " +
+	"file:///folder")
+
+// storedState is what a command of state works with.
+type storedState struct {
+	remotestate.Place
+	folder statedir.Dir
+}
+
+// openStore opens the store of the configured cluster's state. The folder is not touched.
+func openStore(ctx context.Context, c *console, a arguments) (s storedState, err error) {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return s, err
+	}
+	if s.folder, err = localStateOf(ctx, c, a, cfg); err != nil {
+		return s, err
+	}
+	var ok bool
+	if s.Place, ok, err = placeOf(c, a, cfg, s.folder); err == nil && !ok {
+		err = errNoStore
+	}
+	return s, err
+}
+
+// locked works on the state folder while no run does, unless it belongs to another environment.
+func (s storedState) locked(ctx context.Context, do func() error) error {
+	if other, err := otherWorld(s.folder, s.World); err != nil {
+		return err
+	} else if other {
+		return usage.Errorf("%s has the state of another environment than %s: name another folder (--state-dir)", s.folder,
+			s.World)
+	}
+	unlock, err := s.folder.Journal().Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("take the state folder: %w", err)
+	}
+	return errors.Join(do(), unlock())
+}
+
+func runStateList(ctx context.Context, c *console, a arguments) error {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if cfg.State == "" {
+		return errNoStore
+	}
+	access := statestore.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
+	store, err := access.Store()
+	if err != nil {
+		return err
+	}
+	found, err := statestore.List(ctx, store)
+	if err != nil {
+		return fmt.Errorf("list the states in %s: %w", store, err)
+	}
+	all := []remotestate.Document{}
+	for _, is := range found {
+		d, _, ok, err := remotestate.Place{Store: store, World: is[0], Cluster: is[1]}.Document(ctx)
+		if err != nil {
+			return err
+		}
+		if ok {
+			all = append(all, d)
+		}
+	}
+	if a.Options.Output == "json" {
+		for i := range all {
+			all[i].Sealed = nil
+		}
+		return printJSON(c.stdout, all)
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CLUSTER\tENVIRONMENT\tSERIAL\tWRITTEN\tHELD BY")
+	for _, d := range all {
+		holder := "-"
+		if d.Holder != nil {
+			holder = d.Holder.String()
+		}
+		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", d.Cluster, d.World, d.Serial, writtenAt(d), holder)
+	}
+	return table.Flush()
+}
+
+func writtenAt(d remotestate.Document) string {
+	if d.Written.IsZero() {
+		return "-"
+	}
+	return d.Written.UTC().Format(time.RFC3339)
+}
+
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// shownState is what `state show --output json` prints.
+type shownState struct {
+	Store    string               `json:"store"`
+	Folder   string               `json:"folder"`
+	Relation remotestate.Relation `json:"folderIs"`
+	remotestate.Document
+	Versions []int64 `json:"versions"`
+}
+
+func runStateShow(ctx context.Context, c *console, a arguments) error {
+	s, err := openStore(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	d, _, ok, err := s.Document(ctx)
+	if err != nil {
+		return fmt.Errorf("read the state of cluster %s: %w", s.Cluster, err)
+	}
+	if !ok {
+		return fmt.Errorf("%s has no state of cluster %s (%s): a run writes it, and %s", s.Store, s.Cluster, s.World,
+			commandLine(c, "state", "push"))
+	}
+	shown := shownState{Store: s.Store.String(), Folder: string(s.folder), Document: d}
+	if shown.Versions, err = s.Versions(ctx); err != nil {
+		return fmt.Errorf("list the versions of the state: %w", err)
+	}
+	if shown.Relation, err = s.Compare(d); err != nil {
+		return err
+	}
+	shown.Sealed = nil
+	if a.Options.Output == "json" {
+		return printJSON(c.stdout, shown)
+	}
+	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+	row := func(name, value string) { fmt.Fprintf(table, "%s\t%s\n", name, value) }
+	row("store", shown.Store)
+	row("cluster", fmt.Sprintf("%s (%s)", d.Cluster, d.World))
+	row("serial", strconv.FormatInt(d.Serial, 10))
+	row("written", writtenAt(d)+" by "+d.By)
+	if d.Holder == nil {
+		row("held by", "nobody")
+	} else {
+		row("held by", fmt.Sprintf("%s; last sign %s", d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339)))
+	}
+	row("versions", fmt.Sprint(shown.Versions))
+	row("state folder", shown.Folder+" "+folderIs(shown.Relation))
+	return table.Flush()
+}
+
+// folderIs says how a state folder is related to the store, after the folder's name.
+func folderIs(r remotestate.Relation) string {
+	switch r {
+	case remotestate.Same:
+		return "has the same state"
+	case remotestate.Behind:
+		return "has an older state"
+	case remotestate.Ahead:
+		return "has changes that the store has not"
+	case remotestate.Overtaken:
+		return "has changes of a run after which another one has worked"
+	default:
+		return "has changes, and the store has others"
+	}
+}
+
+func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) error {
+	s, err := openStore(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	var serial int64
+	if o.Version != "" {
+		if serial, err = strconv.ParseInt(o.Version, 10, 64); err != nil || serial < 1 {
+			return usage.Errorf("--version %q is no serial: state show lists them", o.Version)
+		}
+	}
+	return s.locked(ctx, func() error {
+		d, relation, err := s.pull(ctx, serial, o.Force)
+		if err != nil {
+			return err
+		}
+		if relation == remotestate.Ahead {
+			fmt.Fprintf(c.stdout, "nothing was changed: %s has changes that %s has not\n", s.folder, s.Store)
+			return nil
+		}
+		fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", s.folder, d.Serial, writtenAt(d), d.By)
+		return nil
+	})
+}
+
+// pull brings a version into the folder; serial 0 means the newest.
+func (s storedState) pull(ctx context.Context, serial int64, force bool) (remotestate.Document, remotestate.Relation, error) {
+	if serial > 0 {
+		d, err := s.Version(ctx, serial)
+		if err != nil {
+			return d, "", fmt.Errorf("read version %d of the state: %w", serial, err)
+		}
+		return d, "", s.Overwrite(d)
+	}
+	if force {
+		d, _, ok, err := s.Document(ctx)
+		if err == nil && !ok {
+			err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.World)
+		}
+		if err != nil {
+			return d, "", err
+		}
+		return d, "", s.Overwrite(d)
+	}
+	return s.Pull(ctx)
+}
+
+func runStatePush(ctx context.Context, c *console, a arguments, o stateOptions) error {
+	s, err := openStore(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	return s.locked(ctx, func() error {
+		d, err := s.Push(ctx, cfg.StateWait.D(), o.Force, flow.Say(func(format string, args ...any) { tell(c, format, args...) }))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.stdout, "%s has the state of %s, as serial %d\n", s.Store, s.folder, d.Serial)
+		return nil
+	})
+}
+
+func runStateUnlock(ctx context.Context, c *console, a arguments, o stateOptions) error {
+	s, err := openStore(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	if !o.Force {
+		d, _, _, err := s.Document(ctx)
+		if err != nil {
+			return fmt.Errorf("read the state of cluster %s: %w", s.Cluster, err)
+		}
+		if d.Holder == nil {
+			fmt.Fprintf(c.stdout, "nobody holds the state of cluster %s\n", s.Cluster)
+			return nil
+		}
+		return usage.Errorf("the state of cluster %s is held by %s, whose last sign was at %s. A run that still works stops at its "+
+			"next write; until then it and the next run both change the cluster. One that has ended loses its lease by itself, "+
+			"%s after its last sign. To take it away now: %s", s.Cluster, d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339),
+			d.Holder.Lease, commandLine(c, "state", "unlock", "--force"))
+	}
+	was, err := s.Unlock(ctx)
+	switch {
+	case err != nil:
+		return err
+	case was == nil:
+		fmt.Fprintf(c.stdout, "nobody holds the state of cluster %s\n", s.Cluster)
+	default:
+		fmt.Fprintf(c.stdout, "the state of cluster %s was held by %s, and is free now\n", s.Cluster, was)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+// Package statestore opens the store in which the state of a cluster is, with the keys that the configuration names.
+package statestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"filippo.io/age"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/objectstore"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/remotestate"
+	"github.com/slipway-k8s/slipway/internal/s3"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// errNoKey has two lines: what is missing, and how to make it.
+var errNoKey = errors.New("STATE needs a key: the state is encrypted before it leaves this machine. Name a file with a " +
+	"secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\n" +
+	"age-keygen -o key.txt creates one; keep a copy where neither this machine nor the store is")
+
+// Access is what a store is opened with.
+type Access struct {
+	Config      config.Config
+	Environment map[string]string
+	WorkDir     string
+	Hide        *redact.Redactor // learns the secrets that are read
+}
+
+// Place is the place of the configured cluster's state, in an environment, with its state folder.
+func (a Access) Place(world, dir, command string) (remotestate.Place, error) {
+	store, err := a.Store()
+	if err != nil {
+		return remotestate.Place{}, err
+	}
+	keys, err := a.keys()
+	if err != nil {
+		return remotestate.Place{}, err
+	}
+	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, World: world, Keys: keys, Dir: dir,
+		Who: remotestate.Here(command), Lease: a.Config.StateLease.D()}, nil
+}
+
+// keys are those that encrypt and decrypt the state.
+func (a Access) keys() (remotestate.Keys, error) {
+	var k remotestate.Keys
+	var err error
+	if k.Recipients, err = backup.ParseRecipients(a.Config.StateRecipients); err != nil {
+		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
+	}
+	if text := a.Environment[settings.StateIdentityVariable]; text != "" {
+		a.Hide.Learn(strings.TrimSpace(text))
+		identities, err := backup.ParseIdentities([]byte(text))
+		if err != nil {
+			return k, usage.Errorf("%s: %w", settings.StateIdentityVariable, err)
+		}
+		k.Identities = append(k.Identities, identities...)
+	}
+	if a.Config.StateIdentityFile != "" {
+		identities, err := a.identityFile()
+		if err != nil {
+			return k, err
+		}
+		k.Identities = slices.Concat(k.Identities, identities)
+	}
+	if k = k.With(); len(k.Identities) == 0 {
+		return k, &usage.Error{Err: errNoKey}
+	}
+	if len(k.Recipients) == 0 {
+		return k, usage.Errorf("STATE_RECIPIENTS is empty and the keys in STATE_IDENTITY_FILE are not age's own: name their " +
+			"public keys in STATE_RECIPIENTS")
+	}
+	return k, nil
+}
+
+func (a Access) identityFile() ([]age.Identity, error) {
+	data, err := os.ReadFile(settings.AtHome(a.Config.StateIdentityFile, a.Environment["HOME"]))
+	if err != nil {
+		return nil, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
+	}
+	identities, err := backup.ParseIdentities(data)
+	if err != nil {
+		return nil, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
+	}
+	return identities, nil
+}
+
+// Store is the configured store. Nothing is asked of it yet.
+func (a Access) Store() (objectstore.Store, error) {
+	place := a.Config.State
+	if folder, is := strings.CutPrefix(place, config.StateFileScheme); is {
+		return objectstore.Folder(filepath.Clean(folder)), nil
+	}
+	if namespace, is := strings.CutPrefix(place, config.StateSecretsScheme); is {
+		return a.secrets(namespace)
+	}
+	o := s3.Options{
+		Endpoint: a.Config.StateS3Endpoint, Region: a.Config.StateS3Region,
+		AccessKey: a.Environment[settings.AccessKeyVariable], SecretKey: a.Environment[settings.SecretKeyVariable],
+		Session: a.Environment[settings.SessionVariable],
+	}
+	if o.AccessKey == "" || o.SecretKey == "" {
+		return nil, usage.Errorf("%s and %s are not both set: %s needs them", settings.AccessKeyVariable,
+			settings.SecretKeyVariable, place)
+	}
+	a.Hide.Learn(o.SecretKey, o.Session)
+	bucket, err := s3.Open(place, o)
+	if err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	return objectstore.S3(bucket), nil
+}
+
+// secrets is the store in a namespace of the cluster that STATE_KUBECONFIG opens, or that this process runs in.
+func (a Access) secrets(namespace string) (objectstore.Store, error) {
+	var c *rest.Config
+	var err error
+	if a.Config.StateKubeconfig != "" {
+		path := settings.AtHome(a.Config.StateKubeconfig, a.Environment["HOME"])
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(a.WorkDir, path)
+		}
+		if c, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
+			return nil, usage.Errorf("open the cluster of the state (STATE_KUBECONFIG): %w", err)
+		}
+	} else if c, err = rest.InClusterConfig(); err != nil {
+		return nil, usage.Errorf("STATE is in a cluster, and this process runs in none: name a kubeconfig in STATE_KUBECONFIG: "+
+			"%w", err)
+	}
+	c.UserAgent = "slipway"
+	client, err := kubernetes.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("open the cluster of the state: %w", err)
+	}
+	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
+}
+
+// List lists the clusters that a store has states of, each as its environment and its name.
+func List(ctx context.Context, s objectstore.Store) (all [][2]string, err error) {
+	names, err := s.List(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if parts := strings.Split(name, "/"); len(parts) == 3 && parts[2] == "state" {
+			all = append(all, [2]string{parts[0], parts[1]})
+		}
+	}
+	return all, nil
+}
