@@ -74,6 +74,8 @@ func pullState(ctx context.Context, c *console, a arguments, cfg settings.Config
 	case err == nil && relation == remotestate.Overtaken:
 		tell(c, "another run has worked since this folder was last the same as %s: what it had is in %s", place.Store,
 			state.Path(statedir.AsideName))
+	case err == nil && relation == remotestate.Behind:
+		tell(c, "%s has the state of serial %d now, written %s by %s", state, d.Serial, writtenAt(d), d.By)
 	case err == nil && d.Holder != nil:
 		tell(c, "%s is at work on this cluster; what it has not written to %s yet is not shown", d.Holder, place.Store)
 	case errors.As(err, &diverged), err != nil && context.Cause(ctx) == nil && !isUsage(err):

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,6 +144,7 @@ func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
 type quick struct {
 	*quickworld.World
 	dir, charts string
+	folder      string        // the state folder in dir; empty: state
 	environment []string      // more of it
 	stdout      *os.File      // nil: it goes nowhere
 	took        time.Duration // of the last run
@@ -185,7 +187,9 @@ func newQuickOf(t *testing.T, charts string, plan quickworld.Plan) *quick {
 	return q
 }
 
-func (q *quick) state() statedir.Dir { return statedir.Dir(filepath.Join(q.dir, "state")) }
+func (q *quick) state() statedir.Dir {
+	return statedir.Dir(filepath.Join(q.dir, cmp.Or(q.folder, "state")))
+}
 
 // killed is what ProcessState says in the place of an exit code.
 const killed = -1
