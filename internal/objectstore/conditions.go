@@ -10,6 +10,10 @@ import (
 // probeName is the object that CheckConditions writes.
 const probeName = "conditional-writes"
 
+// wrongVersion is the version of no object: to S3 any other text than the ETag; to Kubernetes a revision of etcd before
+// the first object, where 0 would mean any.
+const wrongVersion = "1"
+
 // CheckConditions makes sure that a store refuses a write that would replace another version than the one it names.
 // Some S3-compatible stores take no notice of If-Match and If-None-Match: two writers would overwrite each other.
 func CheckConditions(ctx context.Context, s Store) error {
@@ -22,7 +26,7 @@ func CheckConditions(ctx context.Context, s Store) error {
 		return err
 	}
 	// It exists now, whoever wrote it, and has had no such version.
-	for _, wrong := range []string{None, "00000000000000000000000000000000"} {
+	for _, wrong := range []string{None, wrongVersion} {
 		_, err := s.Put(ctx, probeName, content, wrong)
 		if err == nil {
 			return fmt.Errorf("%s takes no notice of conditional writes (If-Match, If-None-Match), without which two runs "+
