@@ -49,6 +49,7 @@ func secretsStore(t *testing.T) objectstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

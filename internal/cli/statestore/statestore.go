@@ -138,7 +138,7 @@ func (a Access) secrets(namespace string) (objectstore.Store, error) {
 		return nil, usage.Errorf("STATE is in a cluster, and this process runs in none: name a kubeconfig in STATE_KUBECONFIG: "+
 			"%w", err)
 	}
-	c.UserAgent = "slipway"
+	c.UserAgent, c.QPS = "slipway", -1 // the API server has limits of its own
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster of the state: %w", err)
