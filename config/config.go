@@ -92,6 +92,8 @@ type Config struct {
 	Gitea string `json:"gitea" yaml:"gitea"`
 	// scopes of the token, with commas
 	GiteaTokenScopes string `json:"giteaTokenScopes" yaml:"giteaTokenScopes"`
+	// repository of its administrator that Flux applies where GitURL is empty; see GitInGitea
+	GiteaRepository string `json:"giteaRepository" yaml:"giteaRepository"`
 
 	// What applies a Git repository to the cluster.
 	// GitOpsFlux; empty: nothing does
@@ -100,7 +102,7 @@ type Config struct {
 	FluxVersion string `json:"fluxVersion" yaml:"fluxVersion"`
 	// address or absolute path of a folder for each release, with install.yaml
 	FluxRepository string `json:"fluxRepository" yaml:"fluxRepository"`
-	// address of the repository, https:// or ssh://
+	// address of the repository, https:// or ssh://; empty: see GitInGitea
 	GitURL string `json:"gitUrl" yaml:"gitUrl"`
 	// its branch
 	GitBranch string `json:"gitBranch" yaml:"gitBranch"`
@@ -243,6 +245,7 @@ func Defaults() Config {
 		GitUser:        defaultGitUser,
 
 		GiteaTokenScopes: "read:repository",
+		GiteaRepository:  "fleet",
 
 		BackupTo: "backups",
 

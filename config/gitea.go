@@ -65,6 +65,42 @@ func (c Config) GiteaURL() string {
 	return fmt.Sprintf("http://%s.%s.svc.cluster.local:%d", GiteaService, GiteaNamespace, GiteaPort)
 }
 
+// GitInGitea says whether Flux applies a repository of the Gitea in the cluster: no other one is configured.
+func (c Config) GitInGitea() bool { return c.GitOps == GitOpsFlux && c.GitURL == "" && c.HasGitea() }
+
+// giteaRepositoryName is what Gitea takes as the name of a repository, but for the ends in reservedEnds.
+var giteaRepositoryName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,100}$`)
+
+// reservedEnds are ends of names that Gitea keeps for itself.
+var reservedEnds = []string{".git", ".wiki", ".rss", ".atom"}
+
+// giteaRepository checks what Flux reads the repository in Gitea with. What reads it is Gitea's token.
+func (v *Findings) giteaRepository(c Config) {
+	if !c.GitInGitea() {
+		return
+	}
+	name := c.GiteaRepository
+	if !giteaRepositoryName.MatchString(name) || strings.Trim(name, ".") == "" ||
+		slices.ContainsFunc(reservedEnds, func(end string) bool { return strings.HasSuffix(name, end) }) {
+		v.add("giteaRepository", name, "is no name of a repository in Gitea", "write it like fleet: letters, digits, "+
+			"dashes, underscores and dots")
+	}
+	const hint = "leave it out: Flux reads with the token of gitea-token. Or name that repository with gitUrl"
+	for _, given := range []struct{ field, value string }{{"gitTokenFile", c.GitTokenFile},
+		{"gitTokenCommand", c.GitTokenCommand}, {"gitKeyFile", c.GitKeyFile}} {
+		if given.value != "" {
+			v.addPair(given.field, "gitUrl", "…", "is for another repository than the one in Gitea, and gitUrl is empty", hint)
+		}
+	}
+	scopes := Listed(c.GiteaTokenScopes)
+	if slices.Contains(scopes, "public-only") || !slices.ContainsFunc(scopes, func(scope string) bool {
+		return scope == "all" || scope == "read:repository" || scope == "write:repository"
+	}) {
+		v.addPair("giteaTokenScopes", "gitops", c.GiteaTokenScopes, "does not let Flux read the repository in Gitea, which is "+
+			"private", "add read:repository, without public-only; or name another repository with gitUrl")
+	}
+}
+
 func (v *Findings) gitea(c Config) {
 	if c.Gitea != "" && !slices.Contains(giteaChoices, c.Gitea) {
 		v.add("gitea", c.Gitea, "is neither true nor false", "write true, or leave it out")
@@ -86,6 +122,7 @@ func (v *Findings) gitea(c Config) {
 				"write scopes like read:repository or write:repository, with commas")
 		}
 	}
+	v.giteaRepository(c)
 	a := c.giteaAddon()
 	at := func(field string) string {
 		if i := slices.Index(c.Addons.names(), AddonGitea); i >= 0 {

@@ -41,14 +41,15 @@ func (c Config) GitFolder() string {
 // GitOverSSH says whether the Git repository is reached by SSH, with a deploy key.
 func (c Config) GitOverSSH() bool { return strings.HasPrefix(c.GitURL, "ssh://") }
 
-// MissingGitURL is what is wrong where Flux is configured without a repository; nil: nothing is. It is no part of
-// Validate, because a lab has a repository.
+// MissingGitURL is what is wrong where Flux is configured without a repository, in Gitea or elsewhere; nil: nothing is.
+// It is no part of Validate, because a lab has a repository.
 func (c Config) MissingGitURL() error {
-	if c.GitOps == "" || c.GitURL != "" {
+	if c.GitOps == "" || c.GitURL != "" || c.GitInGitea() {
 		return nil
 	}
 	return FieldError{Field: "gitUrl", Problem: "is empty while gitops is " + c.GitOps,
-		Hint: "name the repository: GIT_URL=https://host/path.git or ssh://git@host/path.git"}
+		Hint: "name the repository: GIT_URL=https://host/path.git or ssh://git@host/path.git, or have one in the cluster: " +
+			"GITEA=true"}
 }
 
 func (v *Findings) gitOps(c Config) {

@@ -153,12 +153,15 @@ func variables() []Variable {
 			Pointer: func(c *Config) any { return &c.Gitea }},
 		{Name: "GITEA_TOKEN_SCOPES", Doc: "scopes of Gitea's token, with commas",
 			Pointer: func(c *Config) any { return &c.GiteaTokenScopes }},
+		{Name: "GITEA_REPOSITORY", Doc: "repository in Gitea that Flux applies where GIT_URL is empty; created where it is " +
+			"missing", Pointer: func(c *Config) any { return &c.GiteaRepository }},
 		{Name: "GITOPS", Doc: "flux: install Flux, which applies a Git repository to the cluster; empty: nothing",
 			Pointer: func(c *Config) any { return &c.GitOps }},
 		{Name: "FLUX_VERSION", Doc: "Flux", Pointer: func(c *Config) any { return &c.FluxVersion }},
 		{Name: "FLUX_REPOSITORY", Doc: "releases of Flux, a mirror for example: address or absolute path of a folder for " +
 			"each version, with install.yaml", Pointer: func(c *Config) any { return &c.FluxRepository }},
-		{Name: "GIT_URL", Doc: "Git repository that Flux applies, https://host/path.git or ssh://git@host/path.git",
+		{Name: "GIT_URL", Doc: "Git repository that Flux applies, https://host/path.git or ssh://git@host/path.git; empty " +
+			"with GITEA=true: GITEA_REPOSITORY",
 			Pointer: func(c *Config) any { return &c.GitURL }},
 		{Name: "GIT_BRANCH", Doc: "its branch", Pointer: func(c *Config) any { return &c.GitBranch }},
 		{Name: "GIT_PATH", Doc: "folder of the repository with the cluster's manifests (default clusters/<CLUSTER_NAME>)",
@@ -229,8 +232,8 @@ func variables() []Variable {
 		{Name: "RELEASE_TIMEOUT", Doc: "longest time for cilium, hcloud-ccm, talos-ccm, flux, flux-sync and wait-releases, " +
 			"each",
 			Pointer: func(c *Config) any { return &c.ReleaseTimeout }},
-		{Name: "GITEA_TIMEOUT", Doc: "longest time for Gitea's API to answer in gitea-token; less than the release of Gitea " +
-			"may take",
+		{Name: "GITEA_TIMEOUT", Doc: "longest time for Gitea's API to answer in gitea-token and gitea-repository, each; less " +
+			"than the release of Gitea may take",
 			Pointer: func(c *Config) any { return &c.GiteaTimeout }},
 		{Name: "NODES_TIMEOUT", Doc: "longest time for wait-nodes, wait-workers and wait-machines, each",
 			Pointer: func(c *Config) any { return &c.NodesTimeout }},

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -28,10 +29,18 @@ type FluxSync struct {
 	Kustomization string       `json:"kustomization"`    // UID
 }
 
-// FluxSync adds the step flux-sync to a graph: Flux has applied the configured Git repository.
-func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux]) *flow.Step[FluxSync] {
+// FluxSync adds the step flux-sync to a graph: Flux has applied the configured Git repository, or the one in Gitea; nil:
+// it is not in Gitea.
+func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux], inGitea *flow.Step[GiteaRepository]) *flow.Step[FluxSync] {
+	const name = "flux-sync"
 	step := fluxSyncStep{cfg: s.cfg, tools: s.tools}
-	return flow.Add1(g, "flux-sync", step.run, installed).Doc("Flux has applied the Git repository to the cluster").
+	var added *flow.Step[FluxSync]
+	if inGitea == nil {
+		added = flow.Add1(g, name, step.run, installed)
+	} else {
+		added = flow.Add2(g, name, step.runInGitea, installed, inGitea)
+	}
+	return added.Doc("Flux has applied the Git repository to the cluster").
 		Spec(map[string]string{"url": s.cfg.GitURL, "branch": s.cfg.GitBranch, "path": s.cfg.GitFolder()}).
 		Verify(step.verify).Deadline(s.cfg.ReleaseTimeout.D()+3*wait.TakenWithin+wait.Overhead).
 		Waits(wait.Taken, flow.Wait{For: "the API server to take the GitRepository and the Kustomization",
@@ -53,8 +62,26 @@ func (f fluxSyncStep) run(ctx context.Context, say flow.Say, _ Flux) (FluxSync, 
 	if err != nil {
 		return FluxSync{}, err
 	}
-	var out FluxSync
-	credentials := flux.Credentials(f.tools.Git)
+	return f.sync(ctx, say, workload, flux.Credentials(f.tools.Git))
+}
+
+// runInGitea has Flux apply a repository in Gitea, with Gitea's token.
+func (f fluxSyncStep) runInGitea(ctx context.Context, say flow.Say, _ Flux, in GiteaRepository) (FluxSync, error) {
+	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	if err != nil {
+		return FluxSync{}, err
+	}
+	token, err := keptGiteaToken(ctx, workload)
+	if err != nil {
+		return FluxSync{}, err
+	}
+	f.cfg.GitURL = in.URL
+	return f.sync(ctx, say, workload, flux.Credentials(platform.GitAccess{User: in.Owner, Token: token}))
+}
+
+// sync has Flux apply the repository of the configuration.
+func (f fluxSyncStep) sync(ctx context.Context, say flow.Say, workload *kube.Cluster, credentials map[string]string) (
+	out FluxSync, err error) {
 	if credentials != nil {
 		secret := flux.Secret(credentials)
 		say("writing Secret %s/%s", flux.Namespace, flux.Name)
@@ -143,6 +170,16 @@ func (f fluxSyncStep) verify(ctx context.Context, was FluxSync) flow.Verdict {
 		return flow.Unknown(err)
 	}
 	want := flux.Credentials(f.tools.Git) // nil also where a command does not read them
+	if f.cfg.GitInGitea() {
+		token, err := keptGiteaToken(ctx, workload)
+		switch {
+		case errors.Is(err, errNoGiteaToken):
+			return flow.Gone("%v", err)
+		case err != nil:
+			return verdict.FromError(err)
+		}
+		want = map[string]string{"password": token.Reveal()}
+	}
 	if was.Secret == nil && want != nil {
 		return flow.Gone("the repository was read without credentials, and now there are some")
 	}

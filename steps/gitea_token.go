@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"net"
-	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/gitea"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/verdict"
@@ -39,16 +35,13 @@ const (
 	giteaURLKey   = "url"
 )
 
-// giteaEach bounds one attempt, so that a Gitea that swallows a request does not cost the whole wait.
-const giteaEach = wait.TakenWithin
-
 // GiteaToken adds the step gitea-token to a graph: the Secret with Gitea's token exists.
 func (s *Set) GiteaToken(g *flow.Graph, installed *flow.Step[Addon]) *flow.Step[GiteaToken] {
 	step := giteaTokenStep{cfg: s.cfg, tools: s.tools}
 	return flow.Add(g, "gitea-token", step.run).After(installed).
 		Doc("a Secret in the cluster has Gitea's address and a token of it").
 		Verify(step.verify).Deadline(s.cfg.GiteaTimeout.D() + wait.Overhead).
-		Waits(flow.Wait{For: "Gitea's API (GITEA_TIMEOUT)", Within: s.cfg.GiteaTimeout.D()})
+		Waits(giteaAPI(s.cfg))
 }
 
 // giteaTokenStep runs and verifies the step gitea-token.
@@ -67,30 +60,13 @@ func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, erro
 	want := gitea.Wanted{Prefix: "slipway." + s.cfg.ClusterName + ".", Scopes: s.cfg.GiteaScopes()}
 	say("ensuring Secret %s/%s with a token for %v", config.GiteaNamespace, config.GiteaTokenSecret, want.Scopes)
 	var token string
-	var asked *gitea.Client
-	err = wait.Wait{What: "Gitea's API", Within: s.cfg.GiteaTimeout.D(), Each: giteaEach}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			c, done, err := s.client(ctx, workload)
-			if err != nil {
-				return err.Error(), nil
-			}
-			defer done()
-			token, err = gitea.Ensure(ctx, c, store, want)
-			if asked = c; err != nil && gitea.Final(err) {
-				return "", wait.Final(s.refused(err))
-			}
-			if err != nil {
-				return err.Error(), nil
-			}
-			s.remark(ctx, say, asked, token)
-			return "", nil
-		})
-	var late *wait.TimeoutError
-	switch {
-	case errors.As(err, &late):
-		return GiteaToken{}, fmt.Errorf("%w; see %s, then run it again, or give it longer with GITEA_TIMEOUT", err,
-			s.tools.Command("logs", config.AddonGitea, "--no-follow"))
-	case err != nil:
+	err = askGitea(ctx, s.cfg, s.tools, say, workload, func(ctx context.Context, c *gitea.Client) (err error) {
+		if token, err = gitea.Ensure(ctx, c, store, want); err == nil {
+			s.remark(ctx, say, c, token)
+		}
+		return err
+	})
+	if err != nil {
 		return GiteaToken{}, err
 	}
 	return GiteaToken{Secret: TokenSecret{Namespace: config.GiteaNamespace, Name: config.GiteaTokenSecret,
@@ -104,32 +80,6 @@ func (s giteaTokenStep) remark(ctx context.Context, say flow.Say, c *gitea.Clien
 			"secret --namespace %[1]s %[2]s, and run %[3]s", config.GiteaNamespace, config.GiteaTokenSecret,
 			s.tools.Command("gitea-token"))
 	}
-}
-
-func (s giteaTokenStep) refused(err error) error {
-	if refused := (*gitea.Refused)(nil); errors.As(err, &refused) && refused.Status == http.StatusUnauthorized {
-		return fmt.Errorf("%w; the password in Secret %s/%s is not the administrator's: a restart of Gitea's Pod makes it so",
-			err, config.GiteaNamespace, config.GiteaAdminSecret)
-	}
-	return err
-}
-
-// client is a client of Gitea's API by way of one of its Pods, as the administrator. done closes its connections.
-func (s giteaTokenStep) client(ctx context.Context, workload *kube.Cluster) (c *gitea.Client, done func(), err error) {
-	user, password, err := giteaCredentials(ctx, workload)
-	if err != nil {
-		return nil, nil, err
-	}
-	pod, err := workload.ReadyPodOf(ctx, config.GiteaNamespace, config.GiteaService)
-	if err != nil {
-		return nil, nil, err
-	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return workload.DialPod(ctx, config.GiteaNamespace, pod, config.GiteaPort)
-	}}
-	where := fmt.Sprintf("Gitea (Pod %s/%s, port %d)", config.GiteaNamespace, pod, config.GiteaPort)
-	return gitea.New(s.tools.Effects.Transport(transport, effect.Gitea, effect.GiteaCall), where, user, password),
-		transport.CloseIdleConnections, nil
 }
 
 // fingerprint tells tokens apart and tells nothing of them.

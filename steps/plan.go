@@ -33,12 +33,14 @@ type Plan struct {
 	GiteaToken   *flow.Step[GiteaToken] // nil without Gitea
 	Addons       *flow.Step[Addons]
 	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
-	FluxSync     *flow.Step[FluxSync]
-	Nodes        *flow.Step[Nodes]
-	Workers      *flow.Step[Workers]
-	WaitWorkers  *flow.Step[Nodes]
-	Machines     *flow.Step[Machines]
-	Stable       *flow.Step[Stability]
+	// GiteaRepository is nil where Flux applies no repository in Gitea.
+	GiteaRepository *flow.Step[GiteaRepository]
+	FluxSync        *flow.Step[FluxSync]
+	Nodes           *flow.Step[Nodes]
+	Workers         *flow.Step[Workers]
+	WaitWorkers     *flow.Step[Nodes]
+	Machines        *flow.Step[Machines]
+	Stable          *flow.Step[Stability]
 	// WorkloadProviders are installed in the cluster itself, Providers in the management cluster.
 	WorkloadProviders *flow.Step[Providers]
 	Pivot             *flow.Step[Pivot]
@@ -106,6 +108,9 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	}
 	if p.FluxSync != nil {
 		releases = append(releases, p.Flux.Name(), p.FluxSync.Name())
+		if p.GiteaRepository != nil {
+			releases = append(releases, p.GiteaRepository.Name())
+		}
 		p.Bootstrap = append(p.Bootstrap, p.FluxSync.Name())
 	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
@@ -134,10 +139,14 @@ func (p *Plan) addGitOps(s *Set) {
 	}
 	p.Flux = s.Flux(p.Graph).After(p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).
 		ExemptFromSeal()
-	p.FluxSync = s.FluxSync(p.Graph, p.Flux).ExemptFromSeal()
 	if p.GiteaToken != nil { // Flux's controllers, and what they apply, may read it
 		p.Flux.After(p.GiteaToken)
 	}
+	if s.cfg.GitInGitea() { // what it begins with is made from all releases, and has Secrets in Flux's namespace
+		p.GiteaRepository = s.GiteaRepository(p.Graph).After(p.GiteaToken, p.Flux, p.Cilium, p.HCloudCCM, p.TalosCCM, p.Addons).
+			OrderAfter(p.Endpoint).ExemptFromSeal()
+	}
+	p.FluxSync = s.FluxSync(p.Graph, p.Flux, p.GiteaRepository).ExemptFromSeal()
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// GiteaCall names a request to Gitea's API: "create users/gitea_admin/tokens", "delete users/gitea_admin/tokens/*".
+// GiteaCall names a request to Gitea's API: "create users/gitea_admin/tokens", "delete users/gitea_admin/tokens/*",
+// "create user/repos/fleet", "create repos/gitea_admin/fleet/contents", which is a commit.
 // Names of tokens have a random part, so that they are left out.
 func GiteaCall(request *http.Request) (verb, object string, ok bool) {
 	words := strings.Split(cutPrefix(request.URL.Path, "/api/v1/"), "/")
@@ -19,8 +20,10 @@ func GiteaCall(request *http.Request) (verb, object string, ok bool) {
 		var made struct {
 			Name string `json:"name"`
 		}
-		_ = json.Unmarshal(body(request), &made) // a body without a name has none
-		words = append(words, made.Name)
+		_ = json.Unmarshal(body(request), &made)
+		if made.Name != "" { // a commit has none
+			words = append(words, made.Name)
+		}
 	}
 	return methodVerb(request.Method), strings.Join(words, "/"), true
 }

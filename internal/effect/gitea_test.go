@@ -13,6 +13,8 @@ func TestGiteaCall(t *testing.T) {
 			"users/gitea_admin/tokens"},
 		{http.MethodDelete, "/api/v1/users/gitea_admin/tokens/17", "", "delete", "users/gitea_admin/tokens/*"},
 		{http.MethodPost, "/api/v1/user/repos", `{"name": "k8s"}`, "create", "user/repos/k8s"},
+		{http.MethodPost, "/api/v1/repos/gitea_admin/fleet/contents", `{"branch": "main"}`, "create",
+			"repos/gitea_admin/fleet/contents"},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), tt.method, "http://gitea"+tt.path, strings.NewReader(tt.body))
 		if err != nil {

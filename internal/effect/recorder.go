@@ -33,7 +33,7 @@ const (
 
 // Worlds lists them.
 func Worlds() []World {
-	return []World{Hetzner, Management, Workload, Talos, SSH, Kind, Local, Lab, File, Journal}
+	return []World{Hetzner, Management, Workload, Talos, Gitea, SSH, Kind, Local, Lab, File, Journal}
 }
 
 // Phase is what a line says of a call.

@@ -1,4 +1,5 @@
-// Package gitea asks a Gitea for access tokens, and has the rules by which one token becomes the one that all use.
+// Package gitea asks a Gitea for access tokens and repositories, and has the rules by which one token becomes the one that
+// all use, and one repository gets its first commit.
 package gitea
 
 import (
@@ -53,8 +54,11 @@ func (e *Refused) Error() string {
 }
 
 // Final says whether the answer will be the same at the next request. Who is unknown stays so, and so does a user
-// without the right; everything else may pass.
+// without the right, and a repository that cannot be used; everything else may pass.
 func Final(err error) bool {
+	if unusable := (*Unusable)(nil); errors.As(err, &unusable) {
+		return true
+	}
 	var refused *Refused
 	return errors.As(err, &refused) && refused.Status >= 400 && refused.Status < 500 &&
 		refused.Status != http.StatusTooManyRequests && refused.Status != http.StatusRequestTimeout &&
@@ -181,7 +185,7 @@ func (c *Client) Tokens(ctx context.Context, prefix string) (found []Token, err 
 // Delete deletes a token; one that is gone is deleted.
 func (c *Client) Delete(ctx context.Context, t Token) error {
 	err := c.ask(ctx, http.MethodDelete, c.tokens()+"/"+strconv.FormatInt(t.ID, 10), "", nil, nil)
-	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status == http.StatusNotFound {
+	if notFound(err) {
 		return nil
 	}
 	return err

@@ -33,6 +33,8 @@ type Release struct {
 	Values  map[string]any // without those that Git must not have
 	Private []string       // the paths of values that Git must not have
 
+	private map[string]any // these values
+
 	folder  string
 	after   []string // names of the releases that are installed first
 	timeout time.Duration

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/flux"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
@@ -52,7 +53,9 @@ func helmRelease(r Release, repository string) doc {
 		spec["valuesFrom"] = []any{doc{"kind": "Secret", "name": r.Secret()}}
 	}
 	o := object(flux.HelmReleaseKind.GroupVersion().String(), flux.HelmReleaseKind.Kind, r.Program, spec)
-	if r.folder == infrastructure { // without these the cluster has no network, and its nodes are not initialised
+	// Without infrastructure the cluster has no network, and its nodes are not initialised; without Gitea, which may be
+	// where the tree is, Flux does not learn of the next commit.
+	if r.folder == infrastructure || r.Program == config.AddonGitea {
 		o["metadata"].(doc)["annotations"] = doc{pruneAnnotation: "disabled"}
 	}
 	return o

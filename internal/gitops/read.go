@@ -30,6 +30,12 @@ func Read(ctx context.Context, c *kube.Cluster, cfg config.Config, hide *redact.
 	}
 	wanted := configured(cfg)
 	for _, r := range wanted {
+		if u, err := url.Parse(r.Repository); err == nil {
+			password, _ := u.User.Password()
+			hide.Learn(password)
+		}
+	}
+	for _, r := range wanted {
 		why, err := deployed(ctx, c, states, &r, hide)
 		if err != nil {
 			return nil, nil, err
@@ -89,13 +95,15 @@ func deployed(ctx context.Context, c *kube.Cluster, states []kube.ReleaseState, 
 	}
 	r.Version = is.Version
 	r.Values, r.Private = public(is.Values, hide)
+	r.private = without(is.Values, r.Values)
 	return "", ctx.Err()
 }
 
 // learn reads the secrets that Slipway writes into the cluster.
 func learn(ctx context.Context, c *kube.Cluster, hide *redact.Redactor) error {
 	for _, key := range []client.ObjectKey{{Namespace: "kube-system", Name: config.CCMSecretName}, {
-		Namespace: flux.Namespace, Name: flux.Name}} {
+		Namespace: flux.Namespace, Name: flux.Name}, {Namespace: config.GiteaNamespace, Name: config.GiteaAdminSecret},
+		{Namespace: config.GiteaNamespace, Name: config.GiteaTokenSecret}} {
 		s := &corev1.Secret{}
 		switch err := c.Get(ctx, key, s); {
 		case kube.Absent(err):

@@ -35,6 +35,25 @@ func public(values map[string]any, hide *redact.Redactor) (left map[string]any, 
 	return left, private
 }
 
+// without is values but for those that left has, too.
+func without(values, left map[string]any) map[string]any {
+	rest := map[string]any{}
+	for key, value := range values {
+		kept, there := left[key]
+		inner, is := value.(map[string]any)
+		below, also := kept.(map[string]any)
+		switch {
+		case !there:
+			rest[key] = value
+		case is && also:
+			if more := without(inner, below); len(more) > 0 {
+				rest[key] = more
+			}
+		}
+	}
+	return rest
+}
+
 // secret reports whether a value of a key is a secret, or has one in it.
 func secret(key string, value any, hide *redact.Redactor) bool {
 	switch v := value.(type) {

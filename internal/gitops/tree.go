@@ -55,7 +55,7 @@ type Tree struct {
 	Next    []string       `json:"next"` // commands, in their order
 }
 
-// Make makes the tree of releases, and compares it with what the folder has.
+// Make makes the tree of releases, and compares it with what the folder has. The zero Folder has nothing.
 func Make(cfg config.Config, releases []Release, left []LeftOut, dir Folder) (Tree, error) {
 	t := Tree{Kind: "gitops", Dir: dir.path, Path: cfg.GitFolder(), Files: []File{}, LeftOut: append([]LeftOut{}, left...),
 		Secrets: []SecretNeeded{}}

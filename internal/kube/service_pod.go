@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ReadyPodOf is the name of a Pod behind a Service that is ready.
+// ReadyPodOf is the name of a Pod behind a Service that is ready. Where there is none, it is a NoReadyPodError.
 func (c *Cluster) ReadyPodOf(ctx context.Context, namespace, service string) (string, error) {
 	s := &corev1.Service{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: service}, s); err != nil {
@@ -26,7 +26,18 @@ func (c *Cluster) ReadyPodOf(ctx context.Context, namespace, service string) (st
 			return p.Name, nil
 		}
 	}
-	return "", fmt.Errorf("none of the %d Pods of Service %s/%s is ready", len(pods.Items), namespace, service)
+	return "", &NoReadyPodError{namespace, service, len(pods.Items)}
+}
+
+// NoReadyPodError says that a Service has no Pod that is ready.
+type NoReadyPodError struct {
+	Namespace, Service string
+	Pods               int // that it has
+}
+
+// Error implements error.
+func (e *NoReadyPodError) Error() string {
+	return fmt.Sprintf("none of the %d Pods of Service %s/%s is ready", e.Pods, e.Namespace, e.Service)
 }
 
 func podReady(p *corev1.Pod) bool {

@@ -115,7 +115,7 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	if !own("FLUX_REPOSITORY") && info.Flux.Version != "" {
 		all = append(all, Decision{"FLUX_REPOSITORY", info.Flux.Repository}, Decision{"FLUX_VERSION", info.Flux.Version})
 	}
-	if !own("GIT_URL") && c.GitOps != "" {
+	if !own("GIT_URL") && c.GitOps != "" && !c.HasGitea() {
 		all = append(all, Decision{"GIT_URL", info.Git.URL}, Decision{"GIT_BRANCH", info.Git.Branch})
 	}
 	return all

@@ -81,7 +81,7 @@ func (l *Lab) AddFlux(ctx context.Context, cfg config.Config, say flow.Say) (inf
 		}
 		say("the lab has Flux %s", info.Flux.Version)
 	}
-	if info.Git.URL == "" || cfg.GitURL != "" && cfg.GitURL != info.Git.URL {
+	if info.Git.URL == "" || cfg.GitInGitea() || cfg.GitURL != "" && cfg.GitURL != info.Git.URL {
 		return info, nil
 	}
 	return info, l.Client.Send(ctx, http.MethodPut, "/v1/git", firstManifest(cfg), nil)

@@ -9,8 +9,8 @@ import (
 )
 
 // GitAccess reads what Flux is to read the Git repository with: the deploy key, or the token of the environment, of a
-// file or of a command. It is held in memory only. Its errors never contain what was read. Without GITOPS nothing is
-// read.
+// file or of a command. It is held in memory only. Its errors never contain what was read. Without GITOPS, and
+// for a repository in the cluster's own Gitea, nothing is read.
 func (c Configuration) GitAccess(ctx context.Context, environment map[string]string) (platform.GitAccess, error) {
 	access := platform.GitAccess{User: c.GitUser}
 	read := func(path, what string) (string, error) {
@@ -23,7 +23,7 @@ func (c Configuration) GitAccess(ctx context.Context, environment map[string]str
 	const what = "Git token"
 	var err error
 	switch {
-	case c.GitOps == "":
+	case c.GitOps == "", c.GitInGitea(): // the token of a Gitea in the cluster is in the cluster
 		return platform.GitAccess{}, nil
 	case c.GitOverSSH():
 		key, err := read(c.GitKeyFile, "the deploy key (gitKeyFile)")

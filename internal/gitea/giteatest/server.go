@@ -26,7 +26,7 @@ type Token struct {
 	Scopes []string
 }
 
-// Server is the API: a user's tokens under basic auth.
+// Server is the API: a user's tokens and repositories under basic auth.
 type Server struct {
 	*httptest.Server
 	// Before answers a request in the API's place: a status other than 0, and a message. It is set before the server is
@@ -42,6 +42,8 @@ type Server struct {
 	tokens []Token
 	minted int
 	asked  []string
+	repos  map[string]*Repository // by name
+	made   int                    // how many there were
 }
 
 // New starts a server on loopback.
@@ -55,6 +57,7 @@ func New() *Server {
 	mux.HandleFunc("POST /api/v1/users/{user}/tokens", s.mint)
 	mux.HandleFunc("DELETE /api/v1/users/{user}/tokens/{id}", s.delete)
 	mux.HandleFunc("GET /api/v1/repos/search", s.search)
+	s.repositories(mux)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.asked = append(s.asked, r.Method+" "+r.URL.Path)
