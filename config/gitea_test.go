@@ -58,6 +58,44 @@ func TestGitea(t *testing.T) {
 	}
 }
 
+// The repository in Gitea is Flux's where no other one is configured; what contradicts that is refused.
+func TestGitInGitea(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Config)
+		other  bool   // another repository than Gitea's is read
+		field  string // of the error; empty: there is none
+	}{
+		"by default":      {change: func(*Config) {}},
+		"as an add-on":    {change: func(c *Config) { c.Gitea, c.Addons = "", Addons{{Name: AddonGitea}} }},
+		"another":         {change: func(c *Config) { c.GitURL, c.GitTokenFile = "https://example.com/a.git", "token" }, other: true},
+		"without Flux":    {change: func(c *Config) { c.GitOps, c.GiteaRepository = "", "a/b" }, other: true},
+		"name":            {change: func(c *Config) { c.GiteaRepository = "a/b" }, field: "giteaRepository"},
+		"no name":         {change: func(c *Config) { c.GiteaRepository = "" }, field: "giteaRepository"},
+		"dots":            {change: func(c *Config) { c.GiteaRepository = ".." }, field: "giteaRepository"},
+		"end":             {change: func(c *Config) { c.GiteaRepository = "fleet.git" }, field: "giteaRepository"},
+		"token file":      {change: func(c *Config) { c.GitTokenFile = "token" }, field: "gitTokenFile"},
+		"token command":   {change: func(c *Config) { c.GitTokenCommand = "pass" }, field: "gitTokenCommand"},
+		"key":             {change: func(c *Config) { c.GitKeyFile = "key" }, field: "gitKeyFile"},
+		"write":           {change: func(c *Config) { c.GiteaTokenScopes = "write:repository" }},
+		"no right":        {change: func(c *Config) { c.GiteaTokenScopes = "read:user" }, field: "giteaTokenScopes"},
+		"public only":     {change: func(c *Config) { c.GiteaTokenScopes = "read:repository,public-only" }, field: "giteaTokenScopes"},
+		"no right needed": {change: func(c *Config) { c.GitURL, c.GiteaTokenScopes = "https://example.com/a.git", "read:user" }, other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := Defaults()
+			c.Gitea, c.GitOps = "true", GitOpsFlux
+			tt.change(&c)
+			if c.GitInGitea() == tt.other || c.MissingGitURL() != nil {
+				t.Errorf("in Gitea: %v; %v", c.GitInGitea(), c.MissingGitURL())
+			}
+			got := c.Validate()
+			if tt.field == "" && len(got) > 0 || tt.field != "" && (len(got) != 1 || got[0].Field != tt.field) {
+				t.Errorf("got %v; want an error of %q", got, tt.field)
+			}
+		})
+	}
+}
+
 // Gitea is installed behind hcloud-csi, which makes its volume, and before what is after it.
 func TestGiteaInstallOrder(t *testing.T) {
 	c := Defaults()

@@ -74,6 +74,11 @@ func TestFluxInTheLab(t *testing.T) {
 		all["FLUX_VERSION"] != "v2.7.3" {
 		t.Errorf("the lab decides %v", all)
 	}
+	c.Gitea = "true"
+	if _, ok := decided()["GIT_URL"]; ok {
+		t.Error("the lab decides GIT_URL, and the repository is to be Gitea's")
+	}
+	c.Gitea = ""
 	c.GitURL, c.FluxRepository = "https://example.com/a.git", "/mirror"
 	all := decided()
 	for _, own := range []string{"GIT_URL", "GIT_BRANCH", "FLUX_REPOSITORY", "FLUX_VERSION"} {

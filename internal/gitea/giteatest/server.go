@@ -104,6 +104,13 @@ func (s *Server) Add(name string, scopes ...string) Token {
 	return s.add(name, scopes)
 }
 
+// Remove deletes a token.
+func (s *Server) Remove(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens = slices.DeleteFunc(s.tokens, func(t Token) bool { return t.Name == name })
+}
+
 func (s *Server) add(name string, scopes []string) Token {
 	s.minted++
 	t := Token{ID: int64(s.minted), Name: name, Value: fmt.Sprintf("%032x%08x", 0xfeed, s.minted), Scopes: scopes}

@@ -176,11 +176,14 @@ func (s *Server) Remove(apiVersion, kind, namespace, name string) {
 	s.remove(s.path(Object(apiVersion, kind, namespace, name, nil)))
 }
 
-// Writes lists the requests so far that could have changed something.
+// Writes lists the requests so far that could have changed something. A port that is forwarded changes nothing by
+// itself.
 func (s *Server) Writes() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(s.requests), func(r Request) bool { return r.Method == http.MethodGet })
+	return slices.DeleteFunc(slices.Clone(s.requests), func(r Request) bool {
+		return r.Method == http.MethodGet || strings.HasSuffix(r.Path, "/portforward")
+	})
 }
 
 func (s *Server) path(o *unstructured.Unstructured) string {
