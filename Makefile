@@ -80,6 +80,13 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
+# With GITOPS=flux, GITEA=true: make flux-sync GITOPS=flux GITEA=true
+.PHONY: gitea-token gitea-repository flux flux-sync
+gitea-token:      ; $(slipway) gitea-token
+gitea-repository: ; $(slipway) gitea-repository
+flux:             ; $(slipway) flux
+flux-sync:        ; $(slipway) flux-sync
+
 # Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
 .PHONY: recover-releases deps-audit deps-graph gitops-init
 recover-releases: ; $(slipway) recover-releases

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/flow/flowtest"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
@@ -21,6 +22,12 @@ func TestGoldenJournals(t *testing.T) {
 		t.Fatal(err)
 	}
 	flowtest.GoldenJournal(t, p.Graph, goldenJournal("bootstrap"), *update)
+	cfg := w.Config()
+	cfg.Gitea, cfg.GitOps = "true", config.GitOpsFlux
+	if p, err = New(cfg, w.Tools()); err != nil {
+		t.Fatal(err)
+	}
+	flowtest.GoldenJournal(t, p.Graph, goldenJournal("bootstrap-gitops"), *update)
 }
 
 // An output of the pivot, or of a step before it, that lacks a field of today is an older release's: it counts, and

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -72,8 +73,14 @@ func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool
 	var next []string
 	push := git("push")
 	if !workingCopy {
+		address := cmp.Or(cfg.GitURL, "GIT_URL")
+		if cfg.GitInGitea() {
+			address = fmt.Sprintf("http://127.0.0.1:%d/USER/%s.git", config.GiteaPort, cfg.GiteaRepository)
+			next = append(next, fmt.Sprintf("kubectl port-forward --namespace %s service/%s %d  # stays open; USER and password: "+
+				"Secret %[1]s/%s", config.GiteaNamespace, config.GiteaService, config.GiteaPort, config.GiteaAdminSecret))
+		}
 		next = append(next, git("init", "--initial-branch", cmp.Or(cfg.GitBranch, "main")),
-			git("remote", "add", "origin", cmp.Or(cfg.GitURL, "GIT_URL")))
+			git("remote", "add", "origin", address))
 		push = git("push", "--set-upstream", "origin", "HEAD")
 	}
 	next = append(next, git("add", t.Path),

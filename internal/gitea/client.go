@@ -1,5 +1,5 @@
-// Package gitea asks a Gitea for access tokens and repositories, and has the rules by which one token becomes the one that
-// all use, and one repository gets its first commit.
+// Package gitea asks a Gitea for access tokens and repositories, and has the rules by which one token is kept, and one
+// repository filled.
 package gitea
 
 import (

@@ -15,6 +15,7 @@ import (
 	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/storage"
 	"helm.sh/helm/v3/pkg/storage/driver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -203,6 +204,7 @@ func TestTree(t *testing.T) {
 		!slices.Equal(tree.Secrets[1].Has, []string{"admin.password", "list", "note"}) {
 		t.Errorf("Secrets: %+v", tree.Secrets)
 	}
+	secretsOfTheTree(t, w, tree)
 	var out strings.Builder
 	for _, dry := range []bool{true, false} {
 		tree.DryRun = dry
@@ -215,6 +217,51 @@ func TestTree(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "planted") {
 		t.Errorf("a secret is in the tree: %s", out.String())
+	}
+}
+
+// secretsOfTheTree asserts that the Secrets that the tree names have what Git does not have, and nothing else.
+func secretsOfTheTree(t *testing.T, w *world, tree Tree) {
+	t.Helper()
+	releases, _, err := Read(t.Context(), w.cluster, w.cfg, &redact.Redactor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Secrets(releases)
+	if err != nil || len(all) != len(tree.Secrets) {
+		t.Fatalf("%d Secrets, %v; the tree names %d", len(all), err, len(tree.Secrets))
+	}
+	for i, s := range all {
+		if s.Name != tree.Secrets[i].Name || s.Namespace != "flux-system" {
+			t.Errorf("Secret %s/%s; the tree names %s", s.Namespace, s.Name, tree.Secrets[i].Name)
+		}
+	}
+	if string(all[0].Data["username"]) != "me" || string(all[0].Data["password"]) != "planted-password" {
+		t.Errorf("of the chart repository: %v", all[0].Data)
+	}
+	want := as(t, "{admin: {password: planted-admin-password}, note: uses "+token+", list: [a, "+token+"]}")
+	if is := as(t, string(all[1].Data["values.yaml"])); !reflect.DeepEqual(is, want) {
+		t.Errorf("values that are secrets: %v, want %v", is, want)
+	}
+}
+
+// Gitea, which may be where the tree is, is not uninstalled when it is removed from Git; other add-ons are.
+func TestGiteaIsNotPruned(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Gitea = "true"
+	w.record(t, "gitea", "gitea", "gitea", "12.7.0", map[string]any{"gitea": map[string]any{"admin": map[string]any{
+		"existingSecret": "gitea-admin"}}, "note": "planted-gitea-password"})
+	w.api.Put(kubetest.Object("v1", "Secret", "gitea", "gitea-admin", map[string]any{"data": map[string]any{
+		"password": base64.StdEncoding.EncodeToString([]byte("planted-gitea-password"))}}))
+	w.make(t, true)
+	for name, kept := range map[string]bool{"apps/gitea.yaml": true, "apps/shop.yaml": false, "infrastructure/cilium.yaml": true} {
+		o := unstructured.Unstructured{Object: w.parsed(t, name)}
+		if is := o.GetAnnotations()[pruneAnnotation] == "disabled"; is != kept {
+			t.Errorf("%s is kept: %v", name, is)
+		}
+		if text, err := o.MarshalJSON(); err != nil || strings.Contains(string(text), "planted") {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
 	}
 }
 
