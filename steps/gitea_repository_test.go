@@ -69,13 +69,13 @@ func TestGiteaRepository(t *testing.T) {
 		t.Fatalf("%v ran", got)
 	}
 	is := api.Repository("fleet")
-	if is == nil || !is.Private || len(is.Branches["main"]) != 2 {
+	if is == nil || !is.Private || len(is.Branches["main"]) != 1 {
 		t.Fatalf("the repository is %+v", is)
 	}
 	for file, want := range map[string]string{
 		"clusters/k8s/infrastructure/cilium.yaml": "releaseName: cilium", "clusters/k8s/apps/gitea.yaml": "prune: disabled",
 		"clusters/k8s/infrastructure/talos-ccm.yaml": "version: " + cfg.TalosCCMVersion,
-		"clusters/k8s/kustomization.yaml":            "apps.yaml", "README.md": "fleet"} {
+		"clusters/k8s/kustomization.yaml":            "apps.yaml"} {
 		if !strings.Contains(is.Files("main")[file], want) {
 			t.Errorf("%s does not say %q:\n%s", file, want, is.Files("main")[file])
 		}
@@ -94,7 +94,7 @@ func TestGiteaRepository(t *testing.T) {
 		t.Errorf("nothing changed, and %v ran", got)
 	}
 	run(flow.Memory())
-	if now := api.Repository("fleet"); now.ID != is.ID || len(now.Branches["main"]) != 2 || len(api.Tokens()) != 1 {
+	if now := api.Repository("fleet"); now.ID != is.ID || len(now.Branches["main"]) != 1 || len(api.Tokens()) != 1 {
 		t.Errorf("without a journal: %+v", now)
 	}
 	api.RemoveRepository("fleet")
@@ -262,7 +262,7 @@ func TestGiteaRepositoryOfTwoRuns(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if is := api.Repository("fleet"); len(is.Branches["main"]) != 2 || outputs[0] != outputs[1] || outputs[0].ID != is.ID ||
+	if is := api.Repository("fleet"); len(is.Branches["main"]) != 1 || outputs[0] != outputs[1] || outputs[0].ID != is.ID ||
 		len(api.Tokens()) != 1 || api.Tokens()[0].Value != kept(t, w, "token") {
 		t.Errorf("%+v, %v, %v", is, outputs, api.Tokens())
 	}
@@ -332,7 +332,7 @@ func TestGiteaFluxEndedAtEveryEffect(t *testing.T) {
 				total = len(second.seen)
 			}
 			is, all := api.Repository("fleet"), api.Tokens()
-			if is == nil || len(is.Branches["main"]) != 2 || len(all) != 1 || all[0].Value != kept(t, w, "token") ||
+			if is == nil || len(is.Branches["main"]) != 1 || len(all) != 1 || all[0].Value != kept(t, w, "token") ||
 				fluxCredential(t, w, "password") != all[0].Value || fluxObject(w, "Kustomization") == nil {
 				t.Errorf("ended at %s (applied: %v): %+v, tokens %v", first.seen[at], applied, is, all)
 			}

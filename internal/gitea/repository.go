@@ -62,9 +62,10 @@ func (c *Client) Reads(ctx context.Context, token, name string) error {
 	return c.ask(ctx, http.MethodGet, c.repository(name), token, nil, nil)
 }
 
-// create creates a private repository with a first commit on a branch.
+// create creates a private repository, an empty one: while Gitea makes the first commit of another one, and for good
+// where it ends meanwhile, that is neither empty nor has a branch.
 func (c *Client) create(ctx context.Context, name, branch string) error {
-	return c.ask(ctx, http.MethodPost, "/user/repos", "", map[string]any{"name": name, "private": true, "auto_init": true,
+	return c.ask(ctx, http.MethodPost, "/user/repos", "", map[string]any{"name": name, "private": true,
 		"default_branch": branch}, nil)
 }
 
@@ -77,7 +78,7 @@ func (c *Client) hasBranch(ctx context.Context, name, branch string) (bool, erro
 }
 
 // Has says whether a folder of a repository has something on a branch. The root folder has what is more than the
-// README.md of a new repository.
+// README.md that Gitea may begin a repository with.
 func (c *Client) Has(ctx context.Context, name, branch, folder string) (bool, error) {
 	var entries []struct {
 		Name string `json:"name"`
@@ -108,8 +109,12 @@ func (c *Client) commit(ctx context.Context, name, branch, message string, files
 		operations = append(operations, map[string]string{"operation": "create", "path": f.Path,
 			"content": base64.StdEncoding.EncodeToString([]byte(f.Content))})
 	}
-	return c.ask(ctx, http.MethodPost, c.repository(name)+"/contents", "", map[string]any{"branch": branch,
+	err := c.ask(ctx, http.MethodPost, c.repository(name)+"/contents", "", map[string]any{"branch": branch,
 		"message": message, "files": operations}, nil)
+	if refused := (*Refused)(nil); errors.As(err, &refused) && strings.Contains(refused.Message, "cannot lock ref") {
+		return fmt.Errorf("another commit to branch %s is being made: %v", branch, err) // and so no Refused, which is final
+	}
+	return err
 }
 
 // escaped is a path with slashes as a part of an address.

@@ -26,7 +26,7 @@ func fleet(made *int) WantedRepository {
 		}}
 }
 
-// filled fails unless the repository has the tree, in one commit on top of the first one.
+// filled fails unless the repository has the tree, and that many commits.
 func filled(t *testing.T, s *giteatest.Server, commits int) {
 	t.Helper()
 	is := s.Repository("fleet")
@@ -50,8 +50,8 @@ func TestEnsureRepository(t *testing.T) {
 			t.Fatalf("%+v, %+v, %v; the files were made %d times", is, did, err, made)
 		}
 	}
-	filled(t, s, 2)
-	if is := s.Repository("fleet"); !is.Private || is.Default != "main" || is.Files("main")["README.md"] == "" {
+	filled(t, s, 1)
+	if is := s.Repository("fleet"); !is.Private || is.Default != "main" {
 		t.Errorf("%+v", is)
 	}
 }
@@ -104,10 +104,12 @@ func TestAdoptedRepository(t *testing.T) {
 	}
 }
 
-// The root of a new repository counts as empty: it has a README.md alone.
+// A root folder counts as empty that has a README.md alone.
 func TestRootOfANewRepository(t *testing.T) {
 	s := giteatest.New()
 	c := client(t, s)
+	s.PutRepository(giteatest.Repository{Name: "fleet", Branches: map[string][]giteatest.Commit{"main": {{Message: "Initial " +
+		"commit", Files: map[string]string{"README.md": "x"}}}}})
 	want := fleet(nil)
 	want.Folder = "."
 	for i := range 2 {
@@ -146,7 +148,7 @@ func TestRepositoryOfRunsAtOnce(t *testing.T) {
 		if len(committed) != 1 {
 			t.Errorf("%s: %d runs have committed", at, len(committed))
 		}
-		filled(t, s, 2)
+		filled(t, s, 1)
 	}
 }
 
@@ -184,7 +186,7 @@ func TestRepositoryEndedAtEveryRequest(t *testing.T) {
 			if err == nil && ended {
 				t.Errorf("%d: the request failed, and the run did not", after)
 			}
-			if is := s.Repository("fleet"); is != nil && len(is.Files("main")) != 1 && len(is.Files("main")) != 1+len(tree) {
+			if is := s.Repository("fleet"); is != nil && len(is.Files("main")) != 0 && len(is.Files("main")) != len(tree) {
 				t.Errorf("%d: half a tree: %v", after, is.Files("main"))
 			}
 			mu.Lock()
@@ -193,7 +195,7 @@ func TestRepositoryEndedAtEveryRequest(t *testing.T) {
 			if _, _, err := EnsureRepository(t.Context(), c, fleet(nil)); err != nil {
 				t.Errorf("ended at request %d (%v): %v", after, done, err)
 			}
-			filled(t, s, 2)
+			filled(t, s, 1)
 		}
 	}
 }
@@ -229,6 +231,27 @@ func TestRepositoryErrors(t *testing.T) {
 	want.First = func(context.Context) ([]File, error) { return nil, errBroken }
 	if _, _, err := EnsureRepository(t.Context(), c, want); !errors.Is(err, errBroken) || Final(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// While another commit is made, Gitea refuses this one, and does not tell of the other one yet: both pass.
+func TestCommitBesideAnother(t *testing.T) {
+	s := giteatest.New()
+	refused := 0
+	s.Before = func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/contents") && refused == 0 {
+			refused++
+			return http.StatusForbidden, "cannot lock ref 'refs/heads/main': reference already exists"
+		}
+		return 0, ""
+	}
+	c := client(t, s)
+	_, _, err := EnsureRepository(t.Context(), c, fleet(nil))
+	if err == nil || Final(err) || !strings.Contains(err.Error(), "another commit to branch main") {
+		t.Errorf("%v", err)
+	}
+	if _, did, err := EnsureRepository(t.Context(), c, fleet(nil)); err != nil || !did.Committed {
+		t.Errorf("%+v, %v", did, err)
 	}
 }
 

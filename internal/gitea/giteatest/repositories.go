@@ -111,10 +111,9 @@ func (s *Server) createRepository(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var want struct {
-		Name     string
-		Private  bool
-		AutoInit bool   `json:"auto_init"`
-		Branch   string `json:"default_branch"`
+		Name    string
+		Private bool
+		Branch  string `json:"default_branch"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&want); err != nil || want.Name == "" {
 		refuse(w, http.StatusUnprocessableEntity, fmt.Sprint(err))
@@ -128,9 +127,6 @@ func (s *Server) createRepository(w http.ResponseWriter, r *http.Request) {
 	}
 	is := &Repository{Name: want.Name, Private: want.Private, Default: want.Branch}
 	s.put(is)
-	if want.AutoInit {
-		is.Branches[want.Branch] = []Commit{{"Initial commit", map[string]string{"README.md": "# " + want.Name + "\n"}}}
-	}
 	reply(w, http.StatusCreated, s.described(is))
 }
 
