@@ -174,7 +174,8 @@ test-packages:
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
 
-# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then two minutes.
+# Flux's controllers, and Gitea, real ones: half an hour the first time, because they are built from source, then a quarter of an
+# hour: a run is killed at every effect of theirs.
 test-flux:
-	$(GO) run ./cmd/bootstrap lab build GITOPS=flux
-	$(GO) test -count=1 -v -timeout 30m -run '^TestFlux$$' ./test
+	$(GO) run ./cmd/bootstrap lab build GITOPS=flux GITEA=true
+	$(GO) test -count=1 -v -timeout 60m -run '^Test(Flux|GiteaFlux)$$' ./test

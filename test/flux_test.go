@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
@@ -198,23 +199,36 @@ func commit(t *testing.T, address, user, token, file, content string) {
 	}
 	u.User = url.UserPassword(user, token)
 	dir := filepath.Join(t.TempDir(), "clone")
-	git := func(in string, args ...string) {
-		t.Helper()
-		command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=test",
-			"-c", "user.email=test@localhost"}, args...)...)
-		command.Dir, command.Env = in, append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_TERMINAL_PROMPT=0")
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("git %s: %v\n%s", args[0], err, strings.ReplaceAll(string(out), token, "[hidden]"))
+	git(t, filepath.Dir(dir), token, "clone", "--quiet", u.String(), dir)
+	commitFiles(t, dir, token, map[string]string{file: content})
+}
+
+// commitFiles commits files to a clone, and pushes them. hidden is not to be shown.
+func commitFiles(t *testing.T, clone, hidden string, files map[string]string) {
+	t.Helper()
+	names := slices.Sorted(maps.Keys(files))
+	for _, name := range names {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(clone, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(clone, name), []byte(files[name]), 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
-	git(filepath.Dir(dir), "clone", "--quiet", u.String(), dir)
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o755); err != nil {
-		t.Fatal(err)
+	git(t, clone, hidden, "add", ".")
+	git(t, clone, hidden, "commit", "--quiet", "--message", "Change "+strings.Join(names, ", "))
+	git(t, clone, hidden, "push", "--quiet", "origin", "HEAD")
+}
+
+// git runs Git in a folder, and returns what it prints.
+func git(t *testing.T, in, hidden string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=test",
+		"-c", "user.email=test@localhost"}, args...)...)
+	command.Dir, command.Env = in, append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_TERMINAL_PROMPT=0")
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %s: %v\n%s", args[0], err, strings.ReplaceAll(string(out), hidden, "[hidden]"))
 	}
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	git(dir, "add", ".")
-	git(dir, "commit", "--quiet", "--message", "Add "+file)
-	git(dir, "push", "--quiet", "origin", "HEAD")
+	return string(out)
 }
