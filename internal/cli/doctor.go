@@ -47,6 +47,9 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
+	if err := refuseMissingRepository(cfg, a.Options.Lab); err != nil {
+		return err
+	}
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}

@@ -8,10 +8,18 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// gitAccess reads what the Git repository is read with. A lab has a repository of its own.
-func gitAccess(ctx context.Context, c *console, cfg settings.Configuration, inLab bool) (platform.GitAccess, error) {
+// refuseMissingRepository refuses Flux without a repository. A lab has one of its own.
+func refuseMissingRepository(cfg settings.Configuration, inLab bool) error {
 	if err := cfg.MissingGitURL(); err != nil && !inLab {
-		return platform.GitAccess{}, &usage.Error{Err: err}
+		return &usage.Error{Err: err}
+	}
+	return nil
+}
+
+// gitAccess reads what the Git repository is read with.
+func gitAccess(ctx context.Context, c *console, cfg settings.Configuration, inLab bool) (platform.GitAccess, error) {
+	if err := refuseMissingRepository(cfg, inLab); err != nil {
+		return platform.GitAccess{}, err
 	}
 	access, err := cfg.GitAccess(ctx, c.environment)
 	c.hide.Learn(access.Token.Reveal(), access.Key.Reveal())

@@ -33,6 +33,9 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if _, err := rehearseOnPaper(ctx, c, a, cfg); err != nil {
 		return err
 	}
+	if err := refuseMissingRepository(cfg, a.Options.Lab); err != nil {
+		return err
+	}
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestRepositoryOfFlux: without a repository Flux is refused with exit code 2, by whatever tells what a run would do, too;
+// one in Gitea needs no address, and nothing that another one is read with.
+func TestRepositoryOfFlux(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for words, says := range map[string]string{
+		"plan GITOPS=flux":                                                     "is empty while gitops is flux",
+		"doctor GITOPS=flux":                                                   "GITEA=true",
+		"flux-sync GITOPS=flux":                                                "GITEA=true",
+		"plan GITOPS=flux GITEA=true GIT_TOKEN_FILE=token":                     "gitTokenFile",
+		"plan GITOPS=flux GITEA=true GITEA_REPOSITORY=a/b":                     "GITEA_REPOSITORY=a/b",
+		"plan GITOPS=flux GITEA=true GITEA_TOKEN_SCOPES=read:user":             "read:repository",
+		"plan GITOPS=flux GITEA=true GITEA_TIMEOUT=15m":                        "GITEA_TIMEOUT=15m",
+		"gitea-repository GITOPS=flux GITEA=true GIT_URL=https://host/a.git":   "no target",
+		"gitea-repository GITEA=true":                                          "no target",
+		"plan gitea-repository GITOPS=flux GITEA=true GIT_URL=https://h/a.git": "gitea-repository",
+	} {
+		r := execute(t, t.Context(), dir, "HCLOUD_TOKEN=a-real-looking-token", strings.Fields(words)...)
+		if r.code != ExitUsage || !strings.Contains(r.stderr, says) {
+			t.Errorf("%s: %+v; want %q", words, r, says)
+		}
+	}
+	r := execute(t, t.Context(), dir, "GIT_TOKEN=of-another-repository", "plan", "GITOPS=flux", "GITEA=true")
+	if r.code != ExitDone || !strings.Contains(r.stdout, "gitea-repository") {
+		t.Errorf("%+v", r)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("they left %v, %v", entries, err)
+	}
+}
