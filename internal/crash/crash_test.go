@@ -15,6 +15,7 @@ func TestParse(t *testing.T) {
 		"before hetzner create firewalls/k8s#1 x": "names no call",
 		"before moon create firewalls/k8s#1":      "no world moon",
 		"torn hetzner create firewalls/k8s#1":     "",
+		"applied gitea create user/repos/fleet#1": "",
 		"saved journal save wait-cp/done#1":       "",
 
 		"before hetzner create firewalls/k8s#1\nsaved journal save wait-cp/done#1": "",

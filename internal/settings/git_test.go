@@ -34,6 +34,7 @@ func TestGitAccess(t *testing.T) {
 		"missing":  {change: func(c *config.Config) { c.GitTokenFile = "~/gone" }, says: "gitTokenFile"},
 		"no token": {change: func(c *config.Config) { c.GitTokenFile = "~/page" }, says: "it has 3 words instead of one"},
 		"failing":  {change: func(c *config.Config) { c.GitTokenCommand = "echo locked >&2; false" }, says: "locked"},
+		"in Gitea": {change: func(c *config.Config) { c.GitURL, c.Gitea, c.GitTokenFile = "", "true", "~/gone" }},
 		"off":      {change: func(c *config.Config) { c.GitOps, c.GitTokenFile = "", "~/gone" }},
 	} {
 		t.Run(name, func(t *testing.T) {
