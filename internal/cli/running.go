@@ -220,6 +220,11 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
+		if lab.NeedsGitea(r.cfg.Config) {
+			if info, err = l.AddGitea(ctx, say); err != nil {
+				return err
+			}
+		}
 		r.console.hide.Learn(info.Token, info.Git.Token)
 		if info.ImageBuild.Possible {
 			return nil
