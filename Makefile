@@ -178,4 +178,4 @@ test-packages:
 # hour: a run is killed at every effect of theirs.
 test-flux:
 	$(GO) run ./cmd/bootstrap lab build GITOPS=flux GITEA=true
-	$(GO) test -count=1 -v -timeout 60m -run '^Test(Flux|GiteaFlux)$$' ./test
+	$(GO) test -count=1 -v -timeout 60m -run '^Test(Flux|GiteaFlux|GiteaItself)$$' ./test
