@@ -80,8 +80,11 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
-# Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
-.PHONY: recover-releases deps-audit deps-graph gitops-init
+# Flux: make flux-sync GITOPS=flux GIT_URL=https://…; make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
+.PHONY: flux flux-sync flux-releases recover-releases deps-audit deps-graph gitops-init
+flux:            ; $(slipway) flux
+flux-sync:       ; $(slipway) flux-sync
+flux-releases:   ; $(slipway) flux-releases
 recover-releases: ; $(slipway) recover-releases
 deps-audit:      ; $(slipway) deps audit $(FILE)
 deps-graph:      ; @$(slipway) deps graph $(FILE)

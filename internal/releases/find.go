@@ -45,8 +45,7 @@ func find(ctx context.Context, cluster *kube.Cluster, o Options) (all found, now
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err := cluster.List(ctx, list, client.InNamespace(o.Namespace)); kube.Absent(err) {
-		return all, now, fmt.Errorf("the cluster %s has no HelmReleases: helm-controller's CustomResourceDefinition of %s "+
-			"is not installed", cluster.Host(), kind.GroupVersion())
+		return all, now, fmt.Errorf("the cluster %s has no HelmReleases: %w", cluster.Host(), ErrNoKind)
 	} else if err != nil {
 		return all, now, fmt.Errorf("list the HelmReleases: %w", err)
 	}
