@@ -99,7 +99,8 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 		}
 		for _, s := range []flux.State{read, applied} {
 			switch {
-			case s.Stalled:
+			// What was tried may be an older revision: the one that was read may mend it.
+			case s.Stalled || s.Rejected && s.Attempted == read.Revision:
 				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL),
 					s.Reason))
 			case s.Suspended:

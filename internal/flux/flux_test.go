@@ -76,6 +76,12 @@ func TestStateOf(t *testing.T) {
 			want: State{Ready: true, Revision: "main@2"}},
 		"failed": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{failed}},
 			want: State{Reason: "path not found (BuildFailed)"}},
+		"a strategy that server-side apply cannot merge": {status: map[string]any{"observedGeneration": int64(2),
+			"lastAttemptedRevision": "main@2", "conditions": []any{map[string]any{"type": "Ready", "status": "False",
+				"reason": "ReconciliationFailed", "message": "Deployment/default/web dry-run failed (Invalid): Deployment.apps " +
+					"\"web\" is invalid: spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is " +
+					"'Recreate'\n"}}}, want: State{Rejected: true, Attempted: "main@2", Reason: "'Recreate' " +
+			"(ReconciliationFailed): the update strategy of Deployment web was changed"}},
 		"failed before the request": {status: map[string]any{"conditions": []any{failed}}, requested: "now",
 			want: State{Reason: "has not reconciled it yet: path not found"}},
 		"suspended": {status: map[string]any{"conditions": []any{failed}}, suspend: true,

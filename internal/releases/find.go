@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/text"
+	explain "github.com/slipway-k8s/slipway/internal/why"
 )
 
 // stuck is a HelmRelease that can be recovered.
@@ -160,12 +161,12 @@ func (s search) unreported(r helmRelease, newest kube.ReleaseRecord, ready metav
 		if ready.Type == "" {
 			return nil, "its controller has not reported on it"
 		}
-		return nil, fmt.Sprintf("Ready is %s, as its controller reports (%s): %s", ready.Status, ready.Reason, ready.Message)
+		return nil, reported(ready)
 	}
 	for _, bad := range []metav1.Condition{{Type: conditionStalled, Status: metav1.ConditionTrue},
 		{Type: conditionReleased, Status: metav1.ConditionFalse}, {Type: conditionRemediated, Status: metav1.ConditionTrue}} {
 		if c := r.condition(bad.Type); c.Status == bad.Status {
-			return nil, fmt.Sprintf("%s is %s, as its controller reports (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+			return nil, reported(c)
 		}
 	}
 	if why := s.atWork(r, ready); why != "" {
@@ -194,6 +195,15 @@ func (s search) unreported(r helmRelease, newest kube.ReleaseRecord, ready metav
 			r.releaseName(), text.Elapsed(s.age(ready.LastTransitionTime.Time)), ready.Reason),
 		what: "set the condition Ready to True: " + deployedMessage(latest),
 	}, ""
+}
+
+// reported is a condition, explained where there is more to say than its controller does.
+func reported(c metav1.Condition) string {
+	says := fmt.Sprintf("%s is %s, as its controller reports (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+	if explained := explain.RejectedStrategy(c.Message); explained != "" {
+		says += ": " + explained
+	}
+	return says
 }
 
 // atWork says why the controller of a release may be about to report Ready; empty: it is not.
