@@ -170,7 +170,7 @@ test-packages:
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
 
-# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then two minutes.
+# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then five minutes.
 test-flux:
 	$(GO) run ./cmd/bootstrap lab build GITOPS=flux
-	$(GO) test -count=1 -v -timeout 30m -run '^TestFlux$$' ./test
+	$(GO) test -count=1 -v -timeout 30m -run '^Test(Flux|StuckReleases)$$' ./test
