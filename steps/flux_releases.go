@@ -122,5 +122,6 @@ func (f fluxReleasesStep) verify(ctx context.Context, _ FluxReleases) flow.Verdi
 	if len(report.Stuck) == 1 {
 		return flow.Gone("HelmRelease %s/%s is stuck: %s", first.Namespace, first.Name, first.Why)
 	}
-	return flow.Gone("%d HelmReleases are stuck, %s/%s first: %s", len(report.Stuck), first.Namespace, first.Name, first.Why)
+	return flow.Gone("%d HelmReleases are stuck, the first is %s/%s: %s", len(report.Stuck), first.Namespace, first.Name,
+		first.Why)
 }

@@ -70,8 +70,8 @@ func (w *releasesWorld) record(name string) bool {
 	return w.Workload.Get("v1", "Secret", "apps", "sh.helm.release.v1."+name+".v1") != nil
 }
 
-// A HelmRelease that its controller works on neither delays nor fails the step; once it is stuck, a run recovers it, and
-// says what it did.
+// A HelmRelease that its controller works on neither delays nor fails the step; once it is stuck, a run recovers it,
+// and says what it did.
 func TestFluxReleases(t *testing.T) {
 	w := newReleasesWorld(t)
 	w.pending("shop")
@@ -88,7 +88,8 @@ func TestFluxReleases(t *testing.T) {
 	w.pass(time.Hour)
 	steps, said, err = w.run()
 	if err != nil || !slices.Equal(steps, []string{"flux-releases"}) || w.record("shop") ||
-		!strings.Contains(said, "HelmRelease apps/shop: recovered: suspend it, delete Helm's record sh.helm.release.v1.shop.v1") {
+		!strings.Contains(said, "HelmRelease apps/shop: recovered: suspend it, delete Helm's record "+
+			"sh.helm.release.v1.shop.v1") {
 		t.Fatalf("%v ran, %v: %s", steps, err, said)
 	}
 	audit := w.Workload.Get(helmReleaseVersion, "HelmRelease", "apps", "shop").GetAnnotations()[releases.AuditAnnotation]

@@ -53,7 +53,7 @@ func (f *fluxControllers) react(o *unstructured.Unstructured) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kind := o.GetKind()
-	if kind != "GitRepository" && kind != "Kustomization" {
+	if kind != "GitRepository" && kind != "OCIRepository" && kind != "Kustomization" {
 		return
 	}
 	ready := clustertest.Map{"type": "Ready", "status": "True", "message": "done"}
@@ -88,7 +88,7 @@ func fluxWorld(t *testing.T) (*clustertest.Environment, *fluxControllers, config
 
 func fluxObject(w *clustertest.Environment, kind string) *unstructured.Unstructured {
 	versions := map[string]string{"GitRepository": "source.toolkit.fluxcd.io/v1", "Secret": "v1",
-		"Kustomization": "kustomize.toolkit.fluxcd.io/v1"}
+		"OCIRepository": "source.toolkit.fluxcd.io/v1", "Kustomization": "kustomize.toolkit.fluxcd.io/v1"}
 	return w.Workload.Get(versions[kind], kind, flux.Namespace, flux.Name)
 }
 

@@ -187,11 +187,14 @@ spec:
 	}
 	sync := []string{"flux-sync", "--lab", "GITOPS=flux", "CONTROL_PLANE_REPLICAS=1"}
 	strategy("{type: RollingUpdate}")
-	if r := c.run(nil, sync...); r.exit != 0 {
-		t.Fatalf("exit %d\n%s", r.exit, r.output)
-	}
+	eventually(t, "the Deployment of the commit", 4*time.Minute, func(ctx context.Context) string {
+		if _, err := client.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	strategy("{type: Recreate}")
-	// Within the minute in which the source-controller reads the commit, flux-sync may find the one before.
+	// Until the source-controller has read the commit, the step finds the one before applied.
 	var failed outcome
 	eventually(t, "flux-sync to fail", 4*time.Minute, func(context.Context) string {
 		if failed = c.run(nil, sync...); failed.exit == 0 {

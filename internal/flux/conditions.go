@@ -21,8 +21,8 @@ type State struct {
 	Reason    string // why it is not ready; empty: it is
 }
 
-// StateOf reads the state of a GitRepository or a Kustomization. What its controller said of an older generation, or
-// before the request requested (empty: none), does not count.
+// StateOf reads the state of a GitRepository, an OCIRepository or a Kustomization. What its controller said of an older
+// generation, or before the request requested (empty: none), does not count.
 func StateOf(o *unstructured.Unstructured, requested string) State {
 	s := State{Revision: text(o, "status", "lastAppliedRevision"), Attempted: text(o, "status", "lastAttemptedRevision")}
 	if s.Revision == "" {

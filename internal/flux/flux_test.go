@@ -1,6 +1,7 @@
 package flux
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,16 +43,27 @@ func TestManifestOfAMirror(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	if got := Credentials(platform.GitAccess{User: "git"}); got != nil {
-		t.Errorf("of nothing: %v", got)
-	}
-	if got := Credentials(platform.GitAccess{User: "git", Token: platform.NewSecret("t")}); got["username"] != "git" ||
-		got["password"] != "t" || len(got) != 2 {
-		t.Errorf("of a token: %v", got)
-	}
-	got := Credentials(platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"})
-	if got["identity"] != "k" || got["known_hosts"] != "h" || len(got) != 2 {
-		t.Errorf("of a key: %v", got)
+	git, registry, hub := config.Defaults(), config.Defaults(), config.Defaults()
+	git.GitURL, registry.GitURL, hub.GitURL = "https://a/b.git", "oci://127.0.0.1:5000/a/b", "oci://docker.io/a/b"
+	token := platform.GitAccess{User: "git", Token: platform.NewSecret("t")}
+	for name, tt := range map[string]struct {
+		cfg    config.Config
+		access platform.GitAccess
+		want   map[string]string
+	}{
+		"nothing":                 {git, platform.GitAccess{User: "git"}, nil},
+		"nothing, for a registry": {registry, platform.GitAccess{User: "git"}, nil},
+		"a token":                 {git, token, map[string]string{"username": "git", "password": "t"}},
+		"a key": {git, platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"},
+			map[string]string{"identity": "k", "known_hosts": "h"}},
+		"a registry": {registry, token, map[string]string{".dockerconfigjson": `{"auths":{"127.0.0.1:5000":` +
+			`{"password":"t","username":"git"}}}`}},
+		"Docker Hub": {hub, token, map[string]string{".dockerconfigjson": `{"auths":{"index.docker.io":` +
+			`{"password":"t","username":"git"}}}`}},
+	} {
+		if got, err := Credentials(tt.cfg, tt.access); err != nil || !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }
 

@@ -21,8 +21,8 @@ import (
 // reasonRecovered is the reason of a condition Ready that Slipway set.
 const reasonRecovered = "StatusRecovered"
 
-// RecoverWithin bounds the requests that recover one HelmRelease. An interrupted run ends after the one that it works on, so
-// that none stays suspended.
+// RecoverWithin bounds the requests that recover one HelmRelease. An interrupted run ends after the one that it works
+// on, so that none stays suspended.
 const RecoverWithin = time.Minute
 
 // Errors of a release that another process works on while it is recovered.

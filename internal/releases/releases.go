@@ -79,8 +79,8 @@ type TooManyError struct{ Names []string }
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%d HelmReleases are stuck at once, and one run recovers at most %d: something larger is wrong, and "+
 		"nothing was changed. See whether helm-controller and source-controller run (kubectl -n flux-system get pods), and "+
-		"whether the API server and etcd answer in time; then recover one namespace after another with recover-releases --namespace. Stuck "+
-		"are %s", len(e.Names), Most, strings.Join(e.Names, ", "))
+		"whether the API server and etcd answer in time; then recover one namespace after another with recover-releases "+
+		"--namespace. Stuck are %s", len(e.Names), Most, strings.Join(e.Names, ", "))
 }
 
 // Recover recovers the HelmReleases that are stuck. The report is complete with an error, too.
