@@ -33,7 +33,7 @@ func StateOf(o *unstructured.Unstructured, requested string) State {
 	switch observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); {
 	case s.Suspended:
 		s.Reason = "it is suspended"
-	case requested != "" && text(o, "status", "lastHandledReconcileAt") != requested:
+	case requested != "" && !handled(o, requested):
 		s.Reason = "its controller has not reconciled it yet"
 		if message != "" && ready != "True" {
 			s.Reason += ": " + message
@@ -55,6 +55,13 @@ func StateOf(o *unstructured.Unstructured, requested string) State {
 		s.Reason = fmt.Sprintf("%s: %s", kube.Describe(o), s.Reason)
 	}
 	return s
+}
+
+// handled says whether a controller has reconciled an object since a request that was written to it, or since a later
+// one of another program, such as flux reconcile, which takes its place.
+func handled(o *unstructured.Unstructured, requested string) bool {
+	last := text(o, "status", "lastHandledReconcileAt")
+	return last != "" && (last == requested || last == o.GetAnnotations()[RequestedAt])
 }
 
 // condition is the status and the message of one condition, with its reason unless it says that all is well.

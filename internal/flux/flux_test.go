@@ -74,6 +74,7 @@ func TestStateOf(t *testing.T) {
 		status    map[string]any
 		suspend   bool
 		requested string
+		annotated string
 		want      State
 	}{
 		"nothing said": {want: State{Reason: "said nothing"}},
@@ -86,6 +87,12 @@ func TestStateOf(t *testing.T) {
 		"after the request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
 			"lastHandledReconcileAt": "now", "lastAppliedRevision": "main@2"}, requested: "now",
 			want: State{Ready: true, Revision: "main@2"}},
+		"after another one's request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "later", "lastAppliedRevision": "main@2"}, requested: "now", annotated: "later",
+			want: State{Ready: true, Revision: "main@2"}},
+		"before another one's request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "earlier"}, requested: "now", annotated: "later",
+			want: State{Reason: "has not reconciled"}},
 		"failed": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{failed}},
 			want: State{Reason: "path not found (BuildFailed)"}},
 		"a strategy that server-side apply cannot merge": {status: map[string]any{"observedGeneration": int64(2),
@@ -110,6 +117,9 @@ func TestStateOf(t *testing.T) {
 			}
 			if tt.suspend {
 				_ = unstructured.SetNestedField(o.Object, true, "spec", "suspend")
+			}
+			if tt.annotated != "" {
+				o.SetAnnotations(map[string]string{RequestedAt: tt.annotated})
 			}
 			got := StateOf(o, tt.requested)
 			said := got.Reason
