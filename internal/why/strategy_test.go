@@ -19,7 +19,8 @@ func TestRejectedStrategy(t *testing.T) {
 	}{
 		"Kustomization": {"Deployment/default/web dry-run failed (Invalid): " + deployment + "\n",
 			[]string{"Deployment web was changed from RollingUpdate to Recreate", "kubectl --namespace default patch " +
-				"deployment web --type merge", `--patch '{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}'`, "force: enabled"}},
+				"deployment web --type merge", `--patch '{"spec":{"strategy":{"type":` +
+				`"Recreate","rollingUpdate":null}}}'`, "force: enabled"}},
 		"StatefulSet": {"StatefulSet/apps/db dry-run failed (Invalid): " + statefulSet + "\n",
 			[]string{"StatefulSet db was changed from RollingUpdate to OnDelete", "kubectl --namespace apps patch statefulset " +
 				`db --type merge --patch '{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}'`}},

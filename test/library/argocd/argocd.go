@@ -22,8 +22,8 @@ const namespace, application = "argocd", "platform"
 var Chart = config.Addon{Name: "argo-cd", Chart: "argo-cd", Version: "8.5.0",
 	Repository: "https://argoproj.github.io/argo-helm", Namespace: namespace}
 
-// Add adds the step argocd to the plan of a configuration that has Chart among its add-ons: an Application by which Argo
-// CD applies a folder of a Git repository. The output is its UID.
+// Add adds the step argocd to the plan of a configuration that has Chart among its add-ons: an Application by which
+// Argo CD applies a folder of a Git repository. The output is its UID.
 func Add(p *steps.Plan, tools platform.Tools, repository, folder string) *flow.Step[string] {
 	install := func(ctx context.Context, say flow.Say) (string, error) {
 		c, err := applications(tools)

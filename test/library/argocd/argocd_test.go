@@ -62,8 +62,8 @@ func TestArgoCD(t *testing.T) {
 	}
 	tools := platform.Tools{Files: platform.FilesIn(t.TempDir())}
 	tools.Management = kind.New(cfg, tools)
-	err := tools.Files.Write(platform.Kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"a",
-"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}],
+	err := tools.Files.Write(platform.Kubeconfig, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config",
+"current-context":"a","contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}],
 "clusters":[{"name":"a","cluster":{"server":%q}}]}`, server.URL))
 	if err != nil {
 		t.Fatal(err)
