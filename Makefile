@@ -80,8 +80,11 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
-# Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
-.PHONY: recover-releases deps-audit deps-graph gitops-init
+# Flux: make flux-sync GITOPS=flux GIT_URL=https://…; make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
+.PHONY: flux flux-sync flux-releases recover-releases deps-audit deps-graph gitops-init
+flux:            ; $(slipway) flux
+flux-sync:       ; $(slipway) flux-sync
+flux-releases:   ; $(slipway) flux-releases
 recover-releases: ; $(slipway) recover-releases
 deps-audit:      ; $(slipway) deps audit $(FILE)
 deps-graph:      ; @$(slipway) deps graph $(FILE)
@@ -167,7 +170,7 @@ test-packages:
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
 
-# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then two minutes.
+# Flux's controllers, real ones: a quarter of an hour the first time, because they are built from source, then five minutes.
 test-flux:
 	$(GO) run ./cmd/bootstrap lab build GITOPS=flux
-	$(GO) test -count=1 -v -timeout 30m -run '^TestFlux$$' ./test
+	$(GO) test -count=1 -v -timeout 30m -run '^Test(Flux|StuckReleases)$$' ./test

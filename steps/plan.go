@@ -32,8 +32,9 @@ type Plan struct {
 	EachAddon    []*flow.Step[Addon]    // in the order in which they are installed
 	GiteaToken   *flow.Step[GiteaToken] // nil without Gitea
 	Addons       *flow.Step[Addons]
-	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
+	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync and FluxReleases
 	FluxSync     *flow.Step[FluxSync]
+	FluxReleases *flow.Step[FluxReleases]
 	Nodes        *flow.Step[Nodes]
 	Workers      *flow.Step[Workers]
 	WaitWorkers  *flow.Step[Nodes]
@@ -105,8 +106,8 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 		p.Bootstrap = append(p.Bootstrap, p.GiteaToken.Name())
 	}
 	if p.FluxSync != nil {
-		releases = append(releases, p.Flux.Name(), p.FluxSync.Name())
-		p.Bootstrap = append(p.Bootstrap, p.FluxSync.Name())
+		releases = append(releases, p.Flux.Name(), p.FluxSync.Name(), p.FluxReleases.Name())
+		p.Bootstrap = append(p.Bootstrap, p.FluxReleases.Name())
 	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
 		releases...)
@@ -135,6 +136,7 @@ func (p *Plan) addGitOps(s *Set) {
 	p.Flux = s.Flux(p.Graph).After(p.Cilium, p.HCloudCCM, p.TalosCCM).OrderAfter(p.Endpoint, p.Nodes, p.WaitWorkers).
 		ExemptFromSeal()
 	p.FluxSync = s.FluxSync(p.Graph, p.Flux).ExemptFromSeal()
+	p.FluxReleases = s.FluxReleases(p.Graph).After(p.FluxSync).ExemptFromSeal()
 	if p.GiteaToken != nil { // Flux's controllers, and what they apply, may read it
 		p.Flux.After(p.GiteaToken)
 	}

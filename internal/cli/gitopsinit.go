@@ -70,6 +70,10 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool) []string {
 	git := func(words ...string) string { return shell.Line(append([]string{"git", "-C", t.Dir}, words...)...) }
 	var next []string
+	if cfg.GitOps == config.GitOpsFlux && cfg.FromRegistry() {
+		return append(next, shell.Line("flux", "push", "artifact", cfg.GitURL+":"+cfg.OCITag, "--path", t.Dir, "--source",
+			"slipway", "--revision", cfg.ClusterName), commandLine(c, "flux-sync"))
+	}
 	push := git("push")
 	if !workingCopy {
 		next = append(next, git("init", "--initial-branch", cmp.Or(cfg.GitBranch, "main")),
