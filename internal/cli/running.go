@@ -220,6 +220,9 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
+		if info, err = l.AddGitea(ctx, r.cfg.Config, say); err != nil {
+			return err
+		}
 		r.console.hide.Learn(info.Token, info.Git.Token)
 		if info.ImageBuild.Possible {
 			return nil
