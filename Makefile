@@ -80,15 +80,13 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
-# With GITOPS=flux, GITEA=true: make flux-sync GITOPS=flux GITEA=true
-.PHONY: gitea-token gitea-repository flux flux-sync
-gitea-token:      ; $(slipway) gitea-token
+# Flux: make flux-sync GITOPS=flux GIT_URL=https://…, or GITEA=true; make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
+.PHONY: gitea-token gitea-repository flux flux-sync flux-releases recover-releases deps-audit deps-graph gitops-init
+gitea-token:     ; $(slipway) gitea-token
 gitea-repository: ; $(slipway) gitea-repository
-flux:             ; $(slipway) flux
-flux-sync:        ; $(slipway) flux-sync
-
-# Flux: make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
-.PHONY: recover-releases deps-audit deps-graph gitops-init
+flux:            ; $(slipway) flux
+flux-sync:       ; $(slipway) flux-sync
+flux-releases:   ; $(slipway) flux-releases
 recover-releases: ; $(slipway) recover-releases
 deps-audit:      ; $(slipway) deps audit $(FILE)
 deps-graph:      ; @$(slipway) deps graph $(FILE)
@@ -178,4 +176,4 @@ test-packages:
 # hour: a run is killed at every effect of theirs.
 test-flux:
 	$(GO) run ./cmd/bootstrap lab build GITOPS=flux GITEA=true
-	$(GO) test -count=1 -v -timeout 60m -run '^Test(Flux|GiteaFlux|GiteaItself)$$' ./test
+	$(GO) test -count=1 -v -timeout 60m -run '^Test(Flux|StuckReleases|GiteaFlux|GiteaItself)$$' ./test

@@ -102,10 +102,12 @@ type Config struct {
 	FluxVersion string `json:"fluxVersion" yaml:"fluxVersion"`
 	// address or absolute path of a folder for each release, with install.yaml
 	FluxRepository string `json:"fluxRepository" yaml:"fluxRepository"`
-	// address of the repository, https:// or ssh://; empty: see GitInGitea
+	// address of the repository, https:// or ssh://, or oci:// of a registry; empty: see GitInGitea
 	GitURL string `json:"gitUrl" yaml:"gitUrl"`
 	// its branch
 	GitBranch string `json:"gitBranch" yaml:"gitBranch"`
+	// tag that is read, where the repository is one of a registry
+	OCITag string `json:"ociTag" yaml:"ociTag"`
 	// folder of the repository; empty: see GitFolder
 	GitPath string `json:"gitPath" yaml:"gitPath"`
 	// user that goes with the token
@@ -243,6 +245,7 @@ func Defaults() Config {
 		FluxRepository: defaultFluxRepository,
 		GitBranch:      defaultGitBranch,
 		GitUser:        defaultGitUser,
+		OCITag:         defaultOCITag,
 
 		GiteaTokenScopes: "read:repository",
 		GiteaRepository:  "fleet",

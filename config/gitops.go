@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blang/semver/v4"
+	"github.com/google/go-containerregistry/pkg/name"
 )
 
 // GitOpsFlux is the value of GitOps with which Flux applies a Git repository to the cluster.
@@ -25,6 +26,8 @@ const (
 	defaultFluxRepository = "https://github.com/fluxcd/flux2/releases/download"
 	defaultGitBranch      = "main"
 	defaultGitUser        = "git"
+	defaultOCITag         = "latest"
+	ociScheme             = "oci://"
 )
 
 // fluxKubernetes is the oldest minor of Kubernetes 1 that a minor of Flux 2 supports, as its command checks it.
@@ -41,6 +44,18 @@ func (c Config) GitFolder() string {
 // GitOverSSH says whether the Git repository is reached by SSH, with a deploy key.
 func (c Config) GitOverSSH() bool { return strings.HasPrefix(c.GitURL, "ssh://") }
 
+// FromRegistry says whether Flux reads OCI artifacts of a registry, in place of a Git repository.
+func (c Config) FromRegistry() bool { return strings.HasPrefix(c.GitURL, ociScheme) }
+
+// Registry is the registry of FromRegistry, as credentials for it are filed.
+func (c Config) Registry() (string, error) {
+	repository, err := name.NewRepository(strings.TrimPrefix(c.GitURL, ociScheme), name.StrictValidation)
+	if err != nil {
+		return "", fmt.Errorf("read gitUrl: %w", err)
+	}
+	return repository.RegistryStr(), nil
+}
+
 // MissingGitURL is what is wrong where Flux is configured without a repository, in Gitea or elsewhere; nil: nothing is.
 // It is no part of Validate, because a lab has a repository.
 func (c Config) MissingGitURL() error {
@@ -48,8 +63,8 @@ func (c Config) MissingGitURL() error {
 		return nil
 	}
 	return FieldError{Field: "gitUrl", Problem: "is empty while gitops is " + c.GitOps,
-		Hint: "name the repository: GIT_URL=https://host/path.git or ssh://git@host/path.git, or have one in the cluster: " +
-			"GITEA=true"}
+		Hint: "name the repository: GIT_URL=https://host/path.git ssh://git@host/path.git or oci://registry/path; or have " +
+			"one in the cluster: GITEA=true"}
 }
 
 func (v *Findings) gitOps(c Config) {
@@ -61,7 +76,16 @@ func (v *Findings) gitOps(c Config) {
 		return
 	}
 	v.flux(c)
-	v.gitURL(c)
+	if c.FromRegistry() {
+		v.gitCredentials(c)
+		v.oci(c)
+	} else {
+		v.gitURL(c)
+	}
+	if c.GitURL != "" && !c.FromRegistry() && c.OCITag != defaultOCITag {
+		v.addPair("ociTag", "gitUrl", c.OCITag, "is the tag of an OCI artifact, and gitUrl is a Git repository",
+			"name the branch: gitBranch")
+	}
 	if c.GitBranch == "" || strings.ContainsAny(c.GitBranch, " ~^:?*[\\") || strings.HasPrefix(c.GitBranch, "-") {
 		v.add("gitBranch", c.GitBranch, "is no name of a branch", "write it like main")
 	}
@@ -92,14 +116,43 @@ func (v *Findings) flux(c Config) {
 	}
 }
 
-// gitURL checks the repository's address together with what it is read with. The address is not repeated where it has a
-// password.
-func (v *Findings) gitURL(c Config) {
+// gitCredentials checks that there is one way to read them.
+func (v *Findings) gitCredentials(c Config) {
 	given := slices.DeleteFunc([]string{c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile},
 		func(s string) bool { return s == "" })
 	if len(given) > 1 {
 		v.add("gitTokenFile", "…", "and gitTokenCommand and gitKeyFile are more than one", "keep one of them")
 	}
+}
+
+// oci checks the address and the tag of OCI artifacts. The address is not repeated where it has a password.
+func (v *Findings) oci(c Config) {
+	address := strings.TrimPrefix(c.GitURL, ociScheme)
+	_, err := name.NewRepository(address, name.StrictValidation)
+	switch {
+	case strings.Contains(address, "@") && !strings.Contains(address, "@sha256:"):
+		v.add("gitUrl", "…", "has a user or a password in it", "write the address without, and name gitTokenFile or "+
+			"gitTokenCommand; gitUser is the user")
+	case err != nil:
+		v.add("gitUrl", c.GitURL, "is not the address of a repository of a registry", "write oci://registry/path, without a "+
+			"tag: ociTag is the tag")
+	case c.GitKeyFile != "":
+		v.addPair("gitUrl", "gitKeyFile", c.GitURL, "is a registry, and gitKeyFile is a deploy key of a Git repository",
+			"name a token: gitTokenFile or gitTokenCommand")
+	default:
+		if _, err := name.NewTag(address+":"+c.OCITag, name.StrictValidation); err != nil || c.OCITag == "" {
+			v.add("ociTag", c.OCITag, "is no tag of an OCI artifact", "write it like latest or v1.2.0")
+		}
+	}
+	if c.GitBranch != defaultGitBranch {
+		v.addPair("gitBranch", "gitUrl", c.GitBranch, "has no meaning for a registry", "name the tag: ociTag")
+	}
+}
+
+// gitURL checks the repository's address together with what it is read with. The address is not repeated where it has a
+// password.
+func (v *Findings) gitURL(c Config) {
+	v.gitCredentials(c)
 	if c.GitURL == "" {
 		return
 	}
@@ -107,7 +160,7 @@ func (v *Findings) gitURL(c Config) {
 	if err != nil || !slices.Contains([]string{"https", "http", "ssh"}, u.Scheme) || u.Host == "" || u.Path == "" ||
 		u.RawQuery != "" || u.Fragment != "" {
 		v.add("gitUrl", c.GitURL, "is not the address of a Git repository that Flux takes",
-			"write https://host/path.git or ssh://git@host/path.git")
+			"write https://host/path.git, ssh://git@host/path.git or oci://registry/path")
 		return
 	}
 	_, password := u.User.Password()

@@ -28,6 +28,22 @@ func TestGitOps(t *testing.T) {
 		"ssh": {func(c *Config) {
 			c.GitURL, c.GitKeyFile, c.GitKnownHostsFile = "ssh://git@example.com/a.git", "key", "hosts"
 		}, "", ""},
+		"registry":             {func(c *Config) { c.GitURL, c.OCITag = "oci://ghcr.io/example/fleet", "v1.2.0" }, "", ""},
+		"registry with a port": {func(c *Config) { c.GitURL = "oci://127.0.0.1:5000/fleet" }, "", ""},
+		"registry alone":       {func(c *Config) { c.GitURL = "oci://ghcr.io" }, "gitUrl", "oci://registry/path"},
+		"tag in the address":   {func(c *Config) { c.GitURL = "oci://ghcr.io/a/b:v1" }, "gitUrl", "ociTag is the tag"},
+		"digest":               {func(c *Config) { c.GitURL = "oci://ghcr.io/a/b@sha256:00" }, "gitUrl", "without a tag"},
+		"registry's password":  {func(c *Config) { c.GitURL = "oci://u:secret@ghcr.io/a" }, "gitUrl", "gitTokenFile"},
+		"registry by a key": {func(c *Config) { c.GitURL, c.GitKeyFile = "oci://ghcr.io/a/b", "key" }, "gitUrl",
+			"name a token"},
+		"no tag":  {func(c *Config) { c.GitURL, c.OCITag = "oci://ghcr.io/a/b", "" }, "ociTag", "write it like latest"},
+		"bad tag": {func(c *Config) { c.GitURL, c.OCITag = "oci://ghcr.io/a/b", "a/b" }, "ociTag", "is no tag"},
+		"branch of a registry": {func(c *Config) { c.GitURL, c.GitBranch = "oci://ghcr.io/a/b", "next" }, "gitBranch",
+			"name the tag"},
+		"tag of a branch": {func(c *Config) { c.OCITag = "v1" }, "ociTag", "name the branch"},
+		"registry, two ways": {func(c *Config) {
+			c.GitURL, c.GitTokenFile, c.GitTokenCommand = "oci://ghcr.io/a/b", "a", "b"
+		}, "gitTokenFile", "keep one"},
 		"branch":   {func(c *Config) { c.GitBranch = "a b" }, "gitBranch", "no name of a branch"},
 		"outside":  {func(c *Config) { c.GitPath = "clusters/../../x" }, "gitPath", "outside of the repository"},
 		"absolute": {func(c *Config) { c.GitPath = "/clusters" }, "gitPath", "outside of the repository"},

@@ -160,10 +160,11 @@ func variables() []Variable {
 		{Name: "FLUX_VERSION", Doc: "Flux", Pointer: func(c *Config) any { return &c.FluxVersion }},
 		{Name: "FLUX_REPOSITORY", Doc: "releases of Flux, a mirror for example: address or absolute path of a folder for " +
 			"each version, with install.yaml", Pointer: func(c *Config) any { return &c.FluxRepository }},
-		{Name: "GIT_URL", Doc: "Git repository that Flux applies, https://host/path.git or ssh://git@host/path.git; empty " +
-			"with GITEA=true: GITEA_REPOSITORY",
-			Pointer: func(c *Config) any { return &c.GitURL }},
+		{Name: "GIT_URL", Doc: "repository that Flux applies: https://host/path.git, ssh://git@host/path.git, or " +
+			"oci://registry/path; empty with GITEA=true: GITEA_REPOSITORY", Pointer: func(c *Config) any { return &c.GitURL }},
 		{Name: "GIT_BRANCH", Doc: "its branch", Pointer: func(c *Config) any { return &c.GitBranch }},
+		{Name: "OCI_TAG", Doc: "tag that is read, where GIT_URL is oci://registry/path",
+			Pointer: func(c *Config) any { return &c.OCITag }},
 		{Name: "GIT_PATH", Doc: "folder of the repository with the cluster's manifests (default clusters/<CLUSTER_NAME>)",
 			Pointer: func(c *Config) any { return &c.GitPath }},
 		{Name: "GIT_USER", Doc: "user that goes with the token", Pointer: func(c *Config) any { return &c.GitUser }},

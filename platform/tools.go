@@ -42,6 +42,7 @@ type Tools struct {
 	Agreed      []string
 	ServerTakes time.Duration // about how long it takes to replace one server; 0: not known
 	Log         io.Writer     // takes what the libraries log; nil: it is discarded
+	Version     string        // of the program, where it writes down who changed an object; empty: not known
 
 	// CommandLine is what the operator types to have a target run for this very cluster, with the flags and values that
 	// lead to it. nil: ShellCommand.

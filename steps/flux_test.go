@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"path/filepath"
@@ -40,10 +41,11 @@ metadata: {name: kustomize-controller, namespace: flux-system}
 type fluxControllers struct {
 	w *clustertest.Environment
 
-	mu       sync.Mutex
-	revision string
-	trouble  map[string]string // by kind: the message of a condition Ready=False
-	stalled  bool
+	mu        sync.Mutex
+	revision  string
+	attempted string            // empty: revision
+	trouble   map[string]string // by kind: the message of a condition Ready=False
+	stalled   bool
 }
 
 func (f *fluxControllers) react(o *unstructured.Unstructured) {
@@ -51,7 +53,7 @@ func (f *fluxControllers) react(o *unstructured.Unstructured) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	kind := o.GetKind()
-	if kind != "GitRepository" && kind != "Kustomization" {
+	if kind != "GitRepository" && kind != "OCIRepository" && kind != "Kustomization" {
 		return
 	}
 	ready := clustertest.Map{"type": "Ready", "status": "True", "message": "done"}
@@ -65,7 +67,8 @@ func (f *fluxControllers) react(o *unstructured.Unstructured) {
 	}
 	f.w.Workload.Change(o.GetAPIVersion(), kind, o.GetNamespace(), o.GetName(), clustertest.Map{"status": clustertest.Map{
 		"observedGeneration": 1, "conditions": conditions, "lastHandledReconcileAt": o.GetAnnotations()[flux.RequestedAt],
-		"artifact": clustertest.Map{"revision": f.revision}, "lastAppliedRevision": f.revision}})
+		"artifact": clustertest.Map{"revision": f.revision}, "lastAppliedRevision": f.revision,
+		"lastAttemptedRevision": cmp.Or(f.attempted, f.revision)}})
 }
 
 // fluxWorld is an environment with a configuration for Flux.
@@ -85,7 +88,7 @@ func fluxWorld(t *testing.T) (*clustertest.Environment, *fluxControllers, config
 
 func fluxObject(w *clustertest.Environment, kind string) *unstructured.Unstructured {
 	versions := map[string]string{"GitRepository": "source.toolkit.fluxcd.io/v1", "Secret": "v1",
-		"Kustomization": "kustomize.toolkit.fluxcd.io/v1"}
+		"OCIRepository": "source.toolkit.fluxcd.io/v1", "Kustomization": "kustomize.toolkit.fluxcd.io/v1"}
 	return w.Workload.Get(versions[kind], kind, flux.Namespace, flux.Name)
 }
 
@@ -188,16 +191,25 @@ func fluxRevision(t *testing.T, journal flow.Journal) string {
 // What keeps Flux from applying the repository is the error's reason; after what no retry mends, the step ends at once.
 func TestFluxReasons(t *testing.T) {
 	for name, tt := range map[string]struct {
-		trouble map[string]string
-		stalled bool
-		suspend bool
-		timeout bool
-		says    string
+		trouble   map[string]string
+		attempted string // by the Kustomization; empty: what the GitRepository has read
+		stalled   bool
+		suspend   bool
+		timeout   bool
+		says      string
 	}{
 		"repository": {trouble: map[string]string{"GitRepository": "authentication required"}, timeout: true,
 			says: "GitRepository flux-system/flux-system: authentication required (Failed)"},
 		"path": {trouble: map[string]string{"Kustomization": "path not found: clusters/k8s"}, timeout: true,
 			says: "Kustomization flux-system/flux-system: path not found: clusters/k8s (Failed)"},
+		"a strategy that cannot be merged": {trouble: map[string]string{"Kustomization": "Deployment/default/web dry-run " +
+			"failed (Invalid): Deployment.apps \"web\" is invalid: spec.strategy.rollingUpdate: Forbidden: may not be " +
+			"specified when strategy `type` is 'Recreate'\n"},
+			says: "rollingUpdate: null in Git does not do it either. Remove it once, which restarts no Pod: kubectl " +
+				"--namespace default patch deployment web"},
+		"one of an older revision": {attempted: "main@sha1:0", timeout: true, trouble: map[string]string{
+			"Kustomization": "Deployment.apps \"web\" is invalid: spec.strategy.rollingUpdate: Forbidden: may not be " +
+				"specified when strategy `type` is 'Recreate'"}, says: "the update strategy of Deployment web"},
 		"stalled": {trouble: map[string]string{"GitRepository": "bad"}, stalled: true,
 			says: "no such scheme (InvalidURL)"},
 		"suspended": {suspend: true, says: "Kustomization flux-system/flux-system: it is suspended, so that Flux does not " +
@@ -213,7 +225,7 @@ func TestFluxReasons(t *testing.T) {
 					clustertest.Map{"spec": clustertest.Map{"suspend": true}})
 			}
 			controllers.mu.Lock()
-			controllers.trouble, controllers.stalled = tt.trouble, tt.stalled
+			controllers.trouble, controllers.stalled, controllers.attempted = tt.trouble, tt.stalled, tt.attempted
 			controllers.mu.Unlock()
 			if tt.timeout {
 				clustertest.Configure(t, &cfg, "RELEASE_TIMEOUT=1s")

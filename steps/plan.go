@@ -32,10 +32,11 @@ type Plan struct {
 	EachAddon    []*flow.Step[Addon]    // in the order in which they are installed
 	GiteaToken   *flow.Step[GiteaToken] // nil without Gitea
 	Addons       *flow.Step[Addons]
-	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync
+	Flux         *flow.Step[Flux] // nil without GITOPS, as FluxSync and FluxReleases
 	// GiteaRepository is nil where Flux applies no repository in Gitea.
 	GiteaRepository *flow.Step[GiteaRepository]
 	FluxSync        *flow.Step[FluxSync]
+	FluxReleases    *flow.Step[FluxReleases]
 	Nodes           *flow.Step[Nodes]
 	Workers         *flow.Step[Workers]
 	WaitWorkers     *flow.Step[Nodes]
@@ -107,11 +108,11 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 		p.Bootstrap = append(p.Bootstrap, p.GiteaToken.Name())
 	}
 	if p.FluxSync != nil {
-		releases = append(releases, p.Flux.Name(), p.FluxSync.Name())
+		releases = append(releases, p.Flux.Name(), p.FluxSync.Name(), p.FluxReleases.Name())
 		if p.GiteaRepository != nil {
 			releases = append(releases, p.GiteaRepository.Name())
 		}
-		p.Bootstrap = append(p.Bootstrap, p.FluxSync.Name())
+		p.Bootstrap = append(p.Bootstrap, p.FluxReleases.Name())
 	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
 		releases...)
@@ -147,6 +148,7 @@ func (p *Plan) addGitOps(s *Set) {
 			OrderAfter(p.Endpoint).ExemptFromSeal()
 	}
 	p.FluxSync = s.FluxSync(p.Graph, p.Flux, p.GiteaRepository).ExemptFromSeal()
+	p.FluxReleases = s.FluxReleases(p.Graph).After(p.FluxSync).ExemptFromSeal()
 }
 
 // ReadOnlySteps names the steps that change nothing but files of the state folder.

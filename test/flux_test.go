@@ -17,6 +17,7 @@ import (
 	"helm.sh/helm/v3/pkg/storage"
 	"helm.sh/helm/v3/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/slipway-k8s/slipway/config"
 )
@@ -25,12 +26,7 @@ import (
 // cluster, also one with a Helm release, and a second run changes nothing. Its programs take a quarter of an hour to
 // build and are in no plain `lab build`: it is skipped where they are not there.
 func TestFlux(t *testing.T) {
-	root := repositoryRoot(t)
-	check := exec.Command(buildCommand(t), "lab", "build", "--check", "GITOPS=flux")
-	check.Dir = root
-	if out, err := check.CombinedOutput(); err != nil {
-		t.Skipf("%s", out)
-	}
+	needFlux(t)
 	c := newCommand(t)
 	args := []string{"bootstrap", "--lab", "GITOPS=flux", "CONTROL_PLANE_REPLICAS=1"}
 	first := c.run(nil, args...)
@@ -104,6 +100,7 @@ spec:
 	})
 
 	handOver(t, c, info.Git.URL, info.Git.User, info.Git.Token)
+	strategyFlip(t, c, info.Git.URL, info.Git.User, info.Git.Token)
 	second := c.run(nil, args...)
 	if second.exit != 0 {
 		t.Fatalf("a second run: exit %d\n%s", second.exit, second.output)
@@ -169,6 +166,63 @@ spec:
 	}
 }
 
+// strategyFlip commits a Deployment, and then another strategy of it, which server-side apply cannot merge: flux-sync
+// ends at once and says what to do. That done, it has applied the commit.
+func strategyFlip(t *testing.T, c *command, address, user, token string) {
+	t.Helper()
+	client := workload(t, c)
+	strategy := func(spec string) {
+		t.Helper()
+		commit(t, address, user, token, "clusters/k8s/web.yaml", `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default}
+spec:
+  replicas: 0
+  strategy: `+spec+`
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "registry.example/web:1"}]}
+`)
+	}
+	sync := []string{"flux-sync", "--lab", "GITOPS=flux", "CONTROL_PLANE_REPLICAS=1"}
+	strategy("{type: RollingUpdate}")
+	eventually(t, "the Deployment of the commit", 4*time.Minute, func(ctx context.Context) string {
+		if _, err := client.AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	strategy("{type: Recreate}")
+	// Until the source-controller has read the commit, the step finds the one before applied.
+	var failed outcome
+	eventually(t, "flux-sync to fail", 4*time.Minute, func(context.Context) string {
+		if failed = c.run(nil, sync...); failed.exit == 0 {
+			return failed.output
+		}
+		return ""
+	})
+	for _, says := range []string{"spec.strategy.rollingUpdate: Forbidden",
+		"the update strategy of Deployment web was changed from RollingUpdate to Recreate",
+		"kubectl --namespace default patch deployment web --type merge"} {
+		if failed.exit != 1 || !strings.Contains(failed.output, says) {
+			t.Errorf("exit %d, it does not say %q\n%s", failed.exit, says, failed.output)
+		}
+	}
+	_, err := client.AppsV1().Deployments("default").Patch(t.Context(), "web", types.MergePatchType,
+		[]byte(`{"spec":{"strategy":{"type":"Recreate","rollingUpdate":null}}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := c.run(nil, sync...); r.exit != 0 {
+		t.Errorf("exit %d\n%s", r.exit, r.output)
+	}
+	web, err := client.AppsV1().Deployments("default").Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil || web.Spec.Strategy.Type != "Recreate" {
+		t.Errorf("%v, %v", web, err)
+	}
+}
+
 // fluxIsReal asserts that the lab's status says what the controllers are, and where the repository is.
 func fluxIsReal(t *testing.T, c *command, repository string) {
 	t.Helper()
@@ -193,6 +247,12 @@ func fluxIsReal(t *testing.T, c *command, repository string) {
 // commit pushes a file to the lab's repository, as an operator does.
 func commit(t *testing.T, address, user, token, file, content string) {
 	t.Helper()
+	commitFiles(t, address, user, token, map[string]string{file: content})
+}
+
+// commitFiles pushes files to the lab's repository.
+func commitFiles(t *testing.T, address, user, token string, files map[string]string) {
+	t.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
@@ -200,11 +260,11 @@ func commit(t *testing.T, address, user, token, file, content string) {
 	u.User = url.UserPassword(user, token)
 	dir := filepath.Join(t.TempDir(), "clone")
 	git(t, filepath.Dir(dir), token, "clone", "--quiet", u.String(), dir)
-	commitFiles(t, dir, token, map[string]string{file: content})
+	pushFiles(t, dir, token, files)
 }
 
-// commitFiles commits files to a clone, and pushes them. hidden is not to be shown.
-func commitFiles(t *testing.T, clone, hidden string, files map[string]string) {
+// pushFiles commits files to a clone, and pushes them. hidden is not to be shown.
+func pushFiles(t *testing.T, clone, hidden string, files map[string]string) {
 	t.Helper()
 	names := slices.Sorted(maps.Keys(files))
 	for _, name := range names {

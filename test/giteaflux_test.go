@@ -91,7 +91,7 @@ func giteaFluxHandsOver(t *testing.T) (moments []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	commitFiles(t, clone, g.token, map[string]string{"clusters/k8s/kustomization.yaml": string(was) + "- commit.yaml\n",
+	pushFiles(t, clone, g.token, map[string]string{"clusters/k8s/kustomization.yaml": string(was) + "- commit.yaml\n",
 		"clusters/k8s/commit.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: of-the-commit, namespace: default}\n" +
 			"data: {colour: blue}\n"})
 	eventually(t, "the commit in the cluster", 4*time.Minute, func(ctx context.Context) string {

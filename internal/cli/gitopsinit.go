@@ -71,6 +71,10 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool) []string {
 	git := func(words ...string) string { return shell.Line(append([]string{"git", "-C", t.Dir}, words...)...) }
 	var next []string
+	if cfg.GitOps == config.GitOpsFlux && cfg.FromRegistry() {
+		return append(next, shell.Line("flux", "push", "artifact", cfg.GitURL+":"+cfg.OCITag, "--path", t.Dir, "--source",
+			"slipway", "--revision", cfg.ClusterName), commandLine(c, "flux-sync"))
+	}
 	push := git("push")
 	if !workingCopy {
 		address := cmp.Or(cfg.GitURL, "GIT_URL")

@@ -130,3 +130,16 @@ func TestGitopsInitRefuses(t *testing.T) {
 		t.Errorf("they left %s", folderContents(t, dir))
 	}
 }
+
+// TestGitopsInitForARegistry: the tree goes to a registry as an artifact, with Flux's own command.
+func TestGitopsInitForARegistry(t *testing.T) {
+	api, dir := fluxCluster(t)
+	deployCilium(t, api)
+	r := execute(t, t.Context(), dir, "", "gitops", "init", "fleet", "GITOPS=flux", "GIT_URL=oci://registry.example/fleet",
+		"OCI_TAG=v1.2.0")
+	if r.code != ExitDone || strings.Contains(r.stdout, "git -C") || !strings.Contains(r.stdout,
+		"flux push artifact oci://registry.example/fleet:v1.2.0 --path "+filepath.Join(dir, "fleet")) ||
+		!strings.Contains(r.stdout, "flux-sync") {
+		t.Errorf("%+v", r)
+	}
+}

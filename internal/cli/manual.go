@@ -194,8 +194,9 @@ func stepManuals() map[string]manual {
 		"gitea-repository": {cluster + "a private repository in Gitea with a first commit, and Secrets that this names",
 			"gitops.md#gitea-and-flux"},
 		"flux": {cluster + "Flux's controllers, their kinds and rights", "gitops.md"},
-		"flux-sync": {cluster + "a Secret, a GitRepository and a Kustomization, by which Flux applies the repository",
-			"gitops.md"},
+		"flux-sync": {cluster + "a Secret, a GitRepository or OCIRepository, and a Kustomization, by which Flux " +
+			"applies the repository", "gitops.md"},
+		"flux-releases": {cluster + "HelmReleases that are stuck, at most 10; usually nothing", "releases.md#in-a-run"},
 		"wait-releases": {nothing + "; it waits until the releases have stayed available", "launch.md#in-what-order"},
 		"providers": {cluster + "cert-manager, Cluster API and three providers, which have nothing to do yet",
 			"pivot.md"},

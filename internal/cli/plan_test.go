@@ -194,7 +194,7 @@ func TestDurationsAreRead(t *testing.T) {
 }
 
 // configuredSteps are those of GITOPS and GITEA, which the plan of the default configuration does not have.
-var configuredSteps = []string{"flux", "flux-sync", "gitea-token", "gitea-repository"}
+var configuredSteps = []string{"flux", "flux-sync", "flux-releases", "gitea-token", "gitea-repository"}
 
 func TestEveryStepHasABuiltInDuration(t *testing.T) {
 	steps := paperPlan(t).Graph.Steps()

@@ -25,6 +25,7 @@ func commonTools(state statedir.Dir, cfg settings.Configuration, environment map
 		Files:       state.Files(),
 		Overrides:   cfg.Overrides,
 		Log:         log,
+		Version:     version(),
 	}
 }
 

@@ -97,6 +97,7 @@ func New(t *testing.T) *Environment {
 			kubetest.Resource{Group: "talos.dev", Version: "v1alpha1", Kind: "ServiceAccount", Plural: "serviceaccounts"},
 			Resource("Provider", "providers", "clusterctl.cluster.x-k8s.io", "v1alpha3"),
 			Resource("GitRepository", "gitrepositories", "source.toolkit.fluxcd.io", "v1"),
+			Resource("OCIRepository", "ocirepositories", "source.toolkit.fluxcd.io", "v1"),
 			Resource("Kustomization", "kustomizations", "kustomize.toolkit.fluxcd.io", "v1"),
 			Resource("HelmRelease", "helmreleases", "helm.toolkit.fluxcd.io", "v2")),
 		Hetzner: hetznertest.New(), Charts: ServeCharts(t),

@@ -1,15 +1,17 @@
 // Package flux has what Flux consists of in a cluster: its release's install manifest, the objects by which it applies
-// the configured Git repository, and what their conditions say.
+// the configured repository, and what their conditions say.
 package flux
 
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -23,14 +25,17 @@ import (
 // Names as Flux's own command gives them.
 const (
 	Namespace = "flux-system"
-	Name      = "flux-system" // of the Secret, the GitRepository and the Kustomization
+	Name      = "flux-system" // of the Secret, the GitRepository or OCIRepository, and the Kustomization
+	// RegistrySecret is the Secret's name where a registry is read: it has another type, which no write changes.
+	RegistrySecret = "flux-system-registry"
 )
 
 // RequestedAt is the annotation that has a controller reconcile an object now.
 const RequestedAt = "reconcile.fluxcd.io/requestedAt"
 
-// Kinds of the two objects.
+// Kinds of the objects.
 var (
+	OCIRepositoryKind = schema.GroupVersionKind{Group: "source.toolkit.fluxcd.io", Version: "v1", Kind: "OCIRepository"}
 	GitRepositoryKind = schema.GroupVersionKind{Group: "source.toolkit.fluxcd.io", Version: "v1", Kind: "GitRepository"}
 	KustomizationKind = schema.GroupVersionKind{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Kind: "Kustomization"}
 )
@@ -87,20 +92,39 @@ func Objects(cfg config.Config, manifest []byte) ([]*unstructured.Unstructured, 
 	return objects, workloads, nil
 }
 
+// SourceKind is the kind by which the source-controller reads the configured repository.
+func SourceKind(cfg config.Config) schema.GroupVersionKind {
+	if cfg.FromRegistry() {
+		return OCIRepositoryKind
+	}
+	return GitRepositoryKind
+}
+
 // Credentials are the data of the Secret that Flux reads the repository with; nil: none is needed.
-func Credentials(access platform.GitAccess) map[string]string {
+func Credentials(cfg config.Config, access platform.GitAccess) (map[string]string, error) {
 	switch {
 	case access.Empty():
-		return nil
+		return nil, nil
+	case cfg.FromRegistry():
+		registry, err := cfg.Registry()
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal(map[string]any{"auths": map[string]any{registry: map[string]string{
+			"username": access.User, "password": access.Token.Reveal()}}})
+		return map[string]string{corev1.DockerConfigJsonKey: string(data)}, err
 	case access.Key.Reveal() != "":
-		return map[string]string{"identity": access.Key.Reveal(), "known_hosts": access.KnownHosts}
+		return map[string]string{"identity": access.Key.Reveal(), "known_hosts": access.KnownHosts}, nil
 	}
-	return map[string]string{"username": access.User, "password": access.Token.Reveal()}
+	return map[string]string{"username": access.User, "password": access.Token.Reveal()}, nil
 }
 
 // Secret has credentials.
-func Secret(data map[string]string) *unstructured.Unstructured {
-	o := object(schema.GroupVersionKind{Version: "v1", Kind: "Secret"}, nil)
+func Secret(cfg config.Config, data map[string]string) *unstructured.Unstructured {
+	o := object(corev1.SchemeGroupVersion.WithKind("Secret"), nil)
+	if o.SetName(secretName(cfg)); cfg.FromRegistry() {
+		o.Object["type"] = string(corev1.SecretTypeDockerConfigJson)
+	}
 	encoded := map[string]any{}
 	for key, value := range data {
 		encoded[key] = base64.StdEncoding.EncodeToString([]byte(value))
@@ -109,19 +133,30 @@ func Secret(data map[string]string) *unstructured.Unstructured {
 	return o
 }
 
-// GitRepository is the object by which the source-controller reads the configured branch.
-func GitRepository(cfg config.Config, credentials bool) *unstructured.Unstructured {
-	spec := map[string]any{"interval": "1m0s", "url": cfg.GitURL, "ref": map[string]any{"branch": cfg.GitBranch}}
-	if credentials {
-		spec["secretRef"] = map[string]any{"name": Name}
+func secretName(cfg config.Config) string {
+	if cfg.FromRegistry() {
+		return RegistrySecret
 	}
-	return object(GitRepositoryKind, spec)
+	return Name
+}
+
+// Source is the object by which the source-controller reads the configured branch, or the tag of a registry.
+func Source(cfg config.Config, credentials bool) *unstructured.Unstructured {
+	ref := map[string]any{"branch": cfg.GitBranch}
+	if cfg.FromRegistry() {
+		ref = map[string]any{"tag": cfg.OCITag}
+	}
+	spec := map[string]any{"interval": "1m0s", "url": cfg.GitURL, "ref": ref}
+	if credentials {
+		spec["secretRef"] = map[string]any{"name": secretName(cfg)}
+	}
+	return object(SourceKind(cfg), spec)
 }
 
 // Kustomization is the object by which the kustomize-controller applies the configured folder.
 func Kustomization(cfg config.Config) *unstructured.Unstructured {
 	return object(KustomizationKind, map[string]any{"interval": "10m0s", "path": "./" + path.Clean(cfg.GitFolder()),
-		"prune": true, "sourceRef": map[string]any{"kind": GitRepositoryKind.Kind, "name": Name}})
+		"prune": true, "sourceRef": map[string]any{"kind": SourceKind(cfg).Kind, "name": Name}})
 }
 
 func object(kind schema.GroupVersionKind, spec map[string]any) *unstructured.Unstructured {

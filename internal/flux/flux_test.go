@@ -1,6 +1,7 @@
 package flux
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,16 +43,27 @@ func TestManifestOfAMirror(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	if got := Credentials(platform.GitAccess{User: "git"}); got != nil {
-		t.Errorf("of nothing: %v", got)
-	}
-	if got := Credentials(platform.GitAccess{User: "git", Token: platform.NewSecret("t")}); got["username"] != "git" ||
-		got["password"] != "t" || len(got) != 2 {
-		t.Errorf("of a token: %v", got)
-	}
-	got := Credentials(platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"})
-	if got["identity"] != "k" || got["known_hosts"] != "h" || len(got) != 2 {
-		t.Errorf("of a key: %v", got)
+	git, registry, hub := config.Defaults(), config.Defaults(), config.Defaults()
+	git.GitURL, registry.GitURL, hub.GitURL = "https://a/b.git", "oci://127.0.0.1:5000/a/b", "oci://docker.io/a/b"
+	token := platform.GitAccess{User: "git", Token: platform.NewSecret("t")}
+	for name, tt := range map[string]struct {
+		cfg    config.Config
+		access platform.GitAccess
+		want   map[string]string
+	}{
+		"nothing":                 {git, platform.GitAccess{User: "git"}, nil},
+		"nothing, for a registry": {registry, platform.GitAccess{User: "git"}, nil},
+		"a token":                 {git, token, map[string]string{"username": "git", "password": "t"}},
+		"a key": {git, platform.GitAccess{User: "git", Key: platform.NewSecret("k"), KnownHosts: "h"},
+			map[string]string{"identity": "k", "known_hosts": "h"}},
+		"a registry": {registry, token, map[string]string{".dockerconfigjson": `{"auths":{"127.0.0.1:5000":` +
+			`{"password":"t","username":"git"}}}`}},
+		"Docker Hub": {hub, token, map[string]string{".dockerconfigjson": `{"auths":{"index.docker.io":` +
+			`{"password":"t","username":"git"}}}`}},
+	} {
+		if got, err := Credentials(tt.cfg, tt.access); err != nil || !maps.Equal(got, tt.want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }
 
@@ -62,6 +74,7 @@ func TestStateOf(t *testing.T) {
 		status    map[string]any
 		suspend   bool
 		requested string
+		annotated string
 		want      State
 	}{
 		"nothing said": {want: State{Reason: "said nothing"}},
@@ -74,8 +87,20 @@ func TestStateOf(t *testing.T) {
 		"after the request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
 			"lastHandledReconcileAt": "now", "lastAppliedRevision": "main@2"}, requested: "now",
 			want: State{Ready: true, Revision: "main@2"}},
+		"after another one's request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "later", "lastAppliedRevision": "main@2"}, requested: "now", annotated: "later",
+			want: State{Ready: true, Revision: "main@2"}},
+		"before another one's request": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{ready},
+			"lastHandledReconcileAt": "earlier"}, requested: "now", annotated: "later",
+			want: State{Reason: "has not reconciled"}},
 		"failed": {status: map[string]any{"observedGeneration": int64(2), "conditions": []any{failed}},
 			want: State{Reason: "path not found (BuildFailed)"}},
+		"a strategy that server-side apply cannot merge": {status: map[string]any{"observedGeneration": int64(2),
+			"lastAttemptedRevision": "main@2", "conditions": []any{map[string]any{"type": "Ready", "status": "False",
+				"reason": "ReconciliationFailed", "message": "Deployment/default/web dry-run failed (Invalid): Deployment.apps " +
+					"\"web\" is invalid: spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is " +
+					"'Recreate'\n"}}}, want: State{Rejected: true, Attempted: "main@2", Reason: "'Recreate' " +
+			"(ReconciliationFailed): the update strategy of Deployment web was changed"}},
 		"failed before the request": {status: map[string]any{"conditions": []any{failed}}, requested: "now",
 			want: State{Reason: "has not reconciled it yet: path not found"}},
 		"suspended": {status: map[string]any{"conditions": []any{failed}}, suspend: true,
@@ -92,6 +117,9 @@ func TestStateOf(t *testing.T) {
 			}
 			if tt.suspend {
 				_ = unstructured.SetNestedField(o.Object, true, "spec", "suspend")
+			}
+			if tt.annotated != "" {
+				o.SetAnnotations(map[string]string{RequestedAt: tt.annotated})
 			}
 			got := StateOf(o, tt.requested)
 			said := got.Reason

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/text"
+	explain "github.com/slipway-k8s/slipway/internal/why"
 )
 
 // stuck is a HelmRelease that can be recovered.
@@ -45,8 +46,7 @@ func find(ctx context.Context, cluster *kube.Cluster, o Options) (all found, now
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err := cluster.List(ctx, list, client.InNamespace(o.Namespace)); kube.Absent(err) {
-		return all, now, fmt.Errorf("the cluster %s has no HelmReleases: helm-controller's CustomResourceDefinition of %s "+
-			"is not installed", cluster.Host(), kind.GroupVersion())
+		return all, now, fmt.Errorf("the cluster %s has no HelmReleases: %w", cluster.Host(), ErrNoKind)
 	} else if err != nil {
 		return all, now, fmt.Errorf("list the HelmReleases: %w", err)
 	}
@@ -161,12 +161,12 @@ func (s search) unreported(r helmRelease, newest kube.ReleaseRecord, ready metav
 		if ready.Type == "" {
 			return nil, "its controller has not reported on it"
 		}
-		return nil, fmt.Sprintf("Ready is %s, as its controller reports (%s): %s", ready.Status, ready.Reason, ready.Message)
+		return nil, reported(ready)
 	}
 	for _, bad := range []metav1.Condition{{Type: conditionStalled, Status: metav1.ConditionTrue},
 		{Type: conditionReleased, Status: metav1.ConditionFalse}, {Type: conditionRemediated, Status: metav1.ConditionTrue}} {
 		if c := r.condition(bad.Type); c.Status == bad.Status {
-			return nil, fmt.Sprintf("%s is %s, as its controller reports (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+			return nil, reported(c)
 		}
 	}
 	if why := s.atWork(r, ready); why != "" {
@@ -195,6 +195,15 @@ func (s search) unreported(r helmRelease, newest kube.ReleaseRecord, ready metav
 			r.releaseName(), text.Elapsed(s.age(ready.LastTransitionTime.Time)), ready.Reason),
 		what: "set the condition Ready to True: " + deployedMessage(latest),
 	}, ""
+}
+
+// reported is a condition, explained where there is more to say than its controller does.
+func reported(c metav1.Condition) string {
+	says := fmt.Sprintf("%s is %s, as its controller reports (%s): %s", c.Type, c.Status, c.Reason, c.Message)
+	if explained := explain.RejectedStrategy(c.Message); explained != "" {
+		says += ": " + explained
+	}
+	return says
 }
 
 // atWork says why the controller of a release may be about to report Ready; empty: it is not.

@@ -21,9 +21,9 @@ import (
 // reasonRecovered is the reason of a condition Ready that Slipway set.
 const reasonRecovered = "StatusRecovered"
 
-// recoverWithin bounds the requests about one HelmRelease. An interrupted run ends after the one that it works on, so
-// that none stays suspended.
-const recoverWithin = time.Minute
+// RecoverWithin bounds the requests that recover one HelmRelease. An interrupted run ends after the one that it works
+// on, so that none stays suspended.
+const RecoverWithin = time.Minute
 
 // Errors of a release that another process works on while it is recovered.
 var (
@@ -43,7 +43,7 @@ type fields = map[string]any
 
 // recover recovers one HelmRelease. Whoever has written it since it was examined wins.
 func (w writer) recover(ctx context.Context, s stuck) (Outcome, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recoverWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecoverWithin)
 	defer cancel()
 	do := w.recoverPending
 	if s.kind == Status {

@@ -22,6 +22,9 @@ const (
 	Most = 10
 )
 
+// ErrNoKind says that a cluster does not know HelmReleases.
+var ErrNoKind = fmt.Errorf("helm-controller's CustomResourceDefinition of %s is not installed", kind.GroupVersion())
+
 // Options say which HelmReleases are recovered, and how.
 type Options struct {
 	Namespace string        // of the HelmReleases; empty: all
@@ -76,8 +79,8 @@ type TooManyError struct{ Names []string }
 func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%d HelmReleases are stuck at once, and one run recovers at most %d: something larger is wrong, and "+
 		"nothing was changed. See whether helm-controller and source-controller run (kubectl -n flux-system get pods), and "+
-		"whether the API server and etcd answer in time; then recover one namespace after another with --namespace. Stuck "+
-		"are %s", len(e.Names), Most, strings.Join(e.Names, ", "))
+		"whether the API server and etcd answer in time; then recover one namespace after another with recover-releases "+
+		"--namespace. Stuck are %s", len(e.Names), Most, strings.Join(e.Names, ", "))
 }
 
 // Recover recovers the HelmReleases that are stuck. The report is complete with an error, too.

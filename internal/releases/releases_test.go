@@ -146,6 +146,13 @@ func TestLeftAlone(t *testing.T) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(condition("Ready", "False", "UpgradeFailed"))))
 		}, "UpgradeFailed"},
+		"a strategy that cannot be merged": {func(w *world) {
+			c := condition("Ready", "False", "UpgradeFailed")
+			c["message"] = "Helm upgrade failed for release apps/shop: Deployment.apps \"shop\" is invalid: " +
+				"spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"
+			w.lost("shop")
+			w.release("shop", named("shop", status(c)))
+		}, "the update strategy of Deployment shop was changed from RollingUpdate to Recreate"},
 		"stalled": {func(w *world) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(unknown(), condition("Stalled", "True", "RetriesExceeded"))))

@@ -107,14 +107,17 @@ func BuiltInDurations(world string) map[string]time.Duration {
 		return seconds(map[string]float64{
 			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "endpoint": 1, "apply": 1,
 			"wait-cp": 15, "kubeconfig": 2.5, "talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 3, "workers": 0.1,
-			"wait-workers": 0.1, "wait-machines": 15, "addons": 0.1, "gitea-token": 1, "gitea-repository": 2, "flux": 10, "flux-sync": 5, "wait-releases": 10, "providers": 15, "pivot": 8, "access": 0.6, "firewall": 0.5, "firewall-apply": 1, "clean": 3.5,
+			"wait-workers": 0.1, "wait-machines": 15, "addons": 0.1, "gitea-token": 1, "gitea-repository": 2, "flux": 10, "flux-sync": 5,
+			"flux-releases": 0.1, "wait-releases": 10, "providers": 15, "pivot": 8,
+			"access": 0.6, "firewall": 0.5, "firewall-apply": 1, "clean": 3.5,
 		})
 	}
 	return seconds(map[string]float64{
 		"preflight": 1, "reserve": 1, "image": 240, "kind-create": 60, "capi-init": 120, "secret": 1, "endpoint": 10, "apply": 10,
 		"wait-cp": 240, "kubeconfig": 60, "talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30,
 		"wait-nodes": 30, "workers": 1, "wait-workers": 1,
-		"wait-machines": 15, "addons": 1, "gitea-token": 5, "gitea-repository": 5, "flux": 60, "flux-sync": 20, "wait-releases": 10, "providers": 110, "pivot": 45, "access": 5, "firewall": 2, "firewall-apply": 15, "clean": 10,
+		"wait-machines": 15, "addons": 1, "gitea-token": 5, "gitea-repository": 5, "flux": 60, "flux-sync": 20, "flux-releases": 1,
+		"wait-releases": 10, "providers": 110, "pivot": 45, "access": 5, "firewall": 2, "firewall-apply": 15, "clean": 10,
 	})
 }
 

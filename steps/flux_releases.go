@@ -1,0 +1,127 @@
+package steps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/releases"
+	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// FluxReleases are the HelmReleases that were stuck when the step ran.
+type FluxReleases struct {
+	Recovered []RecoveredRelease `json:"recovered,omitempty"`
+}
+
+// RecoveredRelease is a HelmRelease that was stuck, and what was done.
+type RecoveredRelease struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Kind      string `json:"kind"` // pending, status
+	What      string `json:"what"`
+}
+
+// FluxReleases adds the step flux-releases to a graph: no HelmRelease is stuck. It waits for none: one that its
+// controller works on, or that is not Ready for another reason, is left alone.
+func (s *Set) FluxReleases(g *flow.Graph) *flow.Step[FluxReleases] {
+	step := fluxReleasesStep{tools: s.tools}
+	const recovery = releases.Most * releases.RecoverWithin
+	return flow.Add(g, "flux-releases", step.run).
+		Doc(fmt.Sprintf("no HelmRelease is stuck; at most %d that are get recovered, each once", releases.Most)).
+		Verify(step.verify).Deadline(recovery+wait.TakenWithin+wait.Overhead).
+		Waits(flow.Wait{For: "the API server to list the HelmReleases", Within: wait.TakenWithin},
+			flow.Wait{For: fmt.Sprintf("the requests that recover at most %d HelmReleases", releases.Most), Within: recovery})
+}
+
+// fluxReleasesStep runs and verifies the step flux-releases.
+type fluxReleasesStep struct {
+	tools platform.Tools
+}
+
+func (f fluxReleasesStep) options() releases.Options {
+	return releases.Options{Threshold: releases.DefaultThreshold, By: strings.TrimSpace("slipway " + f.tools.Version)}
+}
+
+// run says what it did with each HelmRelease that is not Ready.
+func (f fluxReleasesStep) run(ctx context.Context, say flow.Say) (FluxReleases, error) {
+	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	if err != nil {
+		return FluxReleases{}, err
+	}
+	report, err := f.examine(ctx, say, workload)
+	if errors.Is(err, releases.ErrNoKind) { // Flux was installed without its helm-controller
+		say("the cluster has no HelmReleases")
+		return FluxReleases{}, nil
+	}
+	if err == nil && len(report.Stuck) > 0 {
+		report, err = releases.Recover(ctx, workload, say, f.options())
+	}
+	var out FluxReleases
+	for _, s := range report.Stuck {
+		switch s.Outcome {
+		case releases.Recovered:
+			out.Recovered = append(out.Recovered, RecoveredRelease{s.Namespace, s.Name, string(s.Kind), s.What})
+			say("HelmRelease %s/%s: recovered: %s", s.Namespace, s.Name, s.What)
+		case releases.ChangedByOther:
+			say("HelmRelease %s/%s: %s: %s", s.Namespace, s.Name, s.Outcome, s.Error)
+		}
+	}
+	for _, l := range report.Left {
+		say("HelmRelease %s/%s: not Ready, left alone: %s", l.Namespace, l.Name, l.Why)
+	}
+	if err == nil {
+		say("%s", report.Summary())
+	}
+	return out, err
+}
+
+// examine examines the HelmReleases and changes nothing. It waits while the API server does not answer.
+func (f fluxReleasesStep) examine(ctx context.Context, say flow.Say, workload *kube.Cluster) (report releases.Report,
+	err error) {
+	look := f.options()
+	look.DryRun = true
+	err = wait.Wait{What: "the API server to list the HelmReleases", Within: wait.TakenWithin}.Until(ctx, say,
+		func(ctx context.Context) (_ string, err error) {
+			report, err = releases.Recover(ctx, workload, quiet, look)
+			if err != nil && !kube.Unwell(err) && !kube.UnknownKind(err) {
+				err = wait.Final(err)
+			}
+			return "", err
+		})
+	return report, err
+}
+
+func quiet(string, ...any) {}
+
+// verify examines the HelmReleases as a run does, and changes nothing. What gets stuck between two runs has nothing to
+// do with what the step was made from.
+func (f fluxReleasesStep) verify(ctx context.Context, _ FluxReleases) flow.Verdict {
+	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	look := f.options()
+	look.DryRun = true
+	report, err := releases.Recover(ctx, workload, quiet, look)
+	var many *releases.TooManyError
+	switch {
+	case errors.Is(err, releases.ErrNoKind):
+		return flow.Holds()
+	case err != nil && !errors.As(err, &many):
+		return flow.Unknown(err)
+	case len(report.Stuck) == 0:
+		return flow.Holds()
+	}
+	first := report.Stuck[0]
+	if len(report.Stuck) == 1 {
+		return flow.Gone("HelmRelease %s/%s is stuck: %s", first.Namespace, first.Name, first.Why)
+	}
+	return flow.Gone("%d HelmReleases are stuck, the first is %s/%s: %s", len(report.Stuck), first.Namespace, first.Name,
+		first.Why)
+}
