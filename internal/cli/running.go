@@ -220,6 +220,9 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
+		if info, err = l.AddGitea(ctx, r.cfg.Config, say); err != nil {
+			return err
+		}
 		if info, err = l.Client.Admit(ctx, r.cfg.ClusterName); err != nil {
 			return err
 		}

@@ -88,6 +88,11 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 	if err != nil {
 		return err
 	}
+	if builder.sets.config.HasGitea() { // before the other programs, which take long
+		if err := builder.giteaPossible(ctx); err != nil {
+			return err
+		}
+	}
 	bin, err := builder.programs(ctx, say)
 	if err != nil {
 		return err
@@ -110,7 +115,11 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 	if err != nil {
 		return err
 	}
-	bins = append(bins, flux...)
+	gitea, err := builder.buildConfiguredGitea(ctx, prune, say)
+	if err != nil {
+		return err
+	}
+	bins = append(append(bins, flux...), gitea...)
 	// Where it goes depends on the lab; now it is only made sure that it can.
 	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
 		return err
@@ -142,6 +151,18 @@ func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
 // compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
 // them once.
 func (b *builder) compileTools(ctx context.Context, module, what string, say flow.Say) (string, error) {
+	return b.compileWith(ctx, module, what, recipe{}, say)
+}
+
+// recipe is what is special about building the tools of a module.
+type recipe struct {
+	args   []string                                    // further ones of go install
+	env    []string                                    // further variables for go
+	finish func(ctx context.Context, dir string) error // puts more into the tools' folder; nil: nothing
+}
+
+// compileWith is compileTools with a recipe.
+func (b *builder) compileWith(ctx context.Context, module, what string, r recipe, say flow.Say) (string, error) {
 	bin, ldflags, err := b.bin(ctx, module)
 	if err != nil || Exists(bin) {
 		return bin, err
@@ -166,9 +187,15 @@ func (b *builder) compileTools(ctx context.Context, module, what string, say flo
 	say("building %s from source", what)
 	// With the flags of a plain `go run ./cmd/bootstrap`: what the command and these programs have in common is compiled
 	// once. Other flags, -trimpath or CGO_ENABLED among them, would compile it again.
-	if err := b.compile(ctx, module, say, append(b.env, "GOBIN="+unfinished),
-		"install", "-v", "-ldflags", ldflags, "tool"); err != nil {
+	args := append([]string{"install", "-v", "-ldflags", ldflags}, r.args...)
+	if err := b.compile(ctx, module, say, slices.Concat(b.env, r.env, []string{"GOBIN=" + unfinished}),
+		append(args, "tool")...); err != nil {
 		return "", fmt.Errorf("build %s: %w", what, err)
+	}
+	if r.finish != nil {
+		if err := r.finish(ctx, unfinished); err != nil {
+			return "", fmt.Errorf("build %s: %w", what, err)
+		}
 	}
 	if err := os.Rename(unfinished, bin); err != nil {
 		return "", err
@@ -189,6 +216,9 @@ func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, 
 			return "", "", err
 		}
 		ldflags = versionFlags(version)
+	}
+	if version := required[giteaPath]; version != "" {
+		ldflags += " -X main.Version=" + strings.TrimPrefix(version, "v")
 	}
 	key, err := b.key(ctx, module, ldflags)
 	return filepath.Join(b.cache, key, "bin"), ldflags, err

@@ -67,6 +67,12 @@ type Info struct {
 		Repository string `json:"repository"`
 		Version    string `json:"version"`
 	} `json:"flux"`
+	// Gitea is what runs behind Gitea's Pod.
+	Gitea struct {
+		Fidelity    string `json:"fidelity"` // real or stand-in; empty: an older lab
+		Version     string `json:"version"`
+		Unreachable string `json:"unreachable"` // why other Pods cannot reach it by the name of its Service
+	} `json:"gitea"`
 	// Git is the lab's Git repository; the zero value: there is none.
 	Git struct {
 		URL    string `json:"url"`

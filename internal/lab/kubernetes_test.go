@@ -67,7 +67,7 @@ func TestKubernetesFromSource(t *testing.T) {
 		}
 	}
 	l := &Lab{Dir: home, Latency: "fast"}
-	if args := l.arguments(first, "", []kubernetesSet{other}, "/flux", ""); !slices.Contains(args, "v1.33.5="+other.bin) ||
+	if args := l.arguments(first, "", []kubernetesSet{other}, "/flux", "/gitea", ""); !slices.Contains(args, "v1.33.5="+other.bin) ||
 		!strings.Contains(strings.Join(args, " "), "--flux /flux") {
 		t.Errorf("its arguments are %q", args)
 	}

@@ -62,6 +62,9 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if info, err := l.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
 		return info, err // started by whom we waited for
 	}
+	if err := builder.beforeStart(ctx); err != nil {
+		return Info{}, err
+	}
 	upstream, err := builder.programs(ctx, say)
 	if err != nil {
 		return Info{}, err
@@ -81,6 +84,10 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	gitea, err := builder.giteaToRun(ctx, say)
+	if err != nil {
+		return Info{}, err
+	}
 	if err := builder.daemon(ctx, program, say); err != nil {
 		return Info{}, err
 	}
@@ -88,7 +95,7 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, flux, mapping), say)
+	return l.daemon().Start(ctx, program, l.arguments(upstream, originals, kubernetes, flux, gitea, mapping), say)
 }
 
 // Possible is nil if the lab is up or its programs can be built. It creates nothing in the lab's folder.
@@ -96,8 +103,11 @@ func (l *Lab) Possible(ctx context.Context) error {
 	if _, err := l.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
 		return err
 	}
-	_, err := l.builder()
-	return err
+	b, err := l.builder()
+	if err != nil {
+		return err
+	}
+	return b.beforeStart(ctx)
 }
 
 func (l *Lab) builder() (*builder, error) {
@@ -119,13 +129,16 @@ func (l *Lab) daemon() Daemon {
 }
 
 // arguments are those of the lab's process.
-func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, flux, mapping string) []string {
+func (l *Lab) arguments(upstream, originals string, kubernetes []kubernetesSet, flux, gitea, mapping string) []string {
 	args := []string{"serve", "--dir", l.Dir, "--latency", l.Latency, "--bin", upstream}
 	for _, set := range kubernetes {
 		args = append(args, "--kubernetes", set.wanted+"="+set.bin)
 	}
 	if flux != "" {
 		args = append(args, "--flux", flux)
+	}
+	if gitea != "" {
+		args = append(args, "--gitea", gitea)
 	}
 	if l.API != "" {
 		args = append(args, "--api", l.API)

@@ -34,7 +34,7 @@ func TestLabThatDiesAtItsStart(t *testing.T) {
 	}
 	began := time.Now()
 	_, err := l.daemon().Start(t.Context(), program(t, "echo \"args $*\"; env; echo cannot bind >&2; exit 3"),
-		l.arguments("/programs", "", nil, "", ""), quiet)
+		l.arguments("/programs", "", nil, "", "", ""), quiet)
 	if err == nil || time.Since(began) > upWithin/2 {
 		t.Fatalf("error is %v after %s", err, time.Since(began))
 	}
@@ -58,7 +58,7 @@ func TestLabStartStopsWaitingWhenInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	l := &Lab{Dir: dir, Latency: "fast", Client: NewClient(dir)}
 	ctx, cancel := contextWithCause(t)
-	_, err := l.daemon().Start(ctx, program(t, "exec sleep 30"), l.arguments("/programs", "", nil, "", ""), func(format string, args ...any) {
+	_, err := l.daemon().Start(ctx, program(t, "exec sleep 30"), l.arguments("/programs", "", nil, "", "", ""), func(format string, args ...any) {
 		if pid, ok := args[0].(int); ok {
 			t.Cleanup(func() { endProcess(t, pid) })
 		}

@@ -140,7 +140,7 @@ func (l *Lab) Built(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.fluxBuilt(ctx))
+	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.fluxBuilt(ctx), builder.giteaBuilt(ctx))
 }
 
 // errNotLinux is why images are of no use on other systems.

@@ -61,6 +61,13 @@ func SourceVersions(dir string) ([]Version, error) {
 				Version: required["github.com/fluxcd/"+controller]})
 		}
 	}
+	if gitea := filepath.Join(source, "gitea", "1.26"); Exists(gitea) {
+		required, err := requiredIn(gitea)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Version{Name: "Gitea, when configured with Flux", Version: required[giteaPath]})
+	}
 	return all, nil
 }
 

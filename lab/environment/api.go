@@ -40,6 +40,8 @@ type Info struct {
 	KubernetesSets []KubernetesSet `json:"kubernetesSets"`
 	// Flux is the repository of Flux's manifests; the zero value: the lab has not been given Flux's programs.
 	Flux Flux `json:"flux"`
+	// Gitea is what runs behind Gitea's Pod.
+	Gitea Gitea `json:"gitea"`
 	// Git is the lab's Git repository; the zero value: there is none, and the notes say why.
 	Git Git `json:"git"`
 	// ImageBuild says whether the command can build the image, or has to have the lab create its snapshot.
@@ -64,6 +66,7 @@ func (lab *Lab) handler() http.Handler {
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
 	handle("PUT /v1/kubernetes", lab.serveKubernetes)
 	handle("PUT /v1/flux", lab.serveFlux)
+	handle("PUT /v1/gitea", lab.serveGitea)
 	handle("PUT /v1/git", lab.serveGit)
 	handle("POST /v1/down", func(r *http.Request) (any, error) {
 		defer lab.endOnce.Do(func() { close(lab.down) })
@@ -97,6 +100,7 @@ func (lab *Lab) info() Info {
 		Kubernetes:        versionOf(lab.programInfo, "kube-apiserver"),
 		KubernetesSets:    lab.kubernetesSets(),
 		Flux:              lab.flux.get(),
+		Gitea:             lab.giteaInfo(),
 		Git:               lab.git.info,
 		ImageBuild:        lab.imageBuild,
 		Notes:             lab.notes(),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +38,7 @@ type Config struct {
 	Kubernetes []Kubernetes      // further Kubernetes programs, of other versions than those in Bin
 	Lab        string            // the lab's own binary, for stand-ins in Pods
 	Flux       string            // folder of the programs of Flux's controllers, which need not exist; empty: none
+	Gitea      string            // folder of Gitea's program, which need not exist; empty: none
 	Latency    Latency           // how long simulated operations take
 	API        cloud.API         // date of the simulated Hetzner API; empty: the newest
 	Images     []kubelet.Program // programs for images, before the built-in ones
@@ -75,6 +77,7 @@ type Lab struct {
 
 	offer       repository.Contents // providers and charts
 	flux        fluxOffer
+	realGitea   atomic.Bool // Gitea itself runs, not the stand-in
 	git         gitOffer
 	cloud       *cloud.Cloud
 	talos       *talos.Talos
@@ -150,6 +153,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Flux != "" {
 		lab.programs = append(lab.programs, kubelet.FluxPrograms(cfg.Flux)...)
 	}
+	if cfg.Gitea != "" {
+		lab.programs = append(lab.programs, kubelet.GiteaProgram(cfg.Gitea, lab.realGitea.Load))
+	}
 	lab.programs = append(lab.programs, lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()
@@ -179,6 +185,10 @@ func (lab *Lab) run(ctx context.Context) (err error) {
 	}
 	defer api.Close()
 	if err := lab.state.Update(func(d *folder.Data) error { d.Slot = taken; return nil }); err != nil {
+		return err
+	}
+
+	if err := lab.resumeGitea(); err != nil { // before Pods start
 		return err
 	}
 

@@ -54,14 +54,19 @@ func (lab *Lab) parts() []Part {
 	parts = append(parts, lab.kubernetesParts()...)
 	var others []string // stand-ins of projects whose released programs run
 	for i, p := range lab.programs {
-		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed || lab.unbuiltFlux(p) {
+		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed || lab.unbuiltFlux(p) ||
+			p.When != nil && !p.When() {
 			continue
 		}
 		if p.Tag == "" && slices.ContainsFunc(lab.programs[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
 			others = append(others, path.Base(p.Image))
 			continue
 		}
-		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(p.Exec))))
+		file := p.Exec
+		if p.When != nil { // the lab's binary prepares it
+			file = lab.giteaProgram()
+		}
+		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(file))))
 	}
 	if others != nil {
 		parts = append(parts, Part{"other versions", kubelet.StandIn, "of " + strings.Join(others, ", ") +
@@ -83,7 +88,8 @@ func (lab *Lab) parts() []Part {
 		lab.podPart(),
 		Part{"other images", kubelet.Simulated, "are reported Ready, or complete, after a moment; no program runs"},
 		Part{"Pod network", kubelet.Simulated,
-			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector"},
+			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector, and Pods " +
+				"those of real programs that the lab has put into their /etc/hosts, through the Node"},
 		Part{"Talos", kubelet.Simulated,
 			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, api},

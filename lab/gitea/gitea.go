@@ -112,7 +112,8 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("POST "+tokens, s.asUser(s.create))
 	mux.HandleFunc("DELETE "+tokens+"/{id}", s.asUser(s.remove))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, http.StatusNotFound, fmt.Sprintf("the lab's stand-in for Gitea has no %s %s: it has access tokens only",
+		refuse(w, http.StatusNotFound, fmt.Sprintf("the lab's stand-in for Gitea has no %s %s: it has access tokens only. Gitea "+
+			"itself runs where it is built when a lab begins: lab build GITEA=true",
 			r.Method, r.URL.Path))
 	})
 	return mux

@@ -110,6 +110,10 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		}
 		defer stop()
 		k.host = network
+		if err := k.cfg.Registry.addHosts(k.cfg.Cluster, k.hostsFile()); err != nil {
+			return fmt.Errorf("kubelet of node %s: %w", k.cfg.Node, err)
+		}
+		defer k.cfg.Registry.removeHosts(k.cfg.Cluster, k.hostsFile())
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
@@ -142,7 +146,7 @@ func (k *Kubelet) prepareDir() error {
 	if err := os.RemoveAll(filepath.Join(k.cfg.Dir, "pods")); err != nil {
 		return fmt.Errorf("remove the folders of Pods that ran before: %w", err)
 	}
-	for _, dir := range []string{k.cfg.Dir, k.podsDir(), k.logsDir()} {
+	for _, dir := range []string{k.cfg.Dir, k.podsDir(), k.keptDir(), k.logsDir()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("create its folder: %w", err)
 		}
@@ -190,6 +194,13 @@ func (k *Kubelet) watchPods(ctx context.Context) {
 		k.log.Error("Pods are not watched", "reason", err)
 		return
 	}
+	left, err := os.ReadDir(k.keptDir())
+	if err != nil {
+		k.log.Warn("the volumes of Pods that are gone are not removed", "reason", err)
+	}
+	var tidying sync.WaitGroup
+	defer tidying.Wait()
+	tidying.Go(func() { k.removeKept(ctx, left, informer) })
 	informer.Run(ctx.Done())
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,7 @@ type launch struct {
 	spec  proc.Spec
 	ports map[int32]int          // local ports by container port
 	reach map[int32]net.Listener // forwards to the Pod's own network, by container port
+	names []net.Listener         // those at the ports of Services
 
 	registry *Registry
 	pod      portKey // port left out
@@ -26,7 +28,7 @@ type launch struct {
 
 // release frees the ports.
 func (l *launch) release() {
-	for _, forward := range l.reach {
+	for _, forward := range slices.AppendSeq(l.names, maps.Values(l.reach)) {
 		forward.Close()
 	}
 	for port, local := range l.ports {
@@ -77,6 +79,9 @@ func (c *container) prepare(env map[string]string) (_ *launch, err error) {
 
 	if network != nil {
 		if err := l.forward(cfg.InternalIP, network.Address(), reachedPorts(c.program.texts())); err != nil {
+			return nil, err
+		}
+		if err := c.serve(l, network.Address()); err != nil {
 			return nil, err
 		}
 	}
@@ -133,6 +138,23 @@ func (l *launch) forward(node string, pod netip.Addr, ports []int32) error {
 		}
 		l.reach[port] = listener
 		go relay(listener, netip.AddrPortFrom(pod, uint16(port)).String())
+	}
+	return nil
+}
+
+// serve has the names of the program's Services lead to the Pod, through the Node's address.
+func (c *container) serve(l *launch, pod netip.Addr) error {
+	cfg := c.p.k.cfg
+	for service, port := range c.program.Serves {
+		listener, err := net.Listen("tcp4", net.JoinHostPort(cfg.InternalIP, fmt.Sprint(port)))
+		if err != nil {
+			return fmt.Errorf("have other Pods reach Service %s/%s: %w", c.p.namespace, service, err)
+		}
+		l.names = append(l.names, listener)
+		go relay(listener, netip.AddrPortFrom(pod, uint16(port)).String())
+		if err := cfg.Registry.serve(cfg.Cluster, c.p.namespace, service, cfg.InternalIP); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -133,4 +133,9 @@ func (p *pod) writeVolume(name string, files map[string][]byte) error {
 	return nil
 }
 
-func (p *pod) volumeDir(name string) string { return filepath.Join(p.dir, "volumes", name) }
+func (p *pod) volumeDir(name string) string {
+	if p.kept[name] {
+		return filepath.Join(p.keptDir(), name)
+	}
+	return filepath.Join(p.dir, "volumes", name)
+}

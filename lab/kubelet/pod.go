@@ -39,7 +39,8 @@ type pod struct {
 	kill   context.Context
 	killed context.CancelFunc
 
-	inits, containers []*container // neither changes
+	inits, containers []*container    // neither changes
+	kept              map[string]bool // volumes that outlive the kubelet; does not change
 
 	mu          sync.Mutex
 	api         *corev1.Pod // as last seen
@@ -60,6 +61,7 @@ func newPod(k *Kubelet, api *corev1.Pod) *pod {
 		log:     k.log.With("pod", api.Namespace+"/"+api.Name),
 		tokens:  map[tokenKey]token{},
 		volumes: map[string]map[string][]byte{},
+		kept:    keptVolumes(api),
 	}
 	p.kill, p.killed = context.WithCancel(context.Background())
 	for _, spec := range api.Spec.InitContainers {
@@ -124,6 +126,11 @@ func (p *pod) run(ctx context.Context) {
 	}
 	if err := os.RemoveAll(p.dir); err != nil {
 		p.log.Warn("the Pod's folder was not removed", "reason", err)
+	}
+	if ctx.Err() == nil {
+		if err := os.RemoveAll(p.keptDir()); err != nil {
+			p.log.Warn("the Pod's volumes were not removed", "reason", err)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/lab/gitea"
 )
 
 // Program maps an image to an executable that runs in its place.
@@ -45,6 +47,13 @@ type Program struct {
 	Fidelity string
 	// Note is a note for the status: how the program differs from the original, for example.
 	Note string
+	// When says whether the program is in the mapping at the moment; nil: always.
+	When func() bool
+	// Reads are folders of the machine that the program reads, besides that of its executable.
+	Reads []string
+	// Serves are the Services of the Pod's namespace whose names lead the processes of other Pods to this container, each
+	// with the container's port, which is the Service's, too. It takes a Pod with a network of its own.
+	Serves map[string]int32
 }
 
 // Files are the executables that programs name by a path.
@@ -87,9 +96,15 @@ func DefaultPrograms() []Program {
 		// each would take that of the library.
 		standIn("docker.io/hetznercloud/hcloud-cloud-controller-manager", "hcloud-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:10258}"),
-		standIn("docker.gitea.com/gitea", "gitea", "--listen=127.0.0.1:{port:3000}", "--data={dir:/data}"),
+		noted("its API of access tokens, with the answers of "+gitea.Version,
+			standIn(giteaImage, "gitea", "--listen=127.0.0.1:{port:3000}", "--data={dir:/data}")),
 		standIn("ghcr.io/siderolabs/talos-cloud-controller-manager", "talos-ccm",
 			"--kubeconfig={kubeconfig}", "--secure-port={port:50258}", "--cloud-config={dir:/etc/talos}/ccm-config.yaml"))
+}
+
+func noted(note string, p Program) Program {
+	p.Note = note
+	return p
 }
 
 // UpstreamPrograms maps the images of the three provider managers to the unmodified programs in the folder of programs.
@@ -142,6 +157,20 @@ func FluxPrograms(bin string) []Program {
 	}
 }
 
+// giteaImage is Gitea's image.
+const giteaImage = "docker.gitea.com/gitea"
+
+// GiteaProgram maps Gitea's image to the unmodified program in a folder, which counts while used says so. The lab's binary
+// prepares it, as the init containers of Gitea's chart do.
+func GiteaProgram(bin string, used func() bool) Program {
+	return Program{
+		Image: giteaImage, Exec: labProgram, Prefix: []string{"gitea-server"}, NoContainerArgs: true, Fidelity: Real,
+		Args: []string{"--program=" + filepath.Join(bin, "gitea"), "--static=" + filepath.Join(bin, "static"),
+			"--listen=127.0.0.1:{port:3000}", "--data={dir:/data}", "--config={dir:/env-to-ini-mounts/inlines}"},
+		Note: "prepared by the lab; without the files of its pages, which its module does not have", When: used, Reads: []string{bin}, Serves: map[string]int32{"gitea-http": 3000},
+	}
+}
+
 // labProgram is the Exec that means the lab's own binary.
 const labProgram = "lab"
 
@@ -185,7 +214,7 @@ func Match(programs []Program, image string) (Program, bool) {
 	bare, tag := SplitImage(image)
 	full := qualifiedImage(bare)
 	for _, p := range programs {
-		if p.Tag != "" && p.Tag != tag {
+		if p.Tag != "" && p.Tag != tag || p.When != nil && !p.When() {
 			continue
 		}
 		for _, candidate := range []string{bare, full} {

@@ -16,6 +16,7 @@ type Registry struct {
 	next     int
 	kubelets map[hostKey]string
 	pods     map[portKey]podNetwork // by key without port: Pods with a network of their own
+	hosts    map[string]*hosts      // by cluster
 }
 
 // podNetwork is where a Pod is.
@@ -41,7 +42,7 @@ const (
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry {
 	return &Registry{addrs: map[portKey]string{}, ports: map[int]bool{}, next: firstPort, kubelets: map[hostKey]string{},
-		pods: map[portKey]podNetwork{}}
+		pods: map[portKey]podNetwork{}, hosts: map[string]*hosts{}}
 }
 
 // Address returns the address in the lab of a port of a Pod's containers, "127.0.0.1:20007" or, of a Pod with a network

@@ -149,6 +149,10 @@ func (c *container) sandboxed(l *launch, network *sandbox.Network, home string) 
 	if !p.hasIdentity() {
 		box.Visible = box.Visible[:2]
 	}
+	box.Visible = append(box.Visible, c.program.Reads...)
+	if !mountsHosts(c.spec) {
+		box.Mounts = append(box.Mounts, sandbox.Mount{Source: p.k.hostsFile(), Target: "/etc/hosts", ReadOnly: true})
+	}
 	for _, m := range c.spec.VolumeMounts {
 		source, err := p.mountSource(c.spec, m)
 		if err != nil {

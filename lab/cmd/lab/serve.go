@@ -77,6 +77,7 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 			return nil
 		})
 	flux := flags.String("flux", "", "folder of the programs of Flux's controllers; they may be built later")
+	gitea := flags.String("gitea", "", "folder of Gitea's program; it may be built later")
 	latency := flags.String("latency", string(environment.FastLatency), "how long simulated things take: fast or real")
 	api := flags.String("api", string(cloud.APINovember2026), "date of the simulated Hetzner API: 2026-02 or 2026-11")
 	images := flags.String("images", "", "YAML file: programs that run for images")
@@ -100,6 +101,11 @@ func parseServe(args []string) (cfg environment.Config, untilGone int, err error
 	}
 	if *flux != "" {
 		if cfg.Flux, err = filepath.Abs(*flux); err != nil {
+			return cfg, 0, err
+		}
+	}
+	if *gitea != "" {
+		if cfg.Gitea, err = filepath.Abs(*gitea); err != nil {
 			return cfg, 0, err
 		}
 	}

@@ -1,0 +1,214 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+const (
+	// giteaFile, in a lab's folder, says that the lab runs Gitea itself in the place of the stand-in.
+	giteaFile = "gitea"
+	// giteaPath is Gitea's module.
+	giteaPath = "code.gitea.io/gitea"
+	// giteaTags are the build tags with which Gitea has SQLite.
+	giteaTags = "sqlite,sqlite_unlock_notify"
+)
+
+// giteaParts are the folders of Gitea's module that its program reads. Its files for browsers are not in the module.
+var giteaParts = []string{"templates", "options", "public"}
+
+// giteaModule is the folder of the module that names Gitea's program.
+func (b *builder) giteaModule() string { return filepath.Join(b.source, "gitea", "1.26") }
+
+// giteaBin is the folder of that program, built or not; empty: the lab's source has none.
+func (b *builder) giteaBin(ctx context.Context) (string, error) {
+	if !Exists(filepath.Join(b.giteaModule(), "go.mod")) {
+		return "", nil
+	}
+	bin, _, err := b.bin(ctx, b.giteaModule())
+	return bin, err
+}
+
+// needsGitea says whether a configuration needs Gitea itself: Flux reads what is in it. GITEA=true alone does with the
+// stand-in.
+func needsGitea(c config.Config) bool {
+	return c.HasGitea() && c.GitOps == config.GitOpsFlux && c.GitURL == ""
+}
+
+// buildGitea makes sure that Gitea's program is built, with the files that it reads beside it.
+func (b *builder) buildGitea(ctx context.Context, say flow.Say) (string, error) {
+	if err := b.giteaPossible(ctx); err != nil {
+		return "", err
+	}
+	return b.compileWith(ctx, b.giteaModule(), "Gitea", recipe{args: []string{"-tags", giteaTags},
+		env: []string{"CGO_ENABLED=1"}, finish: b.giteaFiles}, say)
+}
+
+// giteaFiles copies the folders that Gitea reads out of its module into the folder of its program: Go's module cache may
+// be emptied.
+func (b *builder) giteaFiles(ctx context.Context, dir string) error {
+	from, err := b.goOutput(ctx, b.giteaModule(), "list", "-m", "-f", "{{.Dir}}", giteaPath)
+	if err != nil {
+		return fmt.Errorf("find Gitea's files: %w", err)
+	}
+	for _, part := range giteaParts {
+		to := filepath.Join(dir, "static", part)
+		if err := os.RemoveAll(to); err != nil { // of a build that was ended
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := os.CopyFS(to, os.DirFS(filepath.Join(strings.TrimSpace(from), part))); err != nil {
+			return fmt.Errorf("copy Gitea's files: %w", err)
+		}
+	}
+	return nil
+}
+
+// giteaPossible is nil if Gitea's program is built or can be: that takes a C compiler, and git where it runs.
+func (b *builder) giteaPossible(ctx context.Context) error {
+	const instead = "; or give a GIT_URL, with which the lab's stand-in for Gitea is enough"
+	if !b.has("git") {
+		return errors.New("Gitea runs git, and this machine has none: install git" + instead)
+	}
+	bin, err := b.giteaBin(ctx)
+	if err != nil || Exists(bin) {
+		return err
+	}
+	if bin == "" {
+		return errors.New("this lab's source cannot build Gitea: it has no folder gitea/1.26" + instead)
+	}
+	cc, err := b.goOutput(ctx, b.giteaModule(), "env", "CC")
+	if err != nil {
+		return fmt.Errorf("ask go for the C compiler: %w", err)
+	}
+	words := strings.Fields(cc)
+	if len(words) == 0 || !b.has(words[0]) {
+		return fmt.Errorf("the lab builds Gitea from source, which takes a C compiler for SQLite, and %q is not on this "+
+			"machine: install one (gcc with libc6-dev, or clang), or name one with CC%s", strings.TrimSpace(cc), instead)
+	}
+	return nil
+}
+
+// has says whether a program is in the builder's PATH; one with a path: whether it exists.
+func (b *builder) has(program string) bool {
+	if strings.ContainsRune(program, filepath.Separator) {
+		return Exists(program)
+	}
+	for _, e := range b.env {
+		dirs, ok := strings.CutPrefix(e, "PATH=")
+		for _, dir := range filepath.SplitList(dirs) {
+			if info, err := os.Stat(filepath.Join(dir, program)); ok && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// giteaToRun is the folder of Gitea's program for a lab that starts. It is built where it is needed, and where the lab has
+// run it before. A new lab runs it where it is built.
+func (b *builder) giteaToRun(ctx context.Context, say flow.Say) (string, error) {
+	bin, err := b.giteaBin(ctx)
+	if err != nil || bin == "" {
+		return "", err
+	}
+	if needsGitea(b.sets.config) || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
+		if err := b.recordGitea(); err != nil {
+			return "", err
+		}
+	}
+	if !b.runsGitea() {
+		return bin, nil
+	}
+	return b.buildGitea(ctx, say)
+}
+
+// recordGitea has the lab's later starts run Gitea itself.
+func (b *builder) recordGitea() error {
+	if err := os.WriteFile(filepath.Join(b.lab, giteaFile), nil, 0o600); err != nil {
+		return fmt.Errorf("write that the lab runs Gitea: %w", err)
+	}
+	return nil
+}
+
+func (b *builder) runsGitea() bool { return Exists(filepath.Join(b.lab, giteaFile)) }
+
+// beforeStart is nil if what the lab is to run can be built, as far as that can be said before.
+func (b *builder) beforeStart(ctx context.Context) error {
+	if needsGitea(b.sets.config) || b.runsGitea() {
+		return b.giteaPossible(ctx)
+	}
+	return nil
+}
+
+// AddGitea makes sure that the lab, which is up, runs Gitea itself, if the configuration needs that. It returns the lab's
+// info afterwards.
+func (l *Lab) AddGitea(ctx context.Context, cfg config.Config, say flow.Say) (info Info, err error) {
+	if info, err = l.Answering(ctx); err != nil || !needsGitea(cfg) {
+		return info, err
+	}
+	if info.Gitea.Unreachable != "" {
+		return info, fmt.Errorf("Flux cannot read the lab's Gitea on this machine: %s; give a GIT_URL", info.Gitea.Unreachable)
+	}
+	if info.Gitea.Fidelity == giteaReal {
+		return info, nil
+	}
+	b, err := l.builder()
+	if err != nil {
+		return info, err
+	}
+	if _, err := b.buildGitea(ctx, say); err != nil {
+		return info, err
+	}
+	if err := b.recordGitea(); err != nil {
+		return info, err
+	}
+	if err := l.Client.Send(ctx, http.MethodPut, "/v1/gitea", nil, &info); err != nil {
+		return info, err
+	}
+	say("the lab runs Gitea %s; a Pod of before runs the stand-in until it is deleted", info.Gitea.Version)
+	return info, nil
+}
+
+// giteaReal is how the lab says that it runs Gitea itself.
+const giteaReal = "real"
+
+// giteaBuilt is nil if Gitea's program is there, or is not configured.
+func (b *builder) giteaBuilt(ctx context.Context) error {
+	if !b.sets.config.HasGitea() {
+		return nil
+	}
+	bin, err := b.giteaBin(ctx)
+	if err == nil && !Exists(bin) {
+		err = errors.New("Gitea's program is not built: " + platform.ShellCommand("lab", "build", "GITEA=true"))
+	}
+	return err
+}
+
+// buildConfiguredGitea builds Gitea's program if it is configured. It returns the folders to keep; where others are
+// removed, also one that is there and not configured.
+func (b *builder) buildConfiguredGitea(ctx context.Context, prune bool, say flow.Say) ([]string, error) {
+	bin, err := b.giteaBin(ctx)
+	if err != nil || bin == "" {
+		return nil, err
+	}
+	if b.sets.config.HasGitea() {
+		_, err := b.buildGitea(ctx, say)
+		return []string{bin}, err
+	}
+	if prune && Exists(bin) {
+		return []string{bin}, nil
+	}
+	return nil, nil
+}
