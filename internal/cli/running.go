@@ -220,8 +220,10 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
-		if info, err = l.AddGitea(ctx, r.cfg.Config, say); err != nil {
-			return err
+		if lab.NeedsGitea(r.cfg.Config) {
+			if info, err = l.AddGitea(ctx, say); err != nil {
+				return err
+			}
 		}
 		if info, err = l.Client.Admit(ctx, r.cfg.ClusterName); err != nil {
 			return err

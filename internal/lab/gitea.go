@@ -38,9 +38,9 @@ func (b *builder) giteaBin(ctx context.Context) (string, error) {
 	return bin, err
 }
 
-// needsGitea says whether a configuration needs Gitea itself: Flux reads what is in it. GITEA=true alone does with the
+// NeedsGitea says whether a configuration needs Gitea itself: Flux reads what is in it. GITEA=true alone does with the
 // stand-in.
-func needsGitea(c config.Config) bool {
+func NeedsGitea(c config.Config) bool {
 	return c.HasGitea() && c.GitOps == config.GitOpsFlux && c.GitURL == ""
 }
 
@@ -123,7 +123,7 @@ func (b *builder) giteaToRun(ctx context.Context, say flow.Say) (string, error) 
 	if err != nil || bin == "" {
 		return "", err
 	}
-	if needsGitea(b.sets.config) || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
+	if NeedsGitea(b.sets.config) || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
 		if err := b.recordGitea(); err != nil {
 			return "", err
 		}
@@ -146,16 +146,16 @@ func (b *builder) runsGitea() bool { return Exists(filepath.Join(b.lab, giteaFil
 
 // beforeStart is nil if what the lab is to run can be built, as far as that can be said before.
 func (b *builder) beforeStart(ctx context.Context) error {
-	if needsGitea(b.sets.config) || b.runsGitea() {
+	if NeedsGitea(b.sets.config) || b.runsGitea() {
 		return b.giteaPossible(ctx)
 	}
 	return nil
 }
 
-// AddGitea makes sure that the lab, which is up, runs Gitea itself, if the configuration needs that. It returns the lab's
-// info afterwards.
-func (l *Lab) AddGitea(ctx context.Context, cfg config.Config, say flow.Say) (info Info, err error) {
-	if info, err = l.Answering(ctx); err != nil || !needsGitea(cfg) {
+// AddGitea makes sure that the lab, which is up, runs Gitea itself, and that Flux can read it. It returns the lab's info
+// afterwards.
+func (l *Lab) AddGitea(ctx context.Context, say flow.Say) (info Info, err error) {
+	if info, err = l.Answering(ctx); err != nil {
 		return info, err
 	}
 	if info.Gitea.Unreachable != "" {
