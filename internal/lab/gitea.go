@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -105,15 +106,16 @@ func (b *builder) has(program string) bool {
 	if strings.ContainsRune(program, filepath.Separator) {
 		return Exists(program)
 	}
-	for _, e := range b.env {
-		dirs, ok := strings.CutPrefix(e, "PATH=")
-		for _, dir := range filepath.SplitList(dirs) {
-			if info, err := os.Stat(filepath.Join(dir, program)); ok && err == nil && !info.IsDir() && info.Mode()&0o111 != 0 {
-				return true
-			}
+	dirs := ""
+	for _, e := range b.env { // of two the last counts
+		if value, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = value
 		}
 	}
-	return false
+	return slices.ContainsFunc(filepath.SplitList(dirs), func(dir string) bool {
+		info, err := os.Stat(filepath.Join(dir, program))
+		return err == nil && !info.IsDir() && info.Mode()&0o111 != 0
+	})
 }
 
 // giteaToRun is the folder of Gitea's program for a lab that starts. It is built where it is needed, and where the lab has
