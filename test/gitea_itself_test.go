@@ -22,10 +22,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// TestGiteaItself bootstraps a cluster of one server with the unmodified Gitea: the token in its Secret may do what its
-// scopes say and no more, and it is the same, and valid, after another run, after Gitea's process was killed, and after
-// the lab has been down. Gitea's program takes minutes to build and is in no plain `lab build`: the test is skipped where
-// it is not there.
+// TestGiteaItself bootstraps a cluster of one server with the unmodified Gitea: the token in its Secret may do what
+// its scopes say and no more, and it is the same, and valid, after another run, after Gitea's process was killed, and
+// after the lab has been down. Gitea's program takes minutes to build and is in no plain `lab build`: the test is
+// skipped where it is not there.
 func TestGiteaItself(t *testing.T) {
 	root := repositoryRoot(t)
 	check := exec.Command(buildCommand(t), "lab", "build", "--check", "GITEA=true")
@@ -54,12 +54,13 @@ func TestGiteaItself(t *testing.T) {
 	}
 	admin := func(r *http.Request) { r.SetBasicAuth("gitea_admin", password) }
 	as := func(r *http.Request) { r.Header.Set("Authorization", "token "+token) }
-	g.answers(http.StatusCreated, http.MethodPost, "/api/v1/user/repos", admin, map[string]any{"name": "fleet", "auto_init": true,
-		"private": true})
+	g.answers(http.StatusCreated, http.MethodPost, "/api/v1/user/repos", admin,
+		map[string]any{"name": "fleet", "auto_init": true, "private": true})
 	valid := func(after string) {
 		t.Helper()
 		eventually(t, "Gitea answers "+after, 2*time.Minute, func(ctx context.Context) string {
-			if status, said := g.ask(ctx, http.MethodGet, "/api/v1/repos/gitea_admin/fleet/contents/README.md", as, nil); status != http.StatusOK {
+			status, said := g.ask(ctx, http.MethodGet, "/api/v1/repos/gitea_admin/fleet/contents/README.md", as, nil)
+			if status != http.StatusOK {
 				return fmt.Sprintf("it answers %d: %s", status, said)
 			}
 			return ""
@@ -72,7 +73,8 @@ func TestGiteaItself(t *testing.T) {
 	g.answers(http.StatusForbidden, http.MethodPost, "/api/v1/user/repos", as, map[string]any{"name": "other"})
 	g.answers(http.StatusForbidden, http.MethodPost, "/api/v1/repos/gitea_admin/fleet/contents/new", as,
 		map[string]any{"content": "", "message": "new"})
-	g.answers(http.StatusUnauthorized, http.MethodGet, "/api/v1/user", func(r *http.Request) { r.SetBasicAuth("gitea_admin", "x") }, nil)
+	wrong := func(r *http.Request) { r.SetBasicAuth("gitea_admin", "x") }
+	g.answers(http.StatusUnauthorized, http.MethodGet, "/api/v1/user", wrong, nil)
 
 	second := c.run(nil, args...)
 	if again := second.steps("step-started"); second.exit != 0 || slices.ContainsFunc(again, func(step string) bool {

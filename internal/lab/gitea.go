@@ -54,8 +54,8 @@ func (b *builder) buildGitea(ctx context.Context, say flow.Say) (string, error) 
 		env: []string{"CGO_ENABLED=1"}, finish: b.giteaFiles}, say)
 }
 
-// giteaFiles copies the folders that Gitea reads out of its module into the folder of its program: Go's module cache may
-// be emptied.
+// giteaFiles copies the folders that Gitea reads out of its module into the folder of its program: Go's module cache
+// may be emptied.
 func (b *builder) giteaFiles(ctx context.Context, dir string) error {
 	from, err := b.goOutput(ctx, b.giteaModule(), "list", "-m", "-f", "{{.Dir}}", giteaPath)
 	if err != nil {
@@ -118,8 +118,8 @@ func (b *builder) has(program string) bool {
 	})
 }
 
-// giteaToRun is the folder of Gitea's program for a lab that starts. It is built where it is needed, and where the lab has
-// run it before. A new lab runs it where it is built.
+// giteaToRun is the folder of Gitea's program for a lab that starts. It is built where it is needed, and where the lab
+// has run it before. A new lab runs it where it is built.
 func (b *builder) giteaToRun(ctx context.Context, say flow.Say) (string, error) {
 	bin, err := b.giteaBin(ctx)
 	if err != nil || bin == "" {
@@ -154,14 +154,15 @@ func (b *builder) beforeStart(ctx context.Context) error {
 	return nil
 }
 
-// AddGitea makes sure that the lab, which is up, runs Gitea itself, and that Flux can read it. It returns the lab's info
-// afterwards.
+// AddGitea makes sure that the lab, which is up, runs Gitea itself, and that Flux can read it. It returns the lab's
+// info afterwards.
 func (l *Lab) AddGitea(ctx context.Context, say flow.Say) (info Info, err error) {
 	if info, err = l.Answering(ctx); err != nil {
 		return info, err
 	}
 	if info.Gitea.Unreachable != "" {
-		return info, fmt.Errorf("Flux cannot read the lab's Gitea on this machine: %s; give a GIT_URL", info.Gitea.Unreachable)
+		return info, fmt.Errorf("Flux cannot read the lab's Gitea on this machine: %s; give a GIT_URL",
+			info.Gitea.Unreachable)
 	}
 	if info.Gitea.Fidelity == giteaReal {
 		return info, nil

@@ -20,10 +20,11 @@ func giteaSource(t *testing.T) (b *builder, home string) {
 	for name, content := range map[string]string{
 		"gitea/1.26/go.mod": "module example.com/lab/gitea\n\ngo 1.26\n\ntool code.gitea.io/gitea\n\n" +
 			"require (\n\tcode.gitea.io/gitea v1.26.0\n)\n\nreplace code.gitea.io/gitea => ../../original\n",
-		"gitea/1.26/go.sum":       "",
-		"original/go.mod":         "module code.gitea.io/gitea\n\ngo 1.26\n",
-		"original/main.go":        "package main\n\nvar Version string\n\nfunc main() { println(Version, tagged) }\n",
-		"original/tagged.go":      "//go:build sqlite && sqlite_unlock_notify\n\npackage main\n\nconst tagged = \"with SQLite\"\n",
+		"gitea/1.26/go.sum": "",
+		"original/go.mod":   "module code.gitea.io/gitea\n\ngo 1.26\n",
+		"original/main.go":  "package main\n\nvar Version string\n\nfunc main() { println(Version, tagged) }\n",
+		"original/tagged.go": "//go:build sqlite && sqlite_unlock_notify\n\npackage main\n\n" +
+			"const tagged = \"with SQLite\"\n",
 		"original/templates/home": "a template", "original/options/locale/en": "a locale", "original/public/robots": "",
 		"../lab/lab.log": "",
 	} {
@@ -53,15 +54,16 @@ func TestGiteaProgram(t *testing.T) {
 	if out, err := exec.Command(filepath.Join(bin, "gitea")).CombinedOutput(); string(out) != "1.26.0 with SQLite\n" {
 		t.Errorf("%q, %v", out, err)
 	}
-	for file, want := range map[string]string{"templates/home": "a template", "options/locale/en": "a locale", "public/robots": ""} {
+	for file, want := range map[string]string{"templates/home": "a template", "options/locale/en": "a locale",
+		"public/robots": ""} {
 		if got, err := os.ReadFile(filepath.Join(bin, "static", file)); err != nil || string(got) != want {
 			t.Errorf("%s: %q, %v", file, got, err)
 		}
 	}
 }
 
-// A lab runs Gitea itself where Flux reads it, where it did before, and, a new one, where it is built. The others have the
-// stand-in.
+// A lab runs Gitea itself where Flux reads it, where it did before, and, a new one, where it is built. The others have
+// the stand-in.
 func TestGiteaToRun(t *testing.T) {
 	b, _ := giteaSource(t)
 	if err := b.giteaPossible(t.Context()); err != nil {
@@ -131,7 +133,8 @@ func TestNeedsGitea(t *testing.T) {
 		}, true},
 	} {
 		if cfg := with(c.edit); NeedsGitea(cfg) != c.want {
-			t.Errorf("Gitea %q, add-ons %v, GITOPS %q, GIT_URL %q: %v", cfg.Gitea, cfg.AddonNames(), cfg.GitOps, cfg.GitURL, !c.want)
+			t.Errorf("Gitea %q, add-ons %v, GITOPS %q, GIT_URL %q: %v", cfg.Gitea, cfg.AddonNames(), cfg.GitOps,
+				cfg.GitURL, !c.want)
 		}
 	}
 }

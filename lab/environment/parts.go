@@ -88,8 +88,8 @@ func (lab *Lab) parts() []Part {
 		lab.podPart(),
 		Part{"other images", kubelet.Simulated, "are reported Ready, or complete, after a moment; no program runs"},
 		Part{"Pod network", kubelet.Simulated,
-			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector, and Pods " +
-				"those of real programs that the lab has put into their /etc/hosts, through the Node"},
+			"the API shows no address of a Pod; only the kube-apiserver reaches Services, through its egress selector, and " +
+				"Pods Gitea's, by their /etc/hosts and the Node"},
 		Part{"Talos", kubelet.Simulated,
 			"machine API with mutual TLS; etcd and the control plane that it starts are real"},
 		Part{"Hetzner Cloud API", kubelet.Simulated, api},
@@ -133,7 +133,8 @@ func (lab *Lab) podPart() Part {
 			lab.shared + "; a program with fixed ports or paths does not run"}
 	}
 	return Part{"Pods", kubelet.StandIn, "each has a network namespace of its own and each container a mount namespace " +
-		"with its volumes, /tmp, /run and /proc; the other files are the machine's, users and resources are not separated"}
+		"with its volumes, /tmp, /run, /proc and /etc/hosts; the other files are the machine's, users and resources are " +
+		"not separated"}
 }
 
 // builtFrom is the module and version in the build information of an executable; empty where it has none.

@@ -31,9 +31,9 @@ const (
 // email is the administrator's address, the chart's default.
 const email = "gitea@local.domain"
 
-// ensureAdministrator makes sure that the administrator exists with this password. Gitea's commands take a password as an
-// argument only, which others on the machine could read. So a new user gets a random one, and the password goes through
-// the API, of a Gitea that serves nobody else meanwhile.
+// ensureAdministrator makes sure that the administrator exists with this password. Gitea's commands take a password as
+// an argument only, which others on the machine could read. So a new user gets a random one, and the password goes
+// through the API, of a Gitea that serves nobody else meanwhile.
 func (s server) ensureAdministrator(ctx context.Context, socket string, who administrator) (err error) {
 	cmd := exec.Command(s.program, "web", "--config", s.file())
 	cmd.Env, cmd.Stdout, cmd.Stderr = s.env, os.Stdout, os.Stderr
@@ -125,7 +125,8 @@ func (a api) send(ctx context.Context, method, path string, allow func(*http.Req
 
 // awaitHealth waits until Gitea answers.
 func (a api) awaitHealth(ctx context.Context, ended chan error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin, fmt.Errorf("gitea web did not answer within %s", answerWithin))
+	ctx, cancel := context.WithTimeoutCause(ctx, answerWithin,
+		fmt.Errorf("gitea web did not answer within %s", answerWithin))
 	defer cancel()
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()

@@ -94,8 +94,8 @@ func play(args []string) error {
 	}))
 }
 
-// The administrator has the password afterwards, which was no command's argument, and no token is left. Where it has the
-// password nothing is changed.
+// The administrator has the password afterwards, which was no command's argument, and no token is left. Where it has
+// the password nothing is changed.
 func TestAdministrator(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

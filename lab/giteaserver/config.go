@@ -59,8 +59,8 @@ func (c configuration) set(section, key, value string) {
 // listener is where Gitea serves: on a Unix socket, or at a port.
 type listener struct{ socket, host, port string }
 
-// configuration returns the chart's configuration with what the lab decides: the folders, the database, which is SQLite,
-// the addresses, and the secrets. There is no SSH, and nothing outside the lab is asked.
+// configuration returns the chart's configuration with what the lab decides: the folders, the database, which is
+// SQLite, the addresses, and the secrets. There is no SSH, and nothing outside the lab is asked.
 func (s server) configuration(values configuration, at listener) configuration {
 	c := configuration{}
 	for section, keys := range values {

@@ -57,7 +57,8 @@ func TestConfiguration(t *testing.T) {
 	}
 
 	socket := s.configuration(values, listener{socket: "/tmp/s"})
-	if socket["server"]["PROTOCOL"] != "http+unix" || socket["server"]["HTTP_ADDR"] != "/tmp/s" || values["server"]["PROTOCOL"] != "https" {
+	if socket["server"]["PROTOCOL"] != "http+unix" || socket["server"]["HTTP_ADDR"] != "/tmp/s" ||
+		values["server"]["PROTOCOL"] != "https" {
 		t.Errorf("on a socket: %v; the chart's: %v", socket["server"], values["server"])
 	}
 

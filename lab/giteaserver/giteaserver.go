@@ -1,5 +1,5 @@
-// Package giteaserver runs the unmodified Gitea behind its Pod, as the init containers and the image of its chart do: it
-// writes the configuration, creates the database, sees to the administrator, and becomes Gitea's web server.
+// Package giteaserver runs the unmodified Gitea behind its Pod, as the init containers and the image of its chart do:
+// it writes the configuration, creates the database, sees to the administrator, and becomes Gitea's web server.
 package giteaserver
 
 import (
@@ -28,8 +28,8 @@ type server struct {
 	env     []string
 }
 
-// Run runs Gitea. The administrator is in GITEA_ADMIN_USERNAME and GITEA_ADMIN_PASSWORD. Where nothing fails it does not
-// return: the process is Gitea's from then on.
+// Run runs Gitea. The administrator is in GITEA_ADMIN_USERNAME and GITEA_ADMIN_PASSWORD. Where nothing fails it does
+// not return: the process is Gitea's from then on.
 func Run(ctx context.Context, args []string) error {
 	var s server
 	flags := flag.NewFlagSet("gitea-server", flag.ContinueOnError)

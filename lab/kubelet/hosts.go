@@ -55,8 +55,8 @@ func (r *Registry) removeHosts(cluster, file string) {
 	delete(r.hosts[cluster].files, file)
 }
 
-// serve has a Service's name lead to an address, in all Pods of the cluster. It stays so until another address takes the
-// place: a name without a Pod behind it refuses connections.
+// serve has a Service's name lead to an address, in all Pods of the cluster. It stays so until another address takes
+// the place: a name without a Pod behind it refuses connections.
 func (r *Registry) serve(cluster, namespace, service, address string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

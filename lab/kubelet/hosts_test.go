@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// A Service's name leads to the Pod that serves it from all Pods of the cluster, also from those that ran before, and to
-// the Node where the Pod is. Another cluster does not know the name.
+// A Service's name leads to the Pod that serves it from all Pods of the cluster, also from those that ran before, and
+// to the Node where the Pod is. Another cluster does not know the name.
 func TestNamesOfServices(t *testing.T) {
 	if !apart(t) {
 		return
@@ -46,7 +46,8 @@ func TestNamesOfServices(t *testing.T) {
 	pod(other, "stranger", served+":v1")
 	ask := func(w *harness, client, host string) string {
 		addr, _ := registry.Address(w.cfg.Cluster, "default", client, fixedPort)
-		text, err := get(fmt.Sprintf("http://%s/fetch?url=http://%s:%d/read?path=/proc/sys/kernel/hostname", addr, host, fixedPort))
+		const file = "/read?path=/proc/sys/kernel/hostname"
+		text, err := get(fmt.Sprintf("http://%s/fetch?url=http://%s:%d%s", addr, host, fixedPort, file))
 		if err != nil {
 			return "error: " + err.Error()
 		}
@@ -87,7 +88,8 @@ func TestNamesOfServices(t *testing.T) {
 
 // A Pod that mounts something in the place of the file, or of its folder, has that.
 func TestHostsOfAVolume(t *testing.T) {
-	for path, want := range map[string]bool{"/etc": true, "/etc/": true, "/etc/hosts": true, "/etc/cni/net.d": false, "/data": false} {
+	for path, want := range map[string]bool{"/etc": true, "/etc/": true, "/etc/hosts": true, "/etc/cni/net.d": false,
+		"/data": false} {
 		spec := corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "own", MountPath: path}}}
 		if got := mountsHosts(spec); got != want {
 			t.Errorf("%s: %v", path, got)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// keptVolumes are the Pod's volumes whose files outlive the kubelet: they are there as long as the Pod is, also when its
-// Node was off. Claims are among them, although the lab has no disks that a later Pod could be given.
+// keptVolumes are the Pod's volumes whose files outlive the kubelet: they are there as long as the Pod is, also when
+// its Node was off. Claims are among them, although the lab has no disks that a later Pod could be given.
 func keptVolumes(api *corev1.Pod) map[string]bool {
 	kept := map[string]bool{}
 	for _, v := range api.Spec.Volumes {

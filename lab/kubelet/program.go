@@ -160,14 +160,15 @@ func FluxPrograms(bin string) []Program {
 // giteaImage is Gitea's image.
 const giteaImage = "docker.gitea.com/gitea"
 
-// GiteaProgram maps Gitea's image to the unmodified program in a folder, which counts while used says so. The lab's binary
-// prepares it, as the init containers of Gitea's chart do.
+// GiteaProgram maps Gitea's image to the unmodified program in a folder, which counts while used says so. The lab's
+// binary prepares it, as the init containers of Gitea's chart do.
 func GiteaProgram(bin string, used func() bool) Program {
 	return Program{
 		Image: giteaImage, Exec: labProgram, Prefix: []string{"gitea-server"}, NoContainerArgs: true, Fidelity: Real,
 		Args: []string{"--program=" + filepath.Join(bin, "gitea"), "--static=" + filepath.Join(bin, "static"),
 			"--listen=127.0.0.1:{port:3000}", "--data={dir:/data}", "--config={dir:/env-to-ini-mounts/inlines}"},
-		Note: "prepared by the lab; without the files of its pages, which its module does not have", When: used, Reads: []string{bin}, Serves: map[string]int32{"gitea-http": 3000},
+		Note: "prepared by the lab; without the files of its pages, which its module does not have",
+		When: used, Reads: []string{bin}, Serves: map[string]int32{"gitea-http": 3000},
 	}
 }
 
