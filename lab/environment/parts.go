@@ -52,26 +52,7 @@ func (lab *Lab) parts() []Part {
 		parts = append(parts, Part{p.name, kubelet.Real, origins[p.file] + ", unmodified"})
 	}
 	parts = append(parts, lab.kubernetesParts()...)
-	var others []string // stand-ins of projects whose released programs run
-	for i, p := range lab.programs {
-		if _, shadowed := kubelet.Match(lab.programs[:i], p.Image+":"+p.Tag); shadowed || lab.unbuiltFlux(p) ||
-			p.When != nil && !p.When() {
-			continue
-		}
-		if p.Tag == "" && slices.ContainsFunc(lab.programs[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
-			others = append(others, path.Base(p.Image))
-			continue
-		}
-		file := p.Exec
-		if p.When != nil { // the lab's binary prepares it
-			file = lab.giteaProgram()
-		}
-		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(file))))
-	}
-	if others != nil {
-		parts = append(parts, Part{"other versions", kubelet.StandIn, "of " + strings.Join(others, ", ") +
-			": Pods whose image has another tag than the released manifests and charts name"})
-	}
+	parts = append(parts, lab.imageParts(origins)...)
 	time := "simulated delays are one or two seconds, the stand-ins poll 20 times as often, the rate limit's " +
 		"hour has 3 minutes"
 	if lab.cfg.Latency == RealLatency {
@@ -101,6 +82,33 @@ func (lab *Lab) parts() []Part {
 	)
 	parts = append(parts, lab.gitOpsParts()...)
 	return append(append(parts, lab.manifestParts()...), Part{"time", kubelet.Simulated, time})
+}
+
+// imageParts are what runs for images. origins says where programs in the lab's folder of programs come from.
+func (lab *Lab) imageParts(origins map[string]string) (parts []Part) {
+	counting := slices.DeleteFunc(slices.Clone(lab.programs), func(p kubelet.Program) bool {
+		return p.When != nil && !p.When()
+	})
+	var others []string // stand-ins of projects whose released programs run
+	for i, p := range counting {
+		if _, shadowed := kubelet.Match(counting[:i], p.Image+":"+p.Tag); shadowed || lab.unbuiltFlux(p) {
+			continue
+		}
+		if p.Tag == "" && slices.ContainsFunc(counting[:i], func(o kubelet.Program) bool { return o.Image == p.Image }) {
+			others = append(others, path.Base(p.Image))
+			continue
+		}
+		file := p.Exec
+		if p.When != nil { // the lab's binary prepares it
+			file = lab.giteaProgram()
+		}
+		parts = append(parts, imagePart(p, cmp.Or(origins[p.Exec], builtFrom(file))))
+	}
+	if others != nil {
+		parts = append(parts, Part{"other versions", kubelet.StandIn, "of " + strings.Join(others, ", ") +
+			": Pods whose image has another tag than the released manifests and charts name"})
+	}
+	return parts
 }
 
 // manifestParts are the manifests and charts that the lab offers besides those of CAPI, CABPT and CACPPT.
