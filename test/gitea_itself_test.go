@@ -75,6 +75,7 @@ func TestGiteaItself(t *testing.T) {
 		map[string]any{"content": "", "message": "new"})
 	wrong := func(r *http.Request) { r.SetBasicAuth("gitea_admin", "x") }
 	g.answers(http.StatusUnauthorized, http.MethodGet, "/api/v1/user", wrong, nil)
+	g.answers(http.StatusForbidden, http.MethodGet, "/api/v1/version", func(*http.Request) {}, nil) // REQUIRE_SIGNIN_VIEW
 
 	second := c.run(nil, args...)
 	if again := second.steps("step-started"); second.exit != 0 || slices.ContainsFunc(again, func(step string) bool {

@@ -23,6 +23,7 @@ type options struct {
 	LabLatency string // "fast" or "real"
 	LabAPI     string // date of the simulated Hetzner API: lab.APIDates
 	LabImages  string // file with a mapping of images to programs
+	LabDir     string // folder of the lab; empty: in the state folder
 	LabUntil   int    // process with whose end a lab that is started ends, too; 0: none
 	StateDir   string // empty: .slipway/<cluster>
 	Yes        bool

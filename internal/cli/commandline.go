@@ -45,6 +45,7 @@ func sharedFlags(o options, target []string) []string {
 	}
 	if o.Lab || lab {
 		add("lab-images", o.LabImages)
+		add("lab-dir", o.LabDir)
 	}
 	add("config", o.Config)
 	add("dir", o.Dir)

@@ -34,6 +34,8 @@ func TestACommandLineRepeatsWhatWasGiven(t *testing.T) {
 			"bootstrap report CLUSTER_NAME=b"},
 		{"bootstrap", "CLUSTER_NAME=e LOCATION=hel1", []string{"status"}, "bootstrap status CLUSTER_NAME=e"},
 		{"bootstrap CLUSTER_NAME=b", "CLUSTER_NAME=e", []string{"status"}, "bootstrap status CLUSTER_NAME=b"},
+		{"bootstrap --lab --lab-dir l --state-dir d", "", []string{"lab", "down"}, "bootstrap lab down --lab-dir l --state-dir d"},
+		{"bootstrap --lab --lab-dir l", "", []string{"status"}, "bootstrap status --lab --lab-dir l"},
 		{"bootstrap --lab --lab-images i --state-dir d", "", []string{"lab", "up"},
 			"bootstrap lab up --lab-images i --state-dir d"},
 		{"bootstrap CILIUM_REPOSITORY=https://me:secret@example.org", "", []string{"all"},

@@ -64,7 +64,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	if unknown {
 		state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n",
-			state.Lab(), commandLine(c, "lab", "up", "--state-dir", string(state)))
+			labDir(c, a.Options, state), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }

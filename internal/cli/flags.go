@@ -20,6 +20,8 @@ func addSharedFlags(root *cobra.Command, o *options) {
 	set.StringVar(&o.Dir, "dir", "",
 		"use the folders manifests/ and bootstrap/ in `DIR` (default: those beside the configuration file)")
 	set.BoolVar(&o.Lab, "lab", false, "rehearse in the lab: no account, no Docker, no internet")
+	set.StringVar(&o.LabDir, "lab-dir", "",
+		"use the lab in `DIR`, which several clusters can share (default: lab in the state folder)")
 	set.StringVar(&o.LabLatency, "lab-latency", "fast", "how long things take in the lab: `fast or real`")
 	set.StringVar(&o.LabAPI, "lab-api", lab.NewestAPI, "date of the Hetzner API that the lab simulates: `2026-02 or "+
 		"2026-11`")

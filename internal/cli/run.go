@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -165,8 +166,19 @@ func planOnPaper(c *console, cfg settings.Configuration) (planning.Bootstrap, er
 	return b, nil
 }
 
+// labDir is the lab's folder.
+func labDir(c *console, o options, state statedir.Dir) string {
+	switch {
+	case o.LabDir == "":
+		return state.Lab()
+	case filepath.IsAbs(o.LabDir):
+		return filepath.Clean(o.LabDir)
+	}
+	return filepath.Join(c.workDir, o.LabDir)
+}
+
 func newLab(c *console, o options, state statedir.Dir) *lab.Lab {
-	dir := state.Lab()
+	dir := labDir(c, o, state)
 	return &lab.Lab{
 		Dir: dir, Latency: o.LabLatency, API: o.LabAPI, Images: labImages(c, o), Until: o.LabUntil,
 		Client:  lab.NewClient(dir),

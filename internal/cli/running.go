@@ -225,6 +225,9 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
+		if info, err = l.Client.Admit(ctx, r.cfg.ClusterName); err != nil {
+			return err
+		}
 		r.console.hide.Learn(info.Token, info.Git.Token)
 		if info.ImageBuild.Possible {
 			return nil

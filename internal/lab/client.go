@@ -39,21 +39,23 @@ func (downError) Is(target error) bool { return target == ErrDown }
 
 // Info is what a lab tells about itself: GET /v1/info.
 type Info struct {
-	PID                int               `json:"pid"`
-	StartedAt          time.Time         `json:"startedAt"`
-	HetznerEndpoint    string            `json:"hetznerEndpoint"`
-	Proxy              string            `json:"proxy"`  // HTTPS proxy that answers as api.hetzner.cloud
-	CAFile             string            `json:"caFile"` // of the authority that signs the proxy's certificate
-	Token              string            `json:"token"`  // of the simulated project
-	NetworkCIDR        string            `json:"networkCidr"`
-	ControlPlaneCIDR   string            `json:"controlPlaneCidr"`
-	PodCIDR            string            `json:"podCidr"`
-	ServiceCIDR        string            `json:"serviceCidr"`
-	ProviderRepository string            `json:"providerRepository"`
-	CertManagerURL     string            `json:"certManagerUrl"`
-	CertManagerVersion string            `json:"certManagerVersion"`
-	ChartRepositories  map[string]string `json:"chartRepositories"` // chart → address
-	Versions           map[string]string `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
+	PID              int       `json:"pid"`
+	StartedAt        time.Time `json:"startedAt"`
+	HetznerEndpoint  string    `json:"hetznerEndpoint"`
+	Proxy            string    `json:"proxy"`  // HTTPS proxy that answers as api.hetzner.cloud
+	CAFile           string    `json:"caFile"` // of the authority that signs the proxy's certificate
+	Token            string    `json:"token"`  // of the simulated project
+	NetworkCIDR      string    `json:"networkCidr"`
+	ControlPlaneCIDR string    `json:"controlPlaneCidr"`
+	PodCIDR          string    `json:"podCidr"`
+	ServiceCIDR      string    `json:"serviceCidr"`
+	// Clusters are the ranges of the clusters that were admitted, by their names; those above are the first one's.
+	Clusters           map[string]ClusterRanges `json:"clusters"`
+	ProviderRepository string                   `json:"providerRepository"`
+	CertManagerURL     string                   `json:"certManagerUrl"`
+	CertManagerVersion string                   `json:"certManagerVersion"`
+	ChartRepositories  map[string]string        `json:"chartRepositories"` // chart → address
+	Versions           map[string]string        `json:"versions"`          // CAPI, CAPH, … → what its repositories offer
 	// Offers are all versions of what its repositories offer several of; an older lab offers one of each.
 	Offers     map[string][]string `json:"offers"`
 	Kubernetes string              `json:"kubernetes"` // what its management clusters run; empty: an older lab
@@ -83,6 +85,14 @@ type Info struct {
 		Possible bool   `json:"possible"`
 		Reason   string `json:"reason"` // why not
 	} `json:"imageBuild"`
+}
+
+// ClusterRanges are the address ranges of a cluster.
+type ClusterRanges struct {
+	NetworkCIDR      string `json:"networkCidr"`
+	ControlPlaneCIDR string `json:"controlPlaneCidr"`
+	PodCIDR          string `json:"podCidr"`
+	ServiceCIDR      string `json:"serviceCidr"`
 }
 
 // KubernetesSet says which version the servers of a minor run.
@@ -123,6 +133,19 @@ func socketIn(dir string) (string, error) {
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	var info Info
 	err := c.Do(ctx, http.MethodGet, "/v1/info", &info)
+	return info, err
+}
+
+// Admit makes sure that a cluster has address ranges of its own in the lab, and asks what the lab offers.
+func (c *Client) Admit(ctx context.Context, cluster string) (Info, error) {
+	info, err := c.Info(ctx)
+	if _, admitted := info.Clusters[cluster]; err != nil || admitted {
+		return info, err
+	}
+	err = c.Do(ctx, http.MethodPut, "/v1/clusters/"+url.PathEscape(cluster), &info)
+	if refused, is := errors.AsType[*Error](err); is && refused.Status == http.StatusNotFound {
+		return info, nil // a lab of an older release, which has room for one cluster
+	}
 	return info, err
 }
 

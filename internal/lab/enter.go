@@ -87,9 +87,13 @@ type Decision struct{ Variable, Value string }
 // configuration.
 func Decides(c settings.Configuration, info Info) []Decision {
 	own := func(name string) bool { return configured(c, name) }
+	ranges, admitted := info.Clusters[c.ClusterName]
+	if !admitted {
+		ranges = ClusterRanges{info.NetworkCIDR, info.ControlPlaneCIDR, info.PodCIDR, info.ServiceCIDR}
+	}
 	all := []Decision{
-		{"NETWORK_CIDR", info.NetworkCIDR}, {"CONTROL_PLANE_CIDR", info.ControlPlaneCIDR},
-		{"POD_CIDR", info.PodCIDR}, {"SERVICE_CIDR", info.ServiceCIDR},
+		{"NETWORK_CIDR", ranges.NetworkCIDR}, {"CONTROL_PLANE_CIDR", ranges.ControlPlaneCIDR},
+		{"POD_CIDR", ranges.PodCIDR}, {"SERVICE_CIDR", ranges.ServiceCIDR},
 	}
 	if !own("PROVIDER_REPOSITORY") {
 		all = append(all, Decision{"PROVIDER_REPOSITORY", info.ProviderRepository})

@@ -22,6 +22,8 @@ type Info struct {
 	ControlPlaneCIDR string    `json:"controlPlaneCidr"`
 	PodCIDR          string    `json:"podCidr"`
 	ServiceCIDR      string    `json:"serviceCidr"`
+	// Clusters are the ranges of the clusters that have asked for some, by their names; those above are the first one's.
+	Clusters map[string]ClusterRanges `json:"clusters"`
 	// ProviderRepository is the folder of clusterctl's local repositories.
 	ProviderRepository string `json:"providerRepository"`
 	CertManagerURL     string `json:"certManagerUrl"` // path of its manifest
@@ -57,6 +59,9 @@ func (lab *Lab) handler() http.Handler {
 	handle("PUT /v1/images/{name}", func(r *http.Request) (any, error) {
 		return struct{}{}, lab.ensureImage(r.PathValue("name"))
 	})
+	handle("PUT /v1/clusters/{name}", func(r *http.Request) (any, error) {
+		return lab.admitCluster(r.PathValue("name"))
+	})
 	lab.faults.serve(handle)
 	mux.HandleFunc("POST /v1/freeze", lab.serveFreeze)
 	handle("PUT /v1/kubernetes", lab.serveKubernetes)
@@ -81,11 +86,12 @@ func (lab *Lab) hetznerHandler() http.Handler {
 
 func (lab *Lab) info() Info {
 	s := lab.state.Slot()
+	first := rangesOf(s, 0)
 	return Info{
 		PID: lab.cfg.Network.PID(), StartedAt: lab.started,
 		HetznerEndpoint: "http://" + s.HetznerAPI() + "/v1", Proxy: lab.proxyURL(), CAFile: lab.caFile(), Token: lab.token,
-		NetworkCIDR: s.NetworkCIDR().String(), ControlPlaneCIDR: s.ControlPlaneCIDR().String(),
-		PodCIDR: s.PodCIDR().String(), ServiceCIDR: s.ServiceCIDR().String(),
+		NetworkCIDR: first.NetworkCIDR, ControlPlaneCIDR: first.ControlPlaneCIDR,
+		PodCIDR: first.PodCIDR, ServiceCIDR: first.ServiceCIDR, Clusters: lab.clusterRanges(),
 		ProviderRepository: lab.offer.Providers,
 		CertManagerURL:     lab.offer.CertManager, CertManagerVersion: lab.offer.CertManagerVersion,
 		ChartRepositories: lab.chartRepositories(),

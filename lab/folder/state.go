@@ -27,12 +27,13 @@ type Data struct {
 	Version    int       `json:"version"`
 	Slot       slot.Slot `json:"slot"`
 	Management []Cluster `json:"management"`
+	Workload   []Cluster `json:"workload,omitempty"`
 }
 
-// Cluster is a recorded management cluster.
+// Cluster is a recorded cluster.
 type Cluster struct {
 	Name  string `json:"name"`
-	Index int    `json:"index"` // of its address
+	Index int    `json:"index"` // of a management cluster's address, of a workload cluster's ranges
 }
 
 const stateVersion = 1
@@ -63,7 +64,7 @@ func (s *State) Update(change func(*Data) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.data
-	next.Management = slices.Clone(s.data.Management)
+	next.Management, next.Workload = slices.Clone(s.data.Management), slices.Clone(s.data.Workload)
 	if err := change(&next); err != nil {
 		return err
 	}
@@ -90,4 +91,11 @@ func (s *State) Management() []Cluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.data.Management)
+}
+
+// Workload returns the clusters that have ranges of addresses.
+func (s *State) Workload() []Cluster {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.data.Workload)
 }

@@ -29,18 +29,33 @@ const (
 // Valid says whether a number is one of a slot.
 func (s Slot) Valid() bool { return First <= s && s <= Last && s%2 == 0 }
 
-// NetworkCIDR is the private network; it and its parts have the sizes and offsets of the defaults for the real cloud
-// (10.10.0.0/16).
-func (s Slot) NetworkCIDR() netip.Prefix { return prefix(int(s), 0, 0, 16) }
+// Ranges are the address ranges of a cluster. Those of two clusters of a lab have no server's and no Pod's address in
+// common.
+type Ranges struct {
+	Network      netip.Prefix // the private network
+	ControlPlane netip.Prefix // the subnet of servers
+	Service      netip.Prefix // the Services: an address of them is no process's
+	Pod          netip.Prefix
+}
 
-// ControlPlaneCIDR is the subnet of servers.
-func (s Slot) ControlPlaneCIDR() netip.Prefix { return prefix(int(s), 64, 0, 25) }
+// MostClusters is how many clusters a lab has ranges for.
+const MostClusters = 11
 
-// ServiceCIDR is the range of Services of workload clusters.
-func (s Slot) ServiceCIDR() netip.Prefix { return prefix(int(s), 96, 0, 20) }
-
-// PodCIDR is the range of Pods of workload clusters.
-func (s Slot) PodCIDR() netip.Prefix { return prefix(int(s), 128, 0, 17) }
+// Ranges are those of a cluster, by its index from 0. The network and the first cluster's parts of it have the sizes and
+// offsets of the defaults for the real cloud (10.10.0.0/16); the others have the rest of it, with Pods of 8 nodes each.
+func (s Slot) Ranges(index int) Ranges {
+	r := Ranges{Network: prefix(int(s), 0, 0, 16), ControlPlane: prefix(int(s), byte(64+index), 0, 25),
+		Service: prefix(int(s), 96, 0, 20), Pod: prefix(int(s), 128, 0, 17)}
+	const below, each = 8, 8 // of them lie below the subnets, the others behind the Services; third octets of each
+	switch {
+	case index == 0:
+	case index <= below:
+		r.Pod = prefix(int(s), byte((index-1)*each), 0, 21)
+	default:
+		r.Pod = prefix(int(s), byte(112+(index-1-below)*each), 0, 21)
+	}
+	return r
+}
 
 // HetznerAPI is the address of the simulated API, by which a slot is claimed. It and the following lie outside of the
 // private network.

@@ -33,11 +33,25 @@ func TestSlotPlacesEverythingInItsAddresses(t *testing.T) {
 		if !s.Valid() || (s + 1).Valid() {
 			t.Fatalf("slot %d: valid is wrong", s)
 		}
-		private := s.NetworkCIDR()
-		for name, part := range map[string]netip.Prefix{"control plane": s.ControlPlaneCIDR(), "services": s.ServiceCIDR(),
-			"pods": s.PodCIDR()} {
-			if private.Bits() >= part.Bits() || !private.Contains(part.Addr()) || part != part.Masked() {
-				t.Errorf("slot %d: %s %v is not in %v", s, name, part, private)
+		services := s.Ranges(0).Service
+		parts := []netip.Prefix{services}
+		for index := range MostClusters {
+			r := s.Ranges(index)
+			for name, part := range map[string]netip.Prefix{"control plane": r.ControlPlane, "services": r.Service, "pods": r.Pod} {
+				if r.Network.Bits() >= part.Bits() || !r.Network.Contains(part.Addr()) || part != part.Masked() {
+					t.Errorf("slot %d: %s %v is not in %v", s, name, part, r.Network)
+				}
+			}
+			if r.Network != s.Ranges(0).Network || r.Service != services {
+				t.Errorf("slot %d: cluster %d has another network or other Services: %v", s, index, r)
+			}
+			for _, part := range []netip.Prefix{r.ControlPlane, r.Pod} {
+				for _, other := range parts {
+					if part.Overlaps(other) {
+						t.Errorf("slot %d: %v of cluster %d overlaps %v", s, part, index, other)
+					}
+				}
+				parts = append(parts, part)
 			}
 		}
 		outside := netip.PrefixFrom(netip.AddrFrom4([4]byte{127, byte(s) + 1}), 16)

@@ -26,7 +26,7 @@ func Use(
 	ctx context.Context, cfg config.Config, tools platform.Tools,
 ) (config.Config, platform.Tools, error) {
 	client := lab.NewClient(statedir.Dir(tools.Files.String()).Lab())
-	info, err := client.Info(ctx)
+	info, err := client.Admit(ctx, cfg.ClusterName)
 	if err != nil {
 		return cfg, tools, err
 	}

@@ -109,6 +109,8 @@ func (f *FakeLab) serve(w http.ResponseWriter, r *http.Request) {
 	switch route := r.Method + " " + filepath.Dir(r.URL.Path); {
 	case r.Method+" "+r.URL.Path == "GET /v1/info":
 		answer = f.Info
+	case route == "PUT /v1/clusters":
+		answer = f.Info
 	case r.Method+" "+r.URL.Path == "GET /v1/status":
 		answer = map[string]any{
 			"isolation": "network namespace",
