@@ -239,7 +239,7 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 	data, version, err := s.place.Store.Get(ctx, s.place.name())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.lose("somebody has deleted it")
+		s.lose("the object was deleted")
 		return false, s.lost
 	case err != nil:
 		return false, err
