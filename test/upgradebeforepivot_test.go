@@ -12,6 +12,9 @@ func TestUpgradeBeforeThePivot(t *testing.T) {
 		t.Skipf("it runs with %s set: make crash-upgrade", crashVariable)
 	}
 	c := bootstrapped(t, "bootstrap")
+	if out, err := c.exec(t.Context(), "lab", "build", "KUBERNETES_VERSION="+newerKubernetes); err != nil {
+		t.Fatalf("lab build: %v\n%s", err, out)
+	}
 	u := &upgrading{t: t, command: c}
 	u.kill(event{Step: "talos", Message: "is held until then"})
 	u.kill(event{Step: "kubernetes-1-33-13", Message: " of 3 servers"})

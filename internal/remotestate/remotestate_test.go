@@ -93,7 +93,7 @@ func (m *machines) acquire(p Place) (context.Context, *Session) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.t.Cleanup(func() { s.stop(); <-s.stopped })
+	m.t.Cleanup(s.end)
 	return ctx, s
 }
 

@@ -267,31 +267,54 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 
 // Release writes what has changed and gives the lease back. A lease that was lost is no error here: Guard has told.
 func (s *Session) Release(ctx context.Context) error {
-	s.stop()
-	<-s.stopped
-	defer s.cancel(nil)
+	s.end()
 	pushed := s.Push(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != nil {
 		return nil
 	}
+	if err := s.giveBack(ctx); err != nil {
+		return errors.Join(pushed, fmt.Errorf("give back the lease of the state in %s, which ends %s after its last sign: %w",
+			s.place.Store, s.place.lease(), err))
+	}
+	if pushed != nil {
+		return pushed
+	}
+	return s.place.remember(s.document, false)
+}
+
+// abandon gives the lease back, and leaves what is stored as it is.
+func (s *Session) abandon(ctx context.Context) error {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil {
+		return nil
+	}
+	return s.giveBack(ctx)
+}
+
+// end stops the renewals.
+func (s *Session) end() {
+	s.stop()
+	<-s.stopped
+}
+
+// giveBack leaves the stored document without a holder, and ends the session's context. The caller holds s.mu.
+func (s *Session) giveBack(ctx context.Context) error {
+	defer s.cancel(nil)
 	d := s.document
 	d.Holder = nil
 	data, err := encode(d)
 	if err != nil {
-		return errors.Join(pushed, err)
+		return err
 	}
 	version, err := s.place.Store.Put(ctx, s.place.name(), data, s.version)
-	if err != nil {
-		return errors.Join(pushed, fmt.Errorf("give back the lease of the state in %s, which ends %s after its last sign: %w",
-			s.place.Store, s.place.lease(), err))
+	if err == nil {
+		s.document, s.version = d, version
 	}
-	s.document, s.version = d, version
-	if pushed != nil {
-		return pushed
-	}
-	return s.place.remember(d, false)
+	return err
 }
 
 // Here is this process, for Who.
