@@ -304,17 +304,7 @@ func (s *Session) end() {
 // giveBack leaves the stored document without a holder, and ends the session's context. The caller holds s.mu.
 func (s *Session) giveBack(ctx context.Context) error {
 	defer s.cancel(nil)
-	d := s.document
-	d.Holder = nil
-	data, err := encode(d)
-	if err != nil {
-		return err
-	}
-	version, err := s.place.Store.Put(ctx, s.place.name(), data, s.version)
-	if err == nil {
-		s.document, s.version = d, version
-	}
-	return err
+	return s.write(ctx, func(d *Document) error { d.Holder = nil; return nil })
 }
 
 // Here is this process, for Who.
