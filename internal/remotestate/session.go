@@ -146,19 +146,9 @@ func (s *Session) lose(why string) {
 // Push writes the content of the state folder, where it has changed. While the store does not answer it tries again,
 // for as long as the lease is held.
 func (s *Session) Push(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		if err := s.guard(); err != nil {
-			return err
-		}
-		c, err := Read(s.place.Dir)
-		if err != nil {
-			return err
-		}
-		err = s.push(ctx, c)
-		var final *finalError
-		if err == nil || errors.As(err, &final) || s.lost != nil || ctx.Err() != nil {
+	for pause := pushFirst; ; pause = min(2*pause, pushLast) {
+		again, err := s.tryPush(ctx)
+		if err == nil || !again {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -169,6 +159,28 @@ func (s *Session) Push(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// The first and the longest pause before a write that failed is made again.
+const (
+	pushFirst = 200 * time.Millisecond
+	pushLast  = 5 * time.Second
+)
+
+// tryPush makes the write once, and reports whether one that failed may succeed later.
+func (s *Session) tryPush(ctx context.Context) (again bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.guard(); err != nil {
+		return false, err
+	}
+	c, err := Read(s.place.Dir)
+	if err != nil {
+		return false, err
+	}
+	err = s.push(ctx, c)
+	final := (*finalError)(nil)
+	return s.lost == nil && !errors.As(err, &final), err
 }
 
 // finalError is one that no repetition mends.
