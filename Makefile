@@ -108,7 +108,7 @@ crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 
 # The upgrade of a cluster that manages itself, killed in every stage; three of the moments are part of the test below.
 .PHONY: crash-upgrade
-crash-upgrade:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^TestTwoVersions$$' ./test
+crash-upgrade:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^(TestTwoVersions|TestUpgradeBeforeThePivot)$$' ./test
 
 # restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that create an etcd are part of the test below.
 .PHONY: crash-restore

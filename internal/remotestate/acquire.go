@@ -66,25 +66,6 @@ func (s *Session) settle(ctx context.Context, say flow.Say) error {
 	return s.Push(ctx)
 }
 
-// abandon gives the lease back, and leaves what is stored as it is.
-func (s *Session) abandon(ctx context.Context) error {
-	s.stop()
-	<-s.stopped
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.lost != nil {
-		return nil
-	}
-	d := s.document
-	d.Holder = nil
-	data, err := encode(d)
-	if err == nil {
-		_, err = s.place.Store.Put(ctx, s.place.name(), data, s.version)
-	}
-	s.cancel(nil)
-	return err
-}
-
 // sign is what tells that a holder lives: any write changes it.
 type sign struct {
 	version string

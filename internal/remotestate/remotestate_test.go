@@ -93,7 +93,7 @@ func (m *machines) acquire(p Place) (context.Context, *Session) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.t.Cleanup(func() { s.stop(); <-s.stopped })
+	m.t.Cleanup(s.end)
 	return ctx, s
 }
 
@@ -351,7 +351,17 @@ func TestAnswersAreLost(t *testing.T) {
 	if is := string(m.content(m.stored())["journal.json"]); is != "three" {
 		t.Errorf("stored is %q", is)
 	}
-	m.release(s)
+	network.set(nil, errNetwork)
+	s.mu.Lock()
+	if err := s.write(ctx, func(*Document) error { return nil }); err == nil {
+		t.Error("the answer was not lost")
+	}
+	s.mu.Unlock()
+	network.set(nil, nil)
+	m.release(s) // right after a renewal whose answer was lost
+	if d := m.stored(); d.Holder != nil {
+		t.Errorf("%v still holds the lease", d.Holder)
+	}
 	network.set(nil, errNetwork)
 	_, s, err := Acquire(t.Context(), a, time.Minute, t.Logf)
 	network.set(nil, nil)

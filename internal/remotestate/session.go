@@ -146,19 +146,9 @@ func (s *Session) lose(why string) {
 // Push writes the content of the state folder, where it has changed. While the store does not answer it tries again,
 // for as long as the lease is held.
 func (s *Session) Push(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
-		if err := s.guard(); err != nil {
-			return err
-		}
-		c, err := Read(s.place.Dir)
-		if err != nil {
-			return err
-		}
-		err = s.push(ctx, c)
-		var final *finalError
-		if err == nil || errors.As(err, &final) || s.lost != nil || ctx.Err() != nil {
+	for pause := pushFirst; ; pause = min(2*pause, pushLast) {
+		again, err := s.tryPush(ctx)
+		if err == nil || !again {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -169,6 +159,28 @@ func (s *Session) Push(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// The first and the longest pause before a write that failed is made again.
+const (
+	pushFirst = 200 * time.Millisecond
+	pushLast  = 5 * time.Second
+)
+
+// tryPush makes the write once, and reports whether one that failed may succeed later.
+func (s *Session) tryPush(ctx context.Context) (again bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.guard(); err != nil {
+		return false, err
+	}
+	c, err := Read(s.place.Dir)
+	if err != nil {
+		return false, err
+	}
+	err = s.push(ctx, c)
+	final := (*finalError)(nil)
+	return s.lost == nil && !errors.As(err, &final), err
 }
 
 // finalError is one that no repetition mends.
@@ -239,7 +251,7 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 	data, version, err := s.place.Store.Get(ctx, s.place.name())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		s.lose("somebody has deleted it")
+		s.lose("the object was deleted")
 		return false, s.lost
 	case err != nil:
 		return false, err
@@ -267,31 +279,44 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 
 // Release writes what has changed and gives the lease back. A lease that was lost is no error here: Guard has told.
 func (s *Session) Release(ctx context.Context) error {
-	s.stop()
-	<-s.stopped
-	defer s.cancel(nil)
+	s.end()
 	pushed := s.Push(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != nil {
 		return nil
 	}
-	d := s.document
-	d.Holder = nil
-	data, err := encode(d)
-	if err != nil {
-		return errors.Join(pushed, err)
-	}
-	version, err := s.place.Store.Put(ctx, s.place.name(), data, s.version)
-	if err != nil {
+	if err := s.giveBack(ctx); err != nil {
 		return errors.Join(pushed, fmt.Errorf("give back the lease of the state in %s, which ends %s after its last sign: %w",
 			s.place.Store, s.place.lease(), err))
 	}
-	s.document, s.version = d, version
 	if pushed != nil {
 		return pushed
 	}
-	return s.place.remember(d, false)
+	return s.place.remember(s.document, false)
+}
+
+// abandon gives the lease back, and leaves what is stored as it is.
+func (s *Session) abandon(ctx context.Context) error {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil {
+		return nil
+	}
+	return s.giveBack(ctx)
+}
+
+// end stops the renewals.
+func (s *Session) end() {
+	s.stop()
+	<-s.stopped
+}
+
+// giveBack leaves the stored document without a holder, and ends the session's context. The caller holds s.mu.
+func (s *Session) giveBack(ctx context.Context) error {
+	defer s.cancel(nil)
+	return s.write(ctx, func(d *Document) error { d.Holder = nil; return nil })
 }
 
 // Here is this process, for Who.
