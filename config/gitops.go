@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/blang/semver/v4"
 	"github.com/google/go-containerregistry/pkg/name"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // GitOpsFlux is the value of GitOps with which Flux applies a Git repository to the cluster.
@@ -63,7 +66,7 @@ func (c Config) MissingGitURL() error {
 		return nil
 	}
 	return FieldError{Field: "gitUrl", Problem: "is empty while gitops is " + c.GitOps,
-		Hint: "name the repository: GIT_URL=https://host/path.git ssh://git@host/path.git or oci://registry/path; or have " +
+		Hint: "name the repository: GIT_URL=https://host/path.git, ssh://git@host/path.git or oci://registry/path; or have " +
 			"one in the cluster: GITEA=true"}
 }
 
@@ -149,6 +152,29 @@ func (v *Findings) oci(c Config) {
 	}
 }
 
+// ParseGitURL reads the address of a Git repository, as Flux and git take it. Its errors are FieldErrors of gitUrl, and do
+// not repeat an address that has a password in it.
+func ParseGitURL(address string) (*url.URL, error) {
+	bad := func(shown, problem, hint string) (*url.URL, error) {
+		return nil, FieldError{Field: "gitUrl", Value: kube.WithoutCredentials(shown), Problem: problem, Hint: hint}
+	}
+	u, err := url.Parse(address)
+	if err != nil || !slices.Contains([]string{"https", "http", "ssh"}, u.Scheme) || u.Host == "" || u.Path == "" ||
+		u.RawQuery != "" || u.Fragment != "" {
+		return bad(address, "is not the address of a Git repository that Flux takes",
+			"write https://host/path.git, ssh://git@host/path.git or oci://registry/path")
+	}
+	_, password := u.User.Password()
+	switch {
+	case password || u.Scheme != "ssh" && u.User != nil:
+		return bad("…", "has a user or a password in it", "write the address without, and name gitTokenFile or "+
+			"gitTokenCommand; gitUser is the user")
+	case u.Scheme == "ssh" && u.User.Username() == "":
+		return bad(address, "names no user", "write ssh://git@"+net.JoinHostPort(u.Hostname(), "22")+u.Path)
+	}
+	return u, nil
+}
+
 // gitURL checks the repository's address together with what it is read with. The address is not repeated where it has a
 // password.
 func (v *Findings) gitURL(c Config) {
@@ -156,20 +182,13 @@ func (v *Findings) gitURL(c Config) {
 	if c.GitURL == "" {
 		return
 	}
-	u, err := url.Parse(c.GitURL)
-	if err != nil || !slices.Contains([]string{"https", "http", "ssh"}, u.Scheme) || u.Host == "" || u.Path == "" ||
-		u.RawQuery != "" || u.Fragment != "" {
-		v.add("gitUrl", c.GitURL, "is not the address of a Git repository that Flux takes",
-			"write https://host/path.git, ssh://git@host/path.git or oci://registry/path")
+	u, err := ParseGitURL(c.GitURL)
+	if err != nil {
+		bad, _ := errors.AsType[FieldError](err)
+		v.Errs = append(v.Errs, bad)
 		return
 	}
-	_, password := u.User.Password()
 	switch {
-	case password || u.Scheme != "ssh" && u.User != nil:
-		v.add("gitUrl", "…", "has a user or a password in it", "write the address without, and name gitTokenFile or "+
-			"gitTokenCommand; gitUser is the user")
-	case u.Scheme == "ssh" && u.User.Username() == "":
-		v.add("gitUrl", c.GitURL, "names no user", "write ssh://git@"+net.JoinHostPort(u.Hostname(), "22")+u.Path)
 	case u.Scheme == "ssh" && (c.GitKeyFile == "" || c.GitKnownHostsFile == ""):
 		v.addPair("gitUrl", "gitKeyFile", c.GitURL, "is reached by SSH, and gitKeyFile or gitKnownHostsFile is empty",
 			"name the file of a deploy key, and a file with the host's public keys: ssh-keyscan "+u.Hostname())

@@ -5,11 +5,13 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/gitclone"
 	"github.com/slipway-k8s/slipway/internal/gitops"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/shell"
@@ -19,6 +21,58 @@ import (
 // gitopsInitOptions are the flags of gitops init.
 type gitopsInitOptions struct {
 	Force bool // replace files that differ
+}
+
+// target is where the tree goes: a folder of this machine, or a clone of a repository.
+type target struct {
+	dir   string
+	clone *gitclone.Clone // nil: a folder
+	url   string
+}
+
+// gitopsTarget is the target that an argument names: with :// in it a repository, which is cloned.
+func gitopsTarget(ctx context.Context, c *console, cfg settings.Configuration, word string) (t target, err error) {
+	if !strings.Contains(word, "://") {
+		return target{dir: settings.InFolder(c.workDir, word)}, nil
+	}
+	if _, err := config.ParseGitURL(word); err != nil {
+		return t, &usage.Error{Err: err}
+	}
+	o := gitclone.Options{URL: word, Branch: cfg.GitBranch, Author: "Slipway", Email: "slipway@" + cfg.ClusterName}
+	if word == cfg.GitURL || cfg.GitURL == "" { // no other host gets the configured credentials
+		if o.Access, err = pushAccess(ctx, c, cfg, word); err != nil {
+			return t, err
+		}
+	}
+	clone, err := gitclone.Open(ctx, o)
+	if err != nil {
+		return t, err
+	}
+	return target{dir: clone.Dir, clone: clone, url: word}, nil
+}
+
+// pushAccess is what git reads and writes a repository with, besides what it has configured itself.
+func pushAccess(ctx context.Context, c *console, cfg settings.Configuration, address string) (gitclone.Access, error) {
+	cfg.GitOps, cfg.GitURL = config.GitOpsFlux, address
+	if cfg.GitOverSSH() {
+		var a gitclone.Access
+		if home := c.environment["HOME"]; cfg.GitKeyFile != "" {
+			a.KeyFile = settings.AtHome(cfg.GitKeyFile, home)
+			a.KnownHosts = settings.AtHome(cfg.GitKnownHostsFile, home)
+		}
+		return a, nil
+	}
+	access, err := cfg.GitAccess(ctx, c.environment)
+	c.hide.Learn(access.Token.Reveal())
+	return gitclone.Access{User: access.User, Token: access.Token.Reveal()}, err
+}
+
+// close removes a clone.
+func (t target) close() error {
+	if t.clone == nil {
+		return nil
+	}
+	return t.clone.Close()
 }
 
 // runGitopsInit writes the tree of a Git repository from what runs in the cluster. It changes nothing in the cluster.
@@ -31,7 +85,12 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 		return usage.Errorf("GIT_PATH %s is outside of the repository: write a folder of it like clusters/%s", cfg.GitPath,
 			cfg.ClusterName)
 	}
-	folder, err := gitops.Open(settings.InFolder(c.workDir, a.Targets[2]), string(state))
+	to, err := gitopsTarget(ctx, c, cfg, a.Targets[2])
+	if err != nil {
+		return err
+	}
+	defer func() { _ = to.close() }()
+	folder, err := gitops.Open(to.dir, string(state))
 	if err != nil {
 		return err
 	}
@@ -49,13 +108,23 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 	if err != nil {
 		return err
 	}
-	tree.DryRun, tree.Next = a.Options.DryRun, nextCommands(c, cfg.Config, tree, folder.Git)
+	tree.DryRun = a.Options.DryRun
+	if to.clone != nil {
+		tree.Dir, tree.Next = to.url, fluxSyncCommand(c, cfg.Config, tree, to.url)
+	} else {
+		tree.Next = nextCommands(c, cfg.Config, tree, folder.Git)
+	}
 	if !tree.DryRun {
 		if err := tree.Conflict(); err != nil && !o.Force {
 			return err
 		}
 		if err := tree.Write(folder); err != nil {
 			return err
+		}
+		if to.clone != nil {
+			if tree.Commit, err = to.clone.Push(ctx, tree.Path, commitMessage(cfg.Config)); err != nil {
+				return err
+			}
 		}
 	}
 	if a.Options.Output == "json" {
@@ -87,12 +156,20 @@ func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool
 			git("remote", "add", "origin", address))
 		push = git("push", "--set-upstream", "origin", "HEAD")
 	}
-	next = append(next, git("add", t.Path),
-		git("commit", "--message", "Manage the releases of cluster "+cfg.ClusterName), push)
-	if cfg.GitOps == config.GitOpsFlux {
-		return append(next, commandLine(c, "flux-sync"))
+	next = append(next, git("add", t.Path), git("commit", "--message", commitMessage(cfg)), push)
+	return append(next, fluxSyncCommand(c, cfg, t, "https://…")...)
+}
+
+func commitMessage(cfg config.Config) string {
+	return "Manage the releases of cluster " + cfg.ClusterName
+}
+
+// fluxSyncCommand has Flux read the repository at an address.
+func fluxSyncCommand(c *console, cfg config.Config, t gitops.Tree, address string) []string {
+	if cfg.GitOps == config.GitOpsFlux && (cfg.GitURL == address || cfg.GitURL != "" || cfg.GitInGitea()) {
+		return []string{commandLine(c, "flux-sync")}
 	}
-	return append(next, commandLine(c, "flux-sync")+" GITOPS=flux GIT_URL=https://… GIT_PATH="+shell.Quote(t.Path))
+	return []string{commandLine(c, "flux-sync") + " GITOPS=flux GIT_URL=" + address + " GIT_PATH=" + shell.Quote(t.Path)}
 }
 
 func newGitopsCommand(in *invocation) *cobra.Command {
@@ -103,7 +180,7 @@ func newGitopsCommand(in *invocation) *cobra.Command {
 func newGitopsInitCommand(in *invocation) *cobra.Command {
 	var own gitopsInitOptions
 	cmd := in.command("init DIR", "",
-		"write HelmReleases of what Slipway installed into a folder, for Flux to take them over",
+		"write HelmReleases of what Slipway installed into a folder or a repository, for Flux to take them over",
 		func(ctx context.Context, c *console, a arguments) error { return runGitopsInit(ctx, c, a, own) })
 	addDryRunFlag(cmd, &in.arguments.Options, "print the files, and write none")
 	cmd.Flags().BoolVar(&own.Force, "force", false, "replace files that are there and differ")

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/internal/gitclone/gitclonetest"
 	"github.com/slipway-k8s/slipway/internal/gitops"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -141,5 +142,58 @@ func TestGitopsInitForARegistry(t *testing.T) {
 		"flux push artifact oci://registry.example/fleet:v1.2.0 --path "+filepath.Join(dir, "fleet")) ||
 		!strings.Contains(r.stdout, "flux-sync") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestGitopsInitPushes: with the address of a repository it pushes a commit, once.
+func TestGitopsInitPushes(t *testing.T) {
+	api, dir := fluxCluster(t)
+	deployCilium(t, api)
+	repository := gitclonetest.New(t)
+	const environment = "HCLOUD_TOKEN=planted-token CILIUM_REPOSITORY=https://me:planted-password@charts.example/mirror " +
+		"GIT_TOKEN=" + gitclonetest.Token
+	run := func(address string, words ...string) ran {
+		t.Helper()
+		r := execute(t, t.Context(), dir, environment, append([]string{"gitops", "init", address}, words...)...)
+		if strings.Contains(r.stdout+r.stderr, gitclonetest.Token) {
+			t.Errorf("the token is in the output: %+v", r)
+		}
+		return r
+	}
+	if r := run(repository.URL, "--dry-run"); r.code != ExitDone || repository.Git("for-each-ref") != "" {
+		t.Fatalf("--dry-run: %+v", r)
+	}
+	var tree gitops.Tree
+	r := run(repository.URL, "--output", "json")
+	if json.Unmarshal([]byte(r.stdout), &tree) != nil || r.code != ExitDone || tree.Dir != repository.URL ||
+		tree.Commit != repository.Git("rev-parse", "main") {
+		t.Fatalf("%+v", r)
+	}
+	content := repository.Git("show", "main:clusters/k8s/infrastructure/cilium.yaml")
+	if !strings.Contains(content, "version: 1.2.3") || strings.Contains(content, "planted") {
+		t.Errorf("it pushed %s", content)
+	}
+	r = run(repository.URL)
+	if r.code != ExitDone || !strings.Contains(r.stdout, "nothing to push") || !strings.Contains(r.stdout,
+		"flux-sync GITOPS=flux GIT_URL="+repository.URL) || repository.Git("rev-parse", "main") != tree.Commit {
+		t.Errorf("again: %+v", r)
+	}
+	for address, says := range map[string]string{
+		"https://user:planted-password@host/a.git": "has a user or a password",
+		"ftp://host/a":           "is not the address",
+		repository.URL + "-none": "read the repository",
+	} {
+		want := ExitUsage
+		if says == "read the repository" {
+			want = ExitFailed
+		}
+		if r := run(address); r.code != want || !strings.Contains(r.stderr, says) || strings.Contains(r.stderr, "planted") {
+			t.Errorf("%s: %+v, want %d and %q", address, r, want, says)
+		}
+	}
+	// Credentials that are configured for one repository are not sent to another.
+	if r := run(repository.URL, "GIT_URL=https://elsewhere.example/fleet.git"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "read the repository") {
+		t.Errorf("with the credentials of another repository: %+v", r)
 	}
 }

@@ -42,7 +42,8 @@ func environmentOnly() []explained {
 		{settings.PassphraseVariable, "a passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND"},
 		{settings.GitTokenVariable, "a token that reads the Git repository of GITOPS, in place of GIT_TOKEN_FILE and " +
 			"_COMMAND"},
-		{settings.AccessKeyVariable + ", " + settings.SecretKeyVariable, "the keys of the S3 store that backups go to (" +
+		{settings.StateIdentityVariable, "a secret key that opens the state in STATE, in place of STATE_IDENTITY_FILE"},
+		{settings.AccessKeyVariable + ", " + settings.SecretKeyVariable, "the keys of the S3 store of backups or of the state (" +
 			settings.SessionVariable + " too, where they are temporary)"},
 		{settings.EndpointVariable, "another address of the Hetzner API"},
 		{settings.GithubVariable, "a GitHub token: more requests an hour while Cluster API's providers are fetched"},

@@ -45,10 +45,11 @@ type SecretNeeded struct {
 
 // Tree is what the folder gets.
 type Tree struct {
-	Kind    string         `json:"kind"`   // "gitops"
-	Dir     string         `json:"dir"`    // the folder on this machine
-	Path    string         `json:"path"`   // of the cluster's part, below it
-	DryRun  bool           `json:"dryRun"` // nothing was written
+	Kind    string         `json:"kind"`             // "gitops"
+	Dir     string         `json:"dir"`              // the folder on this machine, or the address of the repository
+	Path    string         `json:"path"`             // of the cluster's part, below it
+	DryRun  bool           `json:"dryRun"`           // nothing was written
+	Commit  string         `json:"commit,omitempty"` // that was pushed; empty: none
 	Files   []File         `json:"files"`
 	LeftOut []LeftOut      `json:"leftOut"`
 	Secrets []SecretNeeded `json:"secrets"`
@@ -144,6 +145,13 @@ func (t *Tree) Print(w io.Writer, width int) error {
 	}
 	comment := map[bool]string{true: "# "}[t.DryRun] // what is printed stays YAML
 	b.WriteByte('\n')
+	switch {
+	case t.DryRun || !strings.Contains(t.Dir, "://"):
+	case t.Commit == "":
+		fmt.Fprintf(&b, "%s has all of it: there was nothing to push\n", t.Dir)
+	default:
+		fmt.Fprintf(&b, "pushed commit %s to %s\n", t.Commit, t.Dir)
+	}
 	for _, l := range t.LeftOut {
 		fmt.Fprintf(&b, "%sleft out: Helm release %s: %s\n", comment, l.Release, l.Why)
 	}
