@@ -28,7 +28,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Lab {
-		if _, err := stateOf(ctx, c, a, cfg); err != nil {
+		if _, err := localStateOf(ctx, c, a, cfg); err != nil {
 			return err
 		}
 	}

@@ -51,6 +51,9 @@ func (f folder) Put(_ context.Context, name string, data []byte, version string)
 	if err := checkName(name); err != nil {
 		return None, err
 	}
+	if err := checkSize(name, len(data), mostBytes); err != nil {
+		return None, err
+	}
 	path := f.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return None, fmt.Errorf("create the folder of %s: %w", path, err)

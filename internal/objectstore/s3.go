@@ -16,9 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/s3"
 )
 
-// mostBytes bounds what is read of an object.
-const mostBytes = 16 << 20
-
 type s3Store struct {
 	bucket s3.Bucket
 }
@@ -64,6 +61,9 @@ func (s *s3Store) Get(ctx context.Context, name string) ([]byte, string, error) 
 
 func (s *s3Store) Put(ctx context.Context, name string, data []byte, version string) (string, error) {
 	if err := checkName(name); err != nil {
+		return None, err
+	}
+	if err := checkSize(name, len(data), mostBytes); err != nil {
 		return None, err
 	}
 	o := minio.PutObjectOptions{ContentType: "application/json", DisableMultipart: true}

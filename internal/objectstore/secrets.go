@@ -70,9 +70,8 @@ func (s secretStore) Put(ctx context.Context, name string, data []byte, version 
 	if err := checkName(name); err != nil {
 		return None, err
 	}
-	if len(data) > mostSecret {
-		return None, fmt.Errorf("write %s: it has %d bytes, and a Secret holds %d: use another store", name, len(data),
-			mostSecret)
+	if err := checkSize(name, len(data), mostSecret); err != nil {
+		return None, err
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOfSecret(name), ResourceVersion: version,

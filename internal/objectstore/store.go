@@ -12,6 +12,20 @@ import (
 // ErrConflict means that the object has another version than the one that a write was to replace.
 var ErrConflict = errors.New("it was changed by another writer meanwhile")
 
+// ErrTooLarge means that a store does not take an object of this size.
+var ErrTooLarge = errors.New("it is too large for the store")
+
+// mostBytes is the largest object of a store (bytes). That of a cluster's state has some ten thousand.
+const mostBytes = 16 << 20
+
+// checkSize refuses what is larger than a store takes.
+func checkSize(name string, size, most int) error {
+	if size > most {
+		return fmt.Errorf("write %s: %w: it has %d bytes, and at most %d are taken", name, ErrTooLarge, size, most)
+	}
+	return nil
+}
+
 // None is the version of an object that does not exist.
 const None = ""
 
@@ -23,7 +37,7 @@ type Store interface {
 	// Get reads an object and its version. Where there is none, errors.Is(err, fs.ErrNotExist) holds.
 	Get(ctx context.Context, name string) (data []byte, version string, err error)
 	// Put writes an object as a whole, in place of a version of it; None creates it. Where it has another version the
-	// error wraps ErrConflict and nothing is written.
+	// error wraps ErrConflict and nothing is written; where it is larger than the store takes, ErrTooLarge.
 	Put(ctx context.Context, name string, data []byte, version string) (written string, err error)
 	// List returns the names that begin with a prefix, sorted. The prefix is empty or ends with a slash.
 	List(ctx context.Context, prefix string) ([]string, error)

@@ -119,6 +119,9 @@ func TestStores(t *testing.T) {
 			if _, err := s.Put(ctx, name, []byte("three"), second); !errors.Is(err, objectstore.ErrConflict) {
 				t.Errorf("put in place of what was deleted: %v", err)
 			}
+			if _, err := s.Put(ctx, name, make([]byte, 17<<20), objectstore.None); !errors.Is(err, objectstore.ErrTooLarge) {
+				t.Errorf("put of 17 MiB: %v", err)
+			}
 			for _, bad := range []string{"", "/a", "../a", "a//b", "A", "a/", ".a"} {
 				if _, err := s.Put(ctx, bad, nil, objectstore.None); err == nil {
 					t.Errorf("the name %q is taken", bad)

@@ -2,6 +2,7 @@ package remotestate
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -246,7 +247,7 @@ func TestTakeOver(t *testing.T) {
 	if at := <-stopped; at.After(taken) {
 		t.Errorf("the first run was stopped %s after the second had begun", at.Sub(taken))
 	}
-	if lost := (*LostError)(nil); !errors.As(context.Cause(ended), &lost) {
+	if lost := (*LostError)(nil); !errors.As(context.Cause(ended), &lost) || !strings.Contains(lost.Why, errNetwork.Error()) {
 		t.Errorf("the first run's context ended with %v", context.Cause(ended))
 	}
 	network.set(nil, nil) // it is back
@@ -486,6 +487,27 @@ func TestVersionsAreKept(t *testing.T) {
 	}
 	if is := string(m.content(d)["journal.json"]); is != fmt.Sprint("run ", serials[0]-1) || d.Serial != serials[0] {
 		t.Errorf("version %d is of serial %d and has %q", serials[0], d.Serial, is)
+	}
+}
+
+// TestAStateThatIsTooLarge ends a write at once: waiting does not make it smaller.
+func TestAStateThatIsTooLarge(t *testing.T) {
+	m := newMachines(t, long)
+	a, _ := m.place("a")
+	ctx, s := m.acquire(a)
+	noise := make([]byte, 3<<20)
+	for i := range 6 {
+		if _, err := rand.Read(noise); err != nil {
+			t.Fatal(err)
+		}
+		m.write(a, fmt.Sprint("copy", i), string(noise))
+	}
+	if err := s.Push(ctx); !errors.Is(err, objectstore.ErrTooLarge) || ctx.Err() != nil {
+		t.Errorf("%v, %v", err, ctx.Err())
+	}
+	m.write(a, "copy0", string(make([]byte, 5<<20)))
+	if err := s.Push(ctx); err == nil || !strings.Contains(err.Error(), "copy0") {
+		t.Errorf("a file that is too large: %v", err)
 	}
 }
 

@@ -56,6 +56,7 @@ type Session struct {
 	document Document
 	version  string
 	renewed  time.Time // when the last write began that succeeded
+	failed   error     // of the last write; nil: it succeeded
 	lost     error
 }
 
@@ -132,8 +133,11 @@ func (s *Session) Guard() error {
 
 func (s *Session) guard() error {
 	if limit := time.Duration(stopAfter * float64(s.place.lease())); s.lost == nil && s.fresh() > limit {
-		s.lose(fmt.Sprintf("it could not be renewed for %s: the store did not answer, or this machine stood still",
-			s.fresh().Round(time.Second)))
+		why := "this machine stood still, or the store did not answer"
+		if s.failed != nil {
+			why = s.failed.Error()
+		}
+		s.lose(fmt.Sprintf("it could not be renewed for %s: %s", s.fresh().Round(time.Second), why))
 	}
 	return s.lost
 }
@@ -227,11 +231,14 @@ func (s *Session) write(ctx context.Context, change func(*Document) error) error
 			return &finalError{err}
 		}
 		version, err := s.place.Store.Put(ctx, s.place.name(), data, s.version)
-		if err == nil {
+		s.failed = err
+		switch {
+		case err == nil:
 			s.document, s.version, s.renewed = d, version, now
 			return nil
-		}
-		if !errors.Is(err, objectstore.ErrConflict) {
+		case errors.Is(err, objectstore.ErrTooLarge):
+			return &finalError{err}
+		case !errors.Is(err, objectstore.ErrConflict):
 			return err
 		}
 		again, err := s.conflict(ctx, data)
