@@ -158,6 +158,16 @@ func overlap(t *testing.T, o outcome, steps ...string) {
 	}
 }
 
+// reason is why a step ran, as the run says it.
+func (o outcome) reason(step string) string {
+	for _, e := range o.events {
+		if e.Kind == "step-started" && e.Step == step {
+			return e.Message
+		}
+	}
+	return "it did not run"
+}
+
 func runAgain(t *testing.T, c *command) {
 	before := writes(t, c)
 	if len(before) == 0 {
@@ -171,7 +181,7 @@ func runAgain(t *testing.T, c *command) {
 	reused := o.steps("step-reused")
 	for _, step := range bootstrapSteps {
 		if !slices.Contains(reused, step) {
-			t.Errorf("step %s was not reused", step)
+			t.Errorf("step %s was not reused: %s", step, o.reason(step))
 		}
 	}
 	if after := writes(t, c); len(after) != len(before) {

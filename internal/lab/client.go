@@ -50,7 +50,7 @@ type Info struct {
 	PodCIDR          string    `json:"podCidr"`
 	ServiceCIDR      string    `json:"serviceCidr"`
 	// Clusters are the ranges of the clusters that were admitted, by their names; those above are the first one's.
-	Clusters           map[string]ClusterRanges `json:"clusters"`
+	Clusters           map[string]ClusterRanges `json:"clusterRanges"`
 	ProviderRepository string                   `json:"providerRepository"`
 	CertManagerURL     string                   `json:"certManagerUrl"`
 	CertManagerVersion string                   `json:"certManagerVersion"`

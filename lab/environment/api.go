@@ -23,7 +23,7 @@ type Info struct {
 	PodCIDR          string    `json:"podCidr"`
 	ServiceCIDR      string    `json:"serviceCidr"`
 	// Clusters are the ranges of the clusters that have asked for some, by their names; those above are the first one's.
-	Clusters map[string]ClusterRanges `json:"clusters"`
+	Clusters map[string]ClusterRanges `json:"clusterRanges"`
 	// ProviderRepository is the folder of clusterctl's local repositories.
 	ProviderRepository string `json:"providerRepository"`
 	CertManagerURL     string `json:"certManagerUrl"` // path of its manifest
