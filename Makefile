@@ -80,6 +80,13 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
+# The state in the store that STATE names.
+.PHONY: state-list state-show state-pull state-push
+state-list:      ; $(slipway) state list
+state-show:      ; $(slipway) state show
+state-pull:      ; $(slipway) state pull
+state-push:      ; $(slipway) state push
+
 # Flux: make flux-sync GITOPS=flux GIT_URL=https://…, or GITEA=true; make recover-releases; make deps-audit FILE='clusters apps', which compares with deps.yaml; make gitops-init FOLDER=../fleet
 .PHONY: gitea-token gitea-repository flux flux-sync flux-releases recover-releases deps-audit deps-graph gitops-init
 gitea-token:     ; $(slipway) gitea-token

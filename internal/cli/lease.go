@@ -29,7 +29,8 @@ func tell(c *console, format string, args ...any) {
 }
 
 // placeOf is where the state of the configured cluster is; ok is false where it is in the state folder alone.
-func placeOf(c *console, a arguments, cfg settings.Configuration, state statedir.Dir) (p remotestate.Place, ok bool, err error) {
+func placeOf(c *console, a arguments, cfg settings.Configuration, state statedir.Dir) (p remotestate.Place, ok bool,
+	err error) {
 	if cfg.State == "" || c.stateStays {
 		return p, false, nil
 	}
@@ -95,7 +96,8 @@ type lease struct{ session *remotestate.Session }
 
 // takeLease waits for the lease of the cluster's state and brings the state folder up to date. The context that it
 // returns ends with the lease.
-func takeLease(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (context.Context, lease, error) {
+func takeLease(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (context.Context, lease,
+	error) {
 	state, err := localStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return ctx, lease{}, err

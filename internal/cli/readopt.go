@@ -44,7 +44,9 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only compares")
 	}
-	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error { return readoptCluster(ctx, r, b.source, accept) })
+	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
+		return readoptCluster(ctx, r, b.source, accept)
+	})
 }
 
 // predictReadopt compares, and prints what a readoption would do. It changes

@@ -142,7 +142,8 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(context
 	if err := sameWorld(ctx, c, a, cfg); err != nil {
 		return err
 	}
-	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(ctx context.Context, r *running) error {
+	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(ctx context.Context,
+		r *running) error {
 		unlock, err := r.journal().Lock(ctx)
 		if err != nil {
 			return err

@@ -46,7 +46,9 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if a.Options.DryRun {
 		return predictRestore(ctx, c, b.arguments, b.cfg, b.source)
 	}
-	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error { return restoreCluster(ctx, r, b.file, b.source) })
+	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
+		return restoreCluster(ctx, r, b.file, b.source)
+	})
 }
 
 // predictRestore prints what a restore would do. It changes nothing.

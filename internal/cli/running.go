@@ -220,7 +220,7 @@ func connectToLab(ctx context.Context, r *running) error {
 				return err
 			}
 		}
-		if lab.NeedsGitea(r.cfg.Config) {
+		if r.cfg.GitInGitea() { // the stand-in has no repositories
 			if info, err = l.AddGitea(ctx, say); err != nil {
 				return err
 			}

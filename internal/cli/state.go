@@ -2,20 +2,18 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -52,6 +50,7 @@ var errNoStore = usage.Errorf("STATE is not configured: name the store, as STATE
 type storedState struct {
 	remotestate.Place
 	folder statedir.Dir
+	wait   time.Duration // for another run to give the lease back
 }
 
 // openStore opens the store of the configured cluster's state. The folder is not touched.
@@ -63,6 +62,7 @@ func openStore(ctx context.Context, c *console, a arguments) (s storedState, err
 	if s.folder, err = localStateOf(ctx, c, a, cfg); err != nil {
 		return s, err
 	}
+	s.wait = cfg.StateWait.D()
 	var ok bool
 	if s.Place, ok, err = placeOf(c, a, cfg, s.folder); err == nil && !ok {
 		err = errNoStore
@@ -116,18 +116,18 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 		for i := range all {
 			all[i].Sealed = nil
 		}
-		return printJSON(c.stdout, all)
+		return ui.PrintJSON(c.stdout, all)
 	}
-	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CLUSTER\tENVIRONMENT\tSERIAL\tWRITTEN\tHELD BY")
+	var rows [][]string
 	for _, d := range all {
 		holder := "-"
 		if d.Holder != nil {
 			holder = d.Holder.String()
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%s\t%s\n", d.Cluster, d.World, d.Serial, writtenAt(d), holder)
+		rows = append(rows, []string{d.Cluster, d.World, strconv.FormatInt(d.Serial, 10), writtenAt(d), holder})
 	}
-	return table.Flush()
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY"}, rows...)
+	return nil
 }
 
 func writtenAt(d remotestate.Document) string {
@@ -135,12 +135,6 @@ func writtenAt(d remotestate.Document) string {
 		return "-"
 	}
 	return d.Written.UTC().Format(time.RFC3339)
-}
-
-func printJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }
 
 // shownState is what `state show --output json` prints.
@@ -174,22 +168,20 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 	}
 	shown.Sealed = nil
 	if a.Options.Output == "json" {
-		return printJSON(c.stdout, shown)
+		return ui.PrintJSON(c.stdout, shown)
 	}
-	table := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
-	row := func(name, value string) { fmt.Fprintf(table, "%s\t%s\n", name, value) }
-	row("store", shown.Store)
-	row("cluster", fmt.Sprintf("%s (%s)", d.Cluster, d.World))
-	row("serial", strconv.FormatInt(d.Serial, 10))
-	row("written", writtenAt(d)+" by "+d.By)
-	if d.Holder == nil {
-		row("held by", "nobody")
-	} else {
-		row("held by", fmt.Sprintf("%s; last sign %s", d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339)))
+	held := "no run"
+	if d.Holder != nil {
+		held = fmt.Sprintf("%s; last sign %s", d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339))
 	}
-	row("versions", fmt.Sprint(shown.Versions))
-	row("state folder", shown.Folder+" "+folderIs(shown.Relation))
-	return table.Flush()
+	text.Table(c.stdout, c.width(), []string{"STATE OF", fmt.Sprintf("%s (%s)", d.Cluster, d.World)},
+		[]string{"store", shown.Store},
+		[]string{"serial", strconv.FormatInt(d.Serial, 10)},
+		[]string{"written", writtenAt(d) + " by " + text.Dash(d.By)},
+		[]string{"held by", held},
+		[]string{"versions", fmt.Sprint(shown.Versions)},
+		[]string{"state folder", shown.Folder + " " + folderIs(shown.Relation)})
+	return nil
 }
 
 // folderIs says how a state folder is related to the store, after the folder's name.
@@ -229,30 +221,35 @@ func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) 
 			return nil
 		}
 		fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", s.folder, d.Serial, writtenAt(d), d.By)
+		if serial > 0 {
+			fmt.Fprintf(c.stdout, "the next run writes it as the newest; to write it now: %s\n",
+				commandLine(c, "state", "push"))
+		}
 		return nil
 	})
 }
 
 // pull brings a version into the folder; serial 0 means the newest.
-func (s storedState) pull(ctx context.Context, serial int64, force bool) (remotestate.Document, remotestate.Relation, error) {
-	if serial > 0 {
-		d, err := s.Version(ctx, serial)
-		if err != nil {
-			return d, "", fmt.Errorf("read version %d of the state: %w", serial, err)
-		}
+func (s storedState) pull(ctx context.Context, serial int64, force bool) (remotestate.Document, remotestate.Relation,
+	error) {
+	if serial == 0 && !force {
+		return s.Pull(ctx)
+	}
+	d, _, ok, err := s.Document(ctx)
+	if err == nil && !ok {
+		err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.World)
+	}
+	if err != nil {
+		return d, "", err
+	}
+	if serial == 0 {
 		return d, "", s.Overwrite(d)
 	}
-	if force {
-		d, _, ok, err := s.Document(ctx)
-		if err == nil && !ok {
-			err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.World)
-		}
-		if err != nil {
-			return d, "", err
-		}
-		return d, "", s.Overwrite(d)
+	version, err := s.Version(ctx, serial)
+	if err != nil {
+		return d, "", fmt.Errorf("read version %d of the state: %w", serial, err)
 	}
-	return s.Pull(ctx)
+	return version, "", s.GoBack(version, d)
 }
 
 func runStatePush(ctx context.Context, c *console, a arguments, o stateOptions) error {
@@ -260,12 +257,8 @@ func runStatePush(ctx context.Context, c *console, a arguments, o stateOptions) 
 	if err != nil {
 		return err
 	}
-	cfg, err := loadConfig(a, c.environment)
-	if err != nil {
-		return err
-	}
 	return s.locked(ctx, func() error {
-		d, err := s.Push(ctx, cfg.StateWait.D(), o.Force, flow.Say(func(format string, args ...any) { tell(c, format, args...) }))
+		d, err := s.Push(ctx, s.wait, o.Force, func(format string, args ...any) { tell(c, format, args...) })
 		if err != nil {
 			return err
 		}
@@ -285,11 +278,11 @@ func runStateUnlock(ctx context.Context, c *console, a arguments, o stateOptions
 			return fmt.Errorf("read the state of cluster %s: %w", s.Cluster, err)
 		}
 		if d.Holder == nil {
-			fmt.Fprintf(c.stdout, "nobody holds the state of cluster %s\n", s.Cluster)
+			fmt.Fprintf(c.stdout, "no run holds the state of cluster %s\n", s.Cluster)
 			return nil
 		}
-		return usage.Errorf("the state of cluster %s is held by %s, whose last sign was at %s. A run that still works stops at its "+
-			"next write; until then it and the next run both change the cluster. One that has ended loses its lease by itself, "+
+		return usage.Errorf("the state of cluster %s is held by %s, whose last sign was at %s. A run that still works stops at "+
+			"its next write; until then it and the next run both change the cluster. One that has ended loses its lease by itself, "+
 			"%s after its last sign. To take it away now: %s", s.Cluster, d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339),
 			d.Holder.Lease, commandLine(c, "state", "unlock", "--force"))
 	}
@@ -298,7 +291,7 @@ func runStateUnlock(ctx context.Context, c *console, a arguments, o stateOptions
 	case err != nil:
 		return err
 	case was == nil:
-		fmt.Fprintf(c.stdout, "nobody holds the state of cluster %s\n", s.Cluster)
+		fmt.Fprintf(c.stdout, "no run holds the state of cluster %s\n", s.Cluster)
 	default:
 		fmt.Fprintf(c.stdout, "the state of cluster %s was held by %s, and is free now\n", s.Cluster, was)
 	}

@@ -53,7 +53,7 @@ func TestStateCommands(t *testing.T) {
 	here, there := statedir.Dir(filepath.Join(s.dir, "here")), statedir.Dir(filepath.Join(s.dir, "there"))
 	s.says(ExitFailed, "has no state of cluster k8s", "here", "state", "show")
 	s.says(ExitDone, "CLUSTER", "here", "state", "list")
-	s.says(ExitDone, "nobody holds", "here", "state", "unlock")
+	s.says(ExitDone, "no run holds", "here", "state", "unlock")
 	recordStep(t, here, "secret")
 	s.says(ExitDone, "as serial 1", "here", "state", "push")
 	s.says(ExitDone, "as serial 1", "here", "state", "push") // once more
@@ -77,6 +77,8 @@ func TestStateCommands(t *testing.T) {
 	s.says(ExitDone, "as serial 3", "here", "state", "push")
 	s.says(ExitDone, "as serial 4", "there", "state", "push", "--force")
 	s.says(ExitDone, "of serial 2", "here", "state", "pull", "--version", "2")
+	s.says(ExitDone, "has changes that the store has not", "here", "state", "show")
+	s.says(ExitDone, "nothing was changed", "here", "state", "pull") // nor does what only looks take it back
 	r := s.says(ExitDone, "", "here", "state", "show", "--output", "json")
 	var shown shownState
 	if err := json.Unmarshal([]byte(r.stdout), &shown); err != nil || shown.Serial != 4 || len(shown.Versions) != 3 ||
@@ -84,6 +86,7 @@ func TestStateCommands(t *testing.T) {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	noSecrets(t, r, here, strings.TrimSpace(readFileText(t, filepath.Join(s.dir, s.key))))
+	s.says(ExitDone, "as serial 5", "here", "state", "push")
 	s.says(ExitUsage, "no serial", "here", "state", "pull", "--version", "two")
 	s.says(ExitFailed, "read version 9", "here", "state", "pull", "--version", "9")
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -63,7 +61,5 @@ func enterLab(cfg settings.Configuration, tools platform.Tools, client *lab.Clie
 
 // lookGovernor is the governor of a command that has no run: its messages go to standard error.
 func lookGovernor(c *console) *ratelimit.Governor {
-	return ratelimit.New(func(format string, args ...any) {
-		fmt.Fprint(c.stderr, text.Fold(c.hide.Text("note: "+fmt.Sprintf(format, args...))+"\n", errorWidth(c)))
-	})
+	return ratelimit.New(func(format string, args ...any) { tell(c, format, args...) })
 }

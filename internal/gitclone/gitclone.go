@@ -121,7 +121,7 @@ func (c *Clone) Push(ctx context.Context, path, message string) (commit string, 
 		return "", err
 	}
 	words := []string{"commit", "--quiet", "--message", message, "--", path}
-	if _, err := c.git(ctx, "config", "user.email"); err != nil { // git refuses a commit by nobody
+	if _, err := c.git(ctx, "config", "user.email"); err != nil { // without one git refuses to commit
 		words = append([]string{"-c", "user.name=" + c.options.Author, "-c", "user.email=" + c.options.Email}, words...)
 	}
 	if _, err := c.git(ctx, words...); err != nil {

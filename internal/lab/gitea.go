@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -37,12 +36,6 @@ func (b *builder) giteaBin(ctx context.Context) (string, error) {
 	}
 	bin, _, err := b.bin(ctx, b.giteaModule())
 	return bin, err
-}
-
-// NeedsGitea says whether a configuration needs Gitea itself: Flux reads what is in it. GITEA=true alone does with the
-// stand-in.
-func NeedsGitea(c config.Config) bool {
-	return c.HasGitea() && c.GitOps == config.GitOpsFlux && c.GitURL == ""
 }
 
 // buildGitea makes sure that Gitea's program is built, with the files that it reads beside it.
@@ -125,7 +118,7 @@ func (b *builder) giteaToRun(ctx context.Context, say flow.Say) (string, error) 
 	if err != nil || bin == "" {
 		return "", err
 	}
-	if NeedsGitea(b.sets.config) || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
+	if b.sets.config.GitInGitea() || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
 		if err := b.recordGitea(); err != nil {
 			return "", err
 		}
@@ -148,7 +141,7 @@ func (b *builder) runsGitea() bool { return Exists(filepath.Join(b.lab, giteaFil
 
 // beforeStart is nil if what the lab is to run can be built, as far as that can be said before.
 func (b *builder) beforeStart(ctx context.Context) error {
-	if NeedsGitea(b.sets.config) || b.runsGitea() {
+	if b.sets.config.GitInGitea() || b.runsGitea() {
 		return b.giteaPossible(ctx)
 	}
 	return nil

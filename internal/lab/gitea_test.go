@@ -117,7 +117,7 @@ func TestGiteaToRun(t *testing.T) {
 }
 
 // Flux reads Gitea where no other repository is named.
-func TestNeedsGitea(t *testing.T) {
+func TestConfigurationsThatNeedGitea(t *testing.T) {
 	for _, c := range []struct {
 		edit func(*config.Config)
 		want bool
@@ -132,7 +132,7 @@ func TestNeedsGitea(t *testing.T) {
 			c.Addons, c.GitOps = config.Addons{{Name: config.AddonGitea}}, config.GitOpsFlux
 		}, true},
 	} {
-		if cfg := with(c.edit); NeedsGitea(cfg) != c.want {
+		if cfg := with(c.edit); cfg.GitInGitea() != c.want {
 			t.Errorf("Gitea %q, add-ons %v, GITOPS %q, GIT_URL %q: %v", cfg.Gitea, cfg.AddonNames(), cfg.GitOps,
 				cfg.GitURL, !c.want)
 		}

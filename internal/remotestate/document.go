@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/objectstore"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // Format is the version of a Document's JSON that this package writes. It refuses newer ones.
@@ -23,7 +24,7 @@ type Document struct {
 	// Token is the fencing token: it grows with every holder, and when a lease is taken away. A writer that finds another
 	// one than its own has lost its lease.
 	Token  int64   `json:"token"`
-	Holder *Holder `json:"holder,omitempty"` // nil: nobody
+	Holder *Holder `json:"holder,omitempty"` // nil: no run holds it
 	// Written is when the content changed, by the writer's clock; By who wrote it.
 	Written time.Time `json:"written,omitzero"`
 	By      string    `json:"by,omitempty"`
@@ -96,6 +97,11 @@ func decode(s objectstore.Store, name string, data []byte) (Document, error) {
 	}
 	if d.Format < 1 {
 		return d, fmt.Errorf("the object %s in %s is no state of a cluster", name, s)
+	}
+	// Other machines have written these, and they are printed.
+	d.Cluster, d.World, d.By = text.Printable(d.Cluster), text.Printable(d.World), text.Printable(d.By)
+	if d.Holder != nil {
+		d.Holder.Host, d.Holder.Command = text.Printable(d.Holder.Host), text.Printable(d.Holder.Command)
 	}
 	return d, nil
 }

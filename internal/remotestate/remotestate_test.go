@@ -25,6 +25,8 @@ type network struct {
 	before error // nothing arrives
 	after  error // what arrives is done, and the answer is lost
 	puts   int   // that arrived
+	// failed hears of every write that is lost, or whose answer is; nil: nothing does.
+	failed chan struct{}
 }
 
 func (n *network) set(before, after error) {
@@ -48,6 +50,9 @@ func (n *network) Get(ctx context.Context, name string) ([]byte, string, error) 
 
 func (n *network) Put(ctx context.Context, name string, data []byte, version string) (string, error) {
 	before, after := n.state()
+	if before != nil || after != nil {
+		defer n.tell()
+	}
 	if before != nil {
 		return "", before
 	}
@@ -59,6 +64,22 @@ func (n *network) Put(ctx context.Context, name string, data []byte, version str
 		return "", after
 	}
 	return written, err
+}
+
+func (n *network) tell() {
+	if n.failed == nil {
+		return
+	}
+	select {
+	case n.failed <- struct{}{}:
+	default:
+	}
+}
+
+// mends ends what set began, once a write has failed.
+func (n *network) mends() {
+	<-n.failed
+	n.set(nil, nil)
 }
 
 var errNetwork = errors.New("no route to host")
@@ -82,7 +103,7 @@ func newMachines(t *testing.T, lease time.Duration) *machines {
 
 // place is what a run on a machine works with.
 func (m *machines) place(name string) (Place, *network) {
-	n := &network{Store: m.store}
+	n := &network{Store: m.store, failed: make(chan struct{}, 1)}
 	return Place{Store: n, Cluster: "k8s", World: "hetzner", Keys: Keys{Identities: []age.Identity{m.key}},
 		Dir: m.t.TempDir(), Lease: m.lease,
 		Who: Who{Host: name, Machine: "boot of " + name, PID: 1, Command: "all"}}, n
@@ -309,10 +330,7 @@ func TestStoreIsAway(t *testing.T) {
 	ctx, s := m.acquire(a)
 	network.set(errNetwork, nil)
 	m.write(a, "journal.json", "one")
-	go func() {
-		time.Sleep(300 * time.Millisecond) // while the write fails
-		network.set(nil, nil)
-	}()
+	go network.mends()
 	if err := s.Push(ctx); err != nil || ctx.Err() != nil {
 		t.Fatalf("%v, %v", err, ctx.Err())
 	}
@@ -330,10 +348,7 @@ func TestAnswersAreLost(t *testing.T) {
 	for i, text := range []string{"one", "two"} {
 		network.set(nil, errNetwork)
 		m.write(a, "journal.json", text)
-		go func() {
-			time.Sleep(300 * time.Millisecond)
-			network.set(nil, nil)
-		}()
+		go network.mends()
 		if err := s.Push(ctx); err != nil {
 			t.Fatalf("write %d: %v", i, err)
 		}

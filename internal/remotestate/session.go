@@ -279,7 +279,7 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 		s.lose(who)
 		return false, s.lost
 	}
-	// With this session's token nobody else writes: it is an earlier write of its own.
+	// No other run writes with this session's token: it is an earlier write of its own.
 	s.document, s.version = is, version
 	return true, nil
 }

@@ -113,8 +113,8 @@ type DivergedError struct {
 }
 
 func (e *DivergedError) Error() string {
-	return fmt.Sprintf("the state folder %s and the state in %s (serial %d) have both changed since they were last the same, "+
-		"or never were: keep the store's with \"state pull --force\" (the folder's files are set aside in it), or the folder's "+
+	return fmt.Sprintf("the state folder %s and the state in %s (serial %d) have both changed since they were last the "+
+		"same, or never were: keep the store's with \"state pull --force\" (the folder's files are set aside in it), or the folder's "+
 		"with \"state push --force\" (the store keeps its own as a version)", e.Dir, e.Store, e.Serial)
 }
 
@@ -188,6 +188,15 @@ func (p Place) Overwrite(d Document) error {
 		}
 	}
 	return p.unpack(d)
+}
+
+// GoBack makes the folder's content that of an older version, as a change that the store has not: the next run, or a push,
+// makes it the newest. Cut off before its end it leaves a folder that is brought up to date again.
+func (p Place) GoBack(version, newest Document) error {
+	if err := p.Overwrite(version); err != nil {
+		return err
+	}
+	return p.remember(newest, false)
 }
 
 // versionsKept is how many versions of a state a store keeps besides the state itself.

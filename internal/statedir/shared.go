@@ -23,7 +23,8 @@ func Shared(name string) bool {
 	case slices.Contains([]string{LabFolder, RunsFolder, EventsFile, setAsideName, halfAsideName, SyncedFile, AsideName},
 		first):
 		return false
-	case base == JournalLock, strings.HasSuffix(base, ".tmp"), strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".new"):
+	case base == JournalLock, strings.HasSuffix(base, ".tmp"),
+		strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".new"):
 		return false
 	case base == records.SnapshotFile: // too large; a restore takes it out of the backup again
 		return false
