@@ -43,8 +43,11 @@ type Configuration struct {
 
 // Sources are where a configuration is read from.
 type Sources struct {
-	File        string // bootstrap.yaml; empty: the default one, where it exists
-	Dir         string // folder of the operator's manifests/ and bootstrap/; empty: that of the file
+	File string // bootstrap.yaml; empty: the default one, where it exists
+	Dir  string // folder of the operator's manifests/ and bootstrap/; empty: that of the file
+	// Node is the mapping of a configuration that is a part of another file, in place of File; Name is that file's.
+	Node        *yaml.Node
+	Name        string
 	Base        []byte // a configuration to begin with in place of the defaults: a backup's
 	Environment map[string]string
 	Values      []Assignment // KEY=VALUE, in their order
@@ -60,7 +63,7 @@ func Load(from Sources) (Configuration, error) {
 	if err := c.begin(from.Base); err != nil {
 		return Configuration{}, err
 	}
-	if err := c.readFile(from.File, from.WorkDir); err != nil {
+	if err := c.readSource(from); err != nil {
 		return Configuration{}, err
 	}
 	var err error
@@ -201,6 +204,19 @@ func (c Configuration) Place(field string) string {
 	return "default"
 }
 
+// readSource reads the configuration file, or the part of another file.
+func (c *Configuration) readSource(from Sources) error {
+	if from.Node == nil {
+		return c.readFile(from.File, from.WorkDir)
+	}
+	file := yamlFile{path: from.Name, config: c}
+	file.mapping(from.Node)
+	if len(file.problems) > 0 {
+		return &usage.Error{Err: errors.Join(file.problems...)}
+	}
+	return nil
+}
+
 // readFile reads the configuration file; without a path the default one, where
 // it exists.
 func (c *Configuration) readFile(path, workDir string) error {
@@ -254,7 +270,11 @@ func (f *yamlFile) read(data []byte) {
 		f.problem(&second, "a second document begins here: the configuration is one")
 		return
 	}
-	root := document.Content[0]
+	f.mapping(document.Content[0])
+}
+
+// mapping reads the keys of a configuration.
+func (f *yamlFile) mapping(root *yaml.Node) {
 	if root.Kind == yaml.ScalarNode && root.Tag == "!!null" {
 		return
 	}

@@ -1,0 +1,2 @@
+// Package fleet reads fleet.yaml: many clusters as entries over shared defaults.
+package fleet
