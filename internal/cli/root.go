@@ -80,7 +80,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	addSharedFlags(root, &in.arguments.Options)
 	addRunFlags(root, &in.arguments.Options)
 	root.AddCommand(
-		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in),
+		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in), newFleetCommand(in),
 		newScaleCommand(in), newUpgradeCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in),
 		newReadoptCommand(in),
 		newRecoverQuorumCommand(in), newRecoverReleasesCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),

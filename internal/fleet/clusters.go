@@ -119,3 +119,15 @@ func (f *Fleet) Configuration(c Cluster, decided ...settings.Assignment) (settin
 	}
 	return cfg, nil
 }
+
+// Document is a cluster's bootstrap.yaml, with what is decided for it. The same content is the same bytes.
+func (c Cluster) Document(decided []settings.Assignment) ([]byte, error) {
+	content := map[string]any{}
+	if err := c.Config.Decode(&content); err != nil {
+		return nil, usage.Errorf("cluster %s: %w", c.Name, err)
+	}
+	for _, d := range append([]settings.Assignment{settings.Assign("CLUSTER_NAME", c.Name)}, decided...) {
+		content[d.Variable.Field] = d.Value
+	}
+	return yaml.Marshal(content)
+}

@@ -318,3 +318,22 @@ func Total(p hetzner.Price) string {
 	}
 	return sum
 }
+
+// Summary says in a few words what the run does.
+func (f *Forecast) Summary() string {
+	begun, run := false, len(f.runs())
+	for _, s := range f.Steps {
+		begun = begun || s.Would == flow.ActionSkip || s.Would == flow.ActionReuse
+	}
+	switch {
+	case f.Refused:
+		return "is refused: an immutable field is changed"
+	case run == 0:
+		return "nothing"
+	case f.NeedsConsent:
+		return fmt.Sprintf("runs %d steps, and replaces or deletes something", run)
+	case !begun:
+		return "creates the cluster"
+	}
+	return fmt.Sprintf("runs %d steps", run)
+}

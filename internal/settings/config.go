@@ -374,6 +374,12 @@ func Variable(name string) config.Variable {
 	return variables[slices.IndexFunc(variables, func(v config.Variable) bool { return v.Name == name })]
 }
 
+// Field finds one of steps.Variables by its key in bootstrap.yaml, which exists.
+func Field(field string) config.Variable {
+	variables := config.Variables()
+	return variables[slices.IndexFunc(variables, func(v config.Variable) bool { return v.Field == field })]
+}
+
 // InFolder is a path as seen from a folder; an absolute one is itself.
 func InFolder(dir, path string) string {
 	if filepath.IsAbs(path) {

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -154,6 +155,15 @@ func FluxPrograms(bin string) []Program {
 			"--storage-adv-addr={reach:9090}"),
 		controller("kustomize-controller"),
 		controller("helm-controller"),
+	}
+}
+
+// CommandProgram maps Slipway's own image to the command that a fleet is rehearsed with, which it writes into the lab's
+// folder. It counts once it is there.
+func CommandProgram(file string) Program {
+	return Program{
+		Image: "slipway.dev/slipway", Exec: file, Fidelity: Real, Note: "the command that the fleet was applied with",
+		When: func() bool { _, err := os.Stat(file); return err == nil },
 	}
 }
 

@@ -1,0 +1,260 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/fleet"
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/text"
+)
+
+// runFleetApply changes the clusters of a fleet.
+func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions) error {
+	f, err := readFleet(c, a, argument(a))
+	if err != nil {
+		return err
+	}
+	selected, err := f.selected(o.Clusters)
+	if err != nil {
+		return err
+	}
+	clusters, err := f.check(ctx, selected)
+	if err != nil {
+		return err
+	}
+	if !f.options.Lab {
+		if _, err := f.image(); err != nil {
+			return err
+		}
+	}
+	say := sayLines(c)
+	if err := f.open(ctx, false, say); err != nil {
+		return err
+	}
+	if err := f.enterLab(ctx, clusters); err != nil {
+		return err
+	}
+	if err := f.prepareLab(ctx, clusters, say); err != nil {
+		return err
+	}
+	secrets, err := f.secrets(ctx, clusters)
+	if err != nil {
+		return err
+	}
+	if err := f.agree(ctx, clusters); err != nil {
+		return err
+	}
+	changes, err := f.changes(clusters)
+	if err != nil {
+		return err
+	}
+	p := rollout.Preparation{Changes: changes, Secrets: secrets, Again: o.Again}
+	if err := f.prepare(ctx, objects.Apply, p); err != nil {
+		return err
+	}
+	if o.Detach {
+		return f.detach(ctx, p)
+	}
+	return advanceFleet(ctx, c, a, f.management, f.Namespace, f.Name)
+}
+
+// argument is the first word after the names of commands; empty: there is none.
+func argument(a arguments) string {
+	if words := a.Targets[2:]; len(words) > 0 { // fleet apply
+		return words[len(words)-1]
+	}
+	return ""
+}
+
+// sayLines prints what is being done on standard error.
+func sayLines(c *console) flow.Say {
+	return func(format string, args ...any) { tell(c, format, args...) }
+}
+
+// agree shows at a terminal what would be done, and asks once, as before any run.
+func (f *openedFleet) agree(ctx context.Context, clusters []fleetCluster) error {
+	c := f.console
+	if f.options.Lab || f.options.Yes || f.options.Output != "text" || c.width() == 0 || !answerable(c) {
+		return nil
+	}
+	p, err := f.plan(ctx, clusters)
+	if err != nil {
+		return err
+	}
+	if !p.Changes {
+		return nil
+	}
+	p.print(c)
+	if err := confirm(ctx, c, "Go ahead? [yes/no] ", "yes"); err != nil {
+		return err
+	}
+	f.options.Yes = true // to what the plan has said
+	return nil
+}
+
+// prepare writes the Jobs of a rollout.
+func (f *openedFleet) prepare(ctx context.Context, action string, p rollout.Preparation) error {
+	r := rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: action, Began: time.Now().UTC(),
+		MaxParallel: f.MaxParallel, MaxFailures: f.MaxFailures, Queue: f.Queue}
+	if action == objects.Apply {
+		r.Canary = f.Canary
+	}
+	err := rollout.Prepare(ctx, f.management, r, p)
+	if err != nil {
+		return fmt.Errorf("prepare the Jobs of fleet %s: %w", f.Name, err)
+	}
+	f.tellOthers(ctx, p)
+	return nil
+}
+
+// tellOthers names clusters of the fleet that its file does not have: nothing is done with them.
+func (f *openedFleet) tellOthers(ctx context.Context, p rollout.Preparation) {
+	known, err := rollout.Clusters(ctx, f.management, f.Namespace, f.Name)
+	if err != nil {
+		return // the rollout itself will say what is wrong with the management cluster
+	}
+	others := slices.DeleteFunc(known, func(name string) bool {
+		return f.Find(name) != nil || slices.ContainsFunc(p.Changes, func(c objects.Change) bool { return c.Cluster == name })
+	})
+	if len(others) > 0 {
+		tell(f.console, "not in %s any more, and left as they are: %s; to delete them: %s", f.Path(),
+			strings.Join(others, ", "), commandLine(f.console, "fleet", "destroy", "--cluster", strings.Join(others, ",")))
+	}
+}
+
+// detach leaves the rollout to a Job.
+func (f *openedFleet) detach(ctx context.Context, p rollout.Preparation) error {
+	image, err := f.image()
+	if err != nil {
+		return err
+	}
+	// Each cluster may take its whole time, one after another in the worst case.
+	within := f.Deadline * time.Duration(len(p.Changes))
+	job := objects.Coordinator(f.Name, f.Namespace, image, p.Revision(), within)
+	if err := rollout.Coordinate(ctx, f.management, job); err != nil {
+		return err
+	}
+	fmt.Fprintf(f.console.stdout, "Job %s/%s begins one cluster after another; to look: %s\n", job.Namespace, job.Name,
+		commandLine(f.console, "fleet", "status"))
+	return nil
+}
+
+// runFleetAdvance continues a rollout, in a Job of the management cluster or anywhere else.
+func runFleetAdvance(ctx context.Context, c *console, a arguments, o fleetOptions) error {
+	f := &openedFleet{console: c, options: a.Options}
+	f.Fleet = &fleet.Fleet{Spec: fleet.Spec{Name: argument(a), Namespace: o.Namespace}}
+	if err := f.readOwn(a); err != nil {
+		return err
+	}
+	if err := f.openExisting(ctx); err != nil {
+		return err
+	}
+	return advanceFleet(ctx, c, a, f.management, o.Namespace, f.Name)
+}
+
+// advanceFleet begins one cluster after another, and shows what becomes of them.
+func advanceFleet(ctx context.Context, c *console, a arguments, management *kube.Cluster, namespace, name string) error {
+	show := &fleetProgress{console: c, json: a.Options.Output == "json", seen: map[string]rollout.Status{}}
+	result, err := rollout.Advance(ctx, management, namespace, name, rollout.Observer{Changed: show.changed, Note: sayLines(c)})
+	switch {
+	case context.Cause(ctx) != nil:
+		return &interruptedError{text: "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the " +
+			"same command again; to look: " + commandLine(c, "fleet", "status"), err: context.Cause(ctx)}
+	case err != nil:
+		return err
+	}
+	return show.conclude(result)
+}
+
+// fleetProgress shows the clusters of a rollout, as each of them changes.
+type fleetProgress struct {
+	console *console
+	json    bool
+	seen    map[string]rollout.Status
+}
+
+func (p *fleetProgress) changed(all []rollout.Status) {
+	for _, s := range all {
+		was, known := p.seen[s.Cluster]
+		p.seen[s.Cluster] = s
+		if known && was.Phase == s.Phase && was.Attempts == s.Attempts && was.Message == s.Message {
+			continue
+		}
+		if !known && s.Phase == rollout.Waiting {
+			continue
+		}
+		p.console.hide.Each(&s.Message)
+		if p.json {
+			data, err := json.Marshal(s)
+			if err == nil {
+				fmt.Fprintf(p.console.stdout, "%s\n", data)
+			}
+			continue
+		}
+		fmt.Fprintln(p.console.stdout, statusLine(s))
+	}
+}
+
+// statusLine is one line about a cluster.
+func statusLine(s rollout.Status) string {
+	line := fmt.Sprintf("%-20s %s", s.Cluster, s.Phase)
+	if s.Attempts > 1 {
+		line += fmt.Sprintf(", attempt %d", s.Attempts)
+	}
+	if s.Phase == rollout.Done && s.Began != nil && s.Ended != nil {
+		line += ", after " + text.Elapsed(s.Ended.Sub(*s.Began))
+	}
+	if s.Message != "" {
+		line += ": " + text.Printable(lastWords(s.Message))
+	}
+	return line
+}
+
+// lastWords are the last lines of what a run said, on one line.
+func lastWords(said string) string {
+	lines := strings.FieldsFunc(said, func(r rune) bool { return r == '\n' })
+	if len(lines) > messageLines {
+		lines = lines[len(lines)-messageLines:]
+	}
+	return strings.Join(lines, " | ")
+}
+
+// messageLines is how many lines of a failed run are shown: its error is there.
+const messageLines = 4
+
+var errFleetFailed = errors.New("the fleet is not as configured")
+
+// conclude sums a rollout up. It is an error where a cluster has failed or was not begun.
+func (p *fleetProgress) conclude(r rollout.Result) error {
+	counts := map[rollout.Phase]int{}
+	for _, s := range r.Clusters {
+		counts[s.Phase]++
+	}
+	if !p.json {
+		fmt.Fprintf(p.console.stdout, "\n%d clusters: %d done, %d failed, %d not begun\n", len(r.Clusters), counts[rollout.Done],
+			counts[rollout.Failed], counts[rollout.Waiting])
+	}
+	if counts[rollout.Done] == len(r.Clusters) && r.Held == "" {
+		return nil
+	}
+	var why []string
+	if r.Held != "" {
+		why = append(why, r.Held)
+	}
+	for _, s := range r.Clusters {
+		if s.Phase == rollout.Failed {
+			why = append(why, "log of "+s.Cluster+": "+commandLine(p.console, "fleet", "logs", s.Cluster))
+		}
+	}
+	return fmt.Errorf("%w: %s\nto try the failed ones again, and go on: the same command again", errFleetFailed,
+		strings.Join(why, "\n"))
+}

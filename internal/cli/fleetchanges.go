@@ -1,0 +1,305 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"filippo.io/age"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/checks"
+	"github.com/slipway-k8s/slipway/internal/fleet"
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// fleetCluster is a cluster with its configuration.
+type fleetCluster struct {
+	fleet.Cluster
+	cfg     settings.Configuration
+	decided []settings.Assignment // over what the file says
+}
+
+// check reads the configurations of all clusters, with the files that they are made from. It asks nothing of anything,
+// and its error has what is wrong with each.
+func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all []fleetCluster, err error) {
+	var problems []error
+	for _, c := range clusters {
+		one := fleetCluster{Cluster: c, decided: f.decided(c)}
+		if one.cfg, err = f.Configuration(c, one.decided...); err == nil {
+			one.cfg.Overrides = f.overrides
+			err = checkFleetFiles(ctx, one)
+		}
+		if err != nil {
+			problems = append(problems, err)
+		}
+		all = append(all, one)
+	}
+	if len(problems) > 0 {
+		return nil, &usage.Error{Err: errors.Join(problems...)}
+	}
+	return all, nil
+}
+
+func checkFleetFiles(ctx context.Context, c fleetCluster) error {
+	b, err := planning.New(c.cfg.Config, paperTools(c.cfg))
+	if err == nil {
+		err = checks.Values(b.Cfg, b.Sources)
+	}
+	if err == nil {
+		err = checkFiles(ctx, b, b.Plan.All)
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// enterLab lets a rehearsal decide what it does of each cluster.
+func (f *openedFleet) enterLab(ctx context.Context, all []fleetCluster) error {
+	for i := range all {
+		if f.lab == nil {
+			return nil
+		}
+		c := &all[i]
+		info, err := f.lab.Client.Admit(ctx, c.Name)
+		if err != nil {
+			return err
+		}
+		cfg, _, err := lab.Configure(c.cfg, info)
+		if err != nil {
+			return err
+		}
+		for field, place := range cfg.Places {
+			if place == settings.LabPlace {
+				v := settings.Field(field)
+				c.decided = append(c.decided, settings.Assign(v.Name, v.Get(cfg.Config)))
+			}
+		}
+		// Everything in the lab sees this machine by its loopback.
+		c.decided = append(c.decided, settings.Assign("FIREWALL_ALLOW", "127.0.0.1/32"))
+		c.cfg = cfg
+	}
+	return nil
+}
+
+// prepareLab makes sure that Pods of a rehearsal can run this command, and that the image of the servers is there.
+func (f *openedFleet) prepareLab(ctx context.Context, all []fleetCluster, say flow.Say) error {
+	if f.lab == nil {
+		return nil
+	}
+	if err := f.lab.ProvideCommand(); err != nil {
+		return err
+	}
+	for _, c := range all {
+		if err := f.lab.Client.PrepareImages(ctx, c.cfg.Config, func(string, ...any) {}); err != nil {
+			return err
+		}
+	}
+	say("the lab's project has the image of the servers: in a rehearsal of a fleet it is not made by a run")
+	return nil
+}
+
+// image is the image of the Jobs.
+func (f *openedFleet) image() (string, error) {
+	if f.lab != nil {
+		return lab.CommandImage, nil
+	}
+	if f.Image == "" {
+		return "", usage.Errorf("%s: image is missing: name the image of Slipway that the Jobs run, in a registry that the "+
+			"management cluster reaches", f.Path())
+	}
+	return f.Image, nil
+}
+
+// change is what is to be done with a cluster.
+func (f *openedFleet) change(c fleetCluster, action string, arguments []string) (objects.Change, error) {
+	image, err := f.image()
+	if err != nil {
+		return objects.Change{}, err
+	}
+	document, err := c.Document(c.decided)
+	if err != nil {
+		return objects.Change{}, err
+	}
+	files := map[string][]byte{objects.ConfigFile: document}
+	sources, err := render.Read(nil, f.overrides)
+	if err != nil {
+		return objects.Change{}, &usage.Error{Err: err}
+	}
+	for _, s := range sources.All() {
+		if s.Own {
+			files[s.Path] = s.Data
+		}
+	}
+	token := f.Tokens[c.Token].Secret
+	if token == "" || f.lab != nil {
+		token = objects.TokenSecretName(f.Name, c.Token)
+	}
+	return objects.Change{Fleet: f.Name, Namespace: f.Namespace, Cluster: c.Name, Action: action, Image: image,
+		Arguments: arguments, Files: files, Token: token, Retries: f.Retries, Deadline: f.Deadline,
+		Consent: f.options.Yes}, nil
+}
+
+// changes are the changes that bring clusters to their configurations.
+func (f *openedFleet) changes(all []fleetCluster) ([]objects.Change, error) {
+	var changes []objects.Change
+	for _, c := range all {
+		change, err := f.change(c, objects.Apply, []string{targetAll})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := change.ConfigMap(); err != nil { // before anything is written
+			return nil, &usage.Error{Err: err}
+		}
+		changes = append(changes, change)
+	}
+	return changes, nil
+}
+
+// token reads one of the fleet's tokens from where it is; that of a Secret is read from the management cluster.
+func (f *openedFleet) token(ctx context.Context, name string) (platform.Secret, error) {
+	t := f.Tokens[name]
+	var token platform.Secret
+	var err error
+	switch {
+	case f.lab != nil:
+		token = platform.NewSecret(f.labInfo.Token)
+	case t.Secret != "":
+		token, err = f.storedToken(ctx, t.Secret)
+	default:
+		environment := map[string]string{"HOME": f.console.environment["HOME"]}
+		if t.Env != "" {
+			environment[settings.TokenVariable] = f.console.environment[t.Env]
+			if environment[settings.TokenVariable] == "" {
+				return token, usage.Errorf("token %s: the environment variable %s is not set", name, t.Env)
+			}
+		}
+		token, err = settings.Configuration{TokenFile: t.File, TokenCommand: t.Command}.Token(ctx, environment)
+	}
+	if err != nil {
+		return token, fmt.Errorf("token %s of the fleet: %w", name, err)
+	}
+	f.console.hide.Learn(token.Reveal())
+	return token, nil
+}
+
+func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Secret, error) {
+	secret := &corev1.Secret{}
+	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, secret)
+	if err == nil && len(secret.Data[objects.TokenSecretKey]) == 0 {
+		err = fmt.Errorf("it has no key %s", objects.TokenSecretKey)
+	}
+	if err != nil {
+		return platform.Secret{}, fmt.Errorf("Secret %s/%s: %w", f.Namespace, name, err)
+	}
+	return platform.NewSecret(string(secret.Data[objects.TokenSecretKey])), nil
+}
+
+// secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the key that opens
+// the states.
+func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets []*corev1.Secret, err error) {
+	written := map[string]bool{}
+	for _, c := range all {
+		token, err := f.token(ctx, c.Token)
+		if err != nil {
+			return nil, err
+		}
+		if (f.Tokens[c.Token].Secret == "" || f.lab != nil) && !written[c.Token] {
+			secrets = append(secrets, objects.Secret(f.Namespace, objects.TokenSecretName(f.Name, c.Token),
+				objects.TokenSecretKey, []byte(token.Reveal())))
+			written[c.Token] = true
+		}
+	}
+	identity, err := f.identitySecret(ctx)
+	if err != nil || identity == nil {
+		return secrets, err
+	}
+	return append(secrets, identity), nil
+}
+
+// identitySecret is the Secret with the key that opens the states; nil: it is there. Another key than the one that is
+// there is refused: it could not open what was written with that.
+func (f *openedFleet) identitySecret(ctx context.Context) (*corev1.Secret, error) {
+	given, err := f.identity()
+	if err != nil {
+		return nil, err
+	}
+	if given == "" && f.lab != nil {
+		if given, err = f.rehearsedIdentity(); err != nil {
+			return nil, err
+		}
+	}
+	is := &corev1.Secret{}
+	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: objects.IdentitySecret}, is)
+	wanted := objects.Identity(f.Namespace, []byte(given))
+	switch {
+	case apierrors.IsNotFound(err) && given == "":
+		return nil, usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: name a file "+
+			"with a secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\nage-keygen -o key.txt "+
+			"creates one; keep a copy where the management cluster is not", f.Namespace)
+	case apierrors.IsNotFound(err):
+		return wanted, nil
+	case err != nil:
+		return nil, fmt.Errorf("look for the key to the states: %w", err)
+	case given != "" && !sameData(is.Data, wanted.Data):
+		return nil, usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that were "+
+			"written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the one that is "+
+			"there", f.Namespace, objects.IdentitySecret)
+	}
+	return nil, nil
+}
+
+func sameData(a, b map[string][]byte) bool {
+	for key, value := range b {
+		if string(a[key]) != string(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// storedIdentity is the key that opens the states: the one that is given, or that is in the management cluster; empty:
+// there is none yet.
+func (f *openedFleet) storedIdentity(ctx context.Context) (string, error) {
+	if given, err := f.identity(); err != nil || given != "" || f.management == nil {
+		return given, err
+	}
+	secret := &corev1.Secret{}
+	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: objects.IdentitySecret}, secret)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look for the key to the states: %w", err)
+	}
+	key := string(secret.Data[objects.IdentitySecretKey])
+	f.console.hide.Learn(strings.TrimSpace(key))
+	return key, nil
+}
+
+// rehearsedIdentity is a key for the states of a rehearsal, which no other machine has to open.
+func (f *openedFleet) rehearsedIdentity() (string, error) {
+	files := platform.FilesIn(string(f.fleetState()))
+	const name = "state-identity.txt"
+	if data, err := os.ReadFile(filepath.Join(string(f.fleetState()), name)); err == nil {
+		return string(data), nil
+	}
+	key, err := age.GenerateX25519Identity()
+	if err != nil {
+		return "", err
+	}
+	return key.String(), files.Write(name, []byte(key.String()))
+}

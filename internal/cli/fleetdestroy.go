@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// runFleetDestroy deletes clusters of a fleet, by the configuration that was last applied to each.
+func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOptions) error {
+	f, err := readFleet(c, a, argument(a))
+	if err != nil {
+		return err
+	}
+	if err := f.openExisting(ctx); err != nil {
+		return err
+	}
+	known, err := rollout.Clusters(ctx, f.management, f.Namespace, f.Name)
+	if err != nil {
+		return err
+	}
+	wanted := o.Clusters
+	if len(wanted) == 0 {
+		wanted = known
+	}
+	var p rollout.Preparation
+	for _, name := range wanted {
+		if !slices.Contains(known, name) {
+			return usage.Errorf("fleet %s has changed no cluster %q%s", f.Name, name, usage.DidYouMean("", name, known))
+		}
+		change, err := rollout.Last(ctx, f.management, f.Namespace, f.Name, name)
+		if err != nil {
+			return err
+		}
+		change.Action, change.Arguments, change.Consent = objects.Destroy, []string{"destroy"}, true
+		p.Changes = append(p.Changes, change)
+	}
+	if len(p.Changes) == 0 {
+		fmt.Fprintf(c.stdout, "fleet %s has no clusters: nothing was done\n", f.Name)
+		return nil
+	}
+	if !a.Options.Yes {
+		fmt.Fprintf(questions(c), "deletes %d clusters, with their servers, load balancers and networks: %s\n", len(p.Changes),
+			strings.Join(wanted, ", "))
+		if err := confirm(ctx, c, fmt.Sprintf("Type the fleet's name, %s, to delete them: ", f.Name), f.Name); err != nil {
+			return err
+		}
+	}
+	if f.lab != nil {
+		if err := f.lab.ProvideCommand(); err != nil {
+			return err
+		}
+	}
+	if err := f.prepare(ctx, objects.Destroy, p); err != nil {
+		return err
+	}
+	return advanceFleet(ctx, c, a, f.management, f.Namespace, f.Name)
+}

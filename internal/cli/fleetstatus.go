@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/text"
+)
+
+// fleetStatus is `fleet status --output json`.
+type fleetStatus struct {
+	Kind string `json:"kind"` // "fleetStatus", to tell it from other output
+	rollout.Rollout
+	Status []clusterStatus `json:"status"`
+}
+
+// clusterStatus is one cluster of it.
+type clusterStatus struct {
+	rollout.Status
+	Log string `json:"log,omitempty"` // the last line that its run has written
+}
+
+func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions) error {
+	f, err := readFleet(c, a, argument(a))
+	if err != nil {
+		return err
+	}
+	if err := f.openExisting(ctx); err != nil {
+		return err
+	}
+	r, err := rollout.Read(ctx, f.management, f.Namespace, f.Name)
+	if err != nil {
+		return err
+	}
+	all, err := rollout.Look(ctx, f.management, r)
+	if err != nil {
+		return err
+	}
+	s := fleetStatus{Kind: "fleetStatus", Rollout: r}
+	for _, one := range all {
+		shown := clusterStatus{Status: one}
+		if one.Phase == rollout.Running {
+			shown.Log = lastLogLine(ctx, f.management, r.Namespace, one.Pod)
+		}
+		c.hide.Each(&shown.Message, &shown.Log)
+		s.Status = append(s.Status, shown)
+	}
+	if a.Options.Output == "json" {
+		return ui.PrintJSON(c.stdout, s)
+	}
+	printFleetStatus(c, s)
+	return nil
+}
+
+// lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.
+func lastLogLine(ctx context.Context, c *kube.Cluster, namespace, pod string) (last string) {
+	streams, err := c.OpenLogs(ctx, kube.LogWish{Lines: 1,
+		Pods:    func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == pod },
+		Trouble: func(kube.LogLine, error) {},
+	})
+	if err != nil {
+		return ""
+	}
+	for _, s := range streams {
+		for {
+			line, err := s.Next()
+			if err != nil {
+				break
+			}
+			last = line.Text
+		}
+		_ = s.Close()
+	}
+	return last
+}
+
+func printFleetStatus(c *console, s fleetStatus) {
+	var rows [][]string
+	for _, one := range s.Status {
+		took, says := "-", one.Log
+		if one.Began != nil {
+			until := time.Now()
+			if one.Ended != nil {
+				until = *one.Ended
+			}
+			took = text.Elapsed(until.Sub(*one.Began).Round(time.Second))
+		}
+		if one.Message != "" {
+			says = lastWords(one.Message)
+		}
+		rows = append(rows, []string{one.Cluster, one.Action, string(one.Phase), strconv.Itoa(one.Attempts), took,
+			text.Dash(text.Printable(says))})
+	}
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "CHANGE", "PHASE", "ATTEMPTS", "TIME", "SAYS"}, rows...)
+}

@@ -1,0 +1,179 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+const (
+	// lookEvery is how often a rollout is looked at without a signal: a watch can miss a change while the API is away.
+	lookEvery = 15 * time.Second
+	// awayFor is how long the management cluster may give no answer. Its Jobs go on meanwhile.
+	awayFor = 10 * time.Minute
+	// askWithin bounds one look.
+	askWithin = 30 * time.Second
+)
+
+// Observer hears of a rollout that is advanced. Changed gets the clusters as they are now, whenever one has changed.
+type Observer struct {
+	Changed func([]Status)
+	Note    func(format string, args ...any)
+}
+
+// Result is how a rollout has ended.
+type Result struct {
+	Clusters []Status
+	// Held is why the clusters that wait were not begun; empty: none waits.
+	Held string
+}
+
+// Advance begins the Jobs whose turn has come until all have ended, or too many have failed. It can be ended at any
+// time: the Jobs that have begun go on, and Advance continues with what is in the management cluster. Several may
+// advance one rollout. Its error wraps ErrReplaced once a newer rollout has begun.
+func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet string, observe Observer) (Result, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	of := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{objects.FleetLabel: fleet}}
+	changes := c.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
+		kube.Selection{List: &corev1.PodList{}, Options: of})
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	a := advancing{cluster: c, namespace: namespace, fleet: fleet, observe: observe}
+	for {
+		again, err := a.look(ctx)
+		switch {
+		case context.Cause(ctx) != nil:
+			return a.result, context.Cause(ctx)
+		case err == nil && a.ended:
+			return a.result, nil
+		case err != nil && (!passing(err) || a.awayTooLong(err)):
+			return a.result, err
+		case again:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changes:
+		case <-tick.C:
+		}
+	}
+}
+
+// passing reports whether an error may be gone in a moment.
+func passing(err error) bool { return kube.Unwell(err) || errors.Is(err, context.DeadlineExceeded) }
+
+// advancing is a rollout that is advanced.
+type advancing struct {
+	cluster          *kube.Cluster
+	namespace, fleet string
+	observe          Observer
+
+	entries []Entry // of the rollout that it began with; nil: it has not been read
+	shown   []Status
+	result  Result
+	ended   bool
+
+	away time.Time // since when the management cluster gives no answer; zero: it does
+	said string    // what was noted of that
+}
+
+// awayTooLong notes that the management cluster does not answer, and reports whether that has lasted too long.
+func (a *advancing) awayTooLong(err error) bool {
+	if a.away.IsZero() {
+		a.away = time.Now()
+	}
+	if text := err.Error(); a.said == "" {
+		a.said = text
+		a.observe.Note("the management cluster does not answer; the Jobs that have begun go on without it being asked: %s", text)
+	}
+	return time.Since(a.away) > awayFor
+}
+
+// look does once what is to be done. again: something else has changed the rollout meanwhile.
+func (a *advancing) look(ctx context.Context) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	s, err := read(ctx, a.cluster, a.namespace, a.fleet)
+	if err != nil {
+		return false, err
+	}
+	if a.entries == nil {
+		a.entries = s.Entries
+	}
+	if !slices.Equal(a.entries, s.Entries) {
+		return false, fmt.Errorf("fleet %s: %w", a.fleet, ErrReplaced)
+	}
+	all, err := Look(ctx, a.cluster, s.Rollout)
+	if err != nil {
+		return false, err
+	}
+	if a.said != "" {
+		a.observe.Note("the management cluster answers again")
+	}
+	a.away, a.said = time.Time{}, ""
+	phases := map[string]Phase{}
+	for _, one := range all {
+		phases[one.Cluster] = one.Phase
+	}
+	d := s.decide(phases)
+	a.result, a.ended = Result{Clusters: all, Held: d.held}, d.ended
+	if !slices.EqualFunc(a.shown, all, same) {
+		a.shown = all
+		a.observe.Changed(all)
+	}
+	if len(d.release) > 0 {
+		if again, err := s.release(ctx, a.cluster, d.release); again || err != nil {
+			return again, err
+		}
+		s.Released = append(s.Released, d.release...)
+	}
+	return len(d.release) > 0, a.begin(ctx, s.Rollout)
+}
+
+func same(a, b Status) bool {
+	return a.Cluster == b.Cluster && a.Job == b.Job && a.Phase == b.Phase && a.Attempts == b.Attempts && a.Message == b.Message
+}
+
+// begin lets the Jobs of the released clusters run, or gives them to Kueue, which lets them run.
+func (a *advancing) begin(ctx context.Context, r Rollout) error {
+	patch := []byte(`{"spec":{"suspend":false}}`)
+	if r.Queue != "" {
+		patch = fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, objects.QueueLabel, r.Queue)
+	}
+	for _, e := range r.Entries {
+		if !slices.Contains(r.Released, e.Cluster) {
+			continue
+		}
+		job := &batchv1.Job{}
+		if err := a.cluster.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: e.Job}, job); err != nil {
+			if client.IgnoreNotFound(err) == nil {
+				continue // decide says so
+			}
+			return fmt.Errorf("read Job %s/%s: %w", r.Namespace, e.Job, err)
+		}
+		begun := job.Spec.Suspend == nil || !*job.Spec.Suspend
+		if r.Queue != "" {
+			begun = begun || job.Labels[objects.QueueLabel] == r.Queue
+		}
+		if begun {
+			continue
+		}
+		o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: e.Job}}
+		if err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return fmt.Errorf("begin Job %s/%s: %w", r.Namespace, e.Job, err)
+		}
+	}
+	return nil
+}

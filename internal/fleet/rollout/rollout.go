@@ -1,0 +1,161 @@
+// Package rollout begins the Jobs of a fleet one after another: canaries first, so many at once, and none any more once
+// too many clusters have failed. What it knows is in the management cluster, so that any process can continue it.
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Rollout is one change of a fleet.
+type Rollout struct {
+	Fleet       string    `json:"fleet"`
+	Namespace   string    `json:"namespace"`
+	Action      string    `json:"action"` // objects.Apply or objects.Destroy
+	Began       time.Time `json:"began"`
+	MaxParallel int       `json:"maxParallel"`
+	MaxFailures int       `json:"maxFailures"`
+	Canary      []string  `json:"canary,omitempty"`
+	Queue       string    `json:"queue,omitempty"` // LocalQueue of Kueue; empty: Kueue is not used
+	Entries     []Entry   `json:"clusters"`        // in their order
+	// Released are the clusters whose turn has come. A name is written here before its Job begins.
+	Released []string `json:"released,omitempty"`
+}
+
+// Entry is a cluster with the Job that changes it.
+type Entry struct {
+	Cluster string `json:"cluster"`
+	Job     string `json:"job"`
+}
+
+// ErrReplaced means that another rollout of the same fleet has begun.
+var ErrReplaced = errors.New("another rollout of this fleet has begun since, and goes on in its place")
+
+// ErrNone means that a fleet has no rollout.
+var ErrNone = errors.New("nothing was ever applied")
+
+func ignoreNone(err error) error {
+	if errors.Is(err, ErrNone) {
+		return nil
+	}
+	return err
+}
+
+const rolloutKey = "rollout.json"
+
+// Name is the ConfigMap that a fleet's rollout is in.
+func Name(fleet string) string { return "fleet-" + fleet }
+
+// ConfigMap is a rollout as it is stored.
+func (r Rollout) ConfigMap() (*corev1.ConfigMap, error) {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: Name(r.Fleet),
+			Labels: map[string]string{objects.FleetLabel: r.Fleet, "app.kubernetes.io/managed-by": "slipway"}},
+		Data: map[string]string{rolloutKey: string(data)},
+	}, nil
+}
+
+// stored is a rollout and the object that it was read from.
+type stored struct {
+	Rollout
+	object *corev1.ConfigMap
+}
+
+// Read reads the newest rollout of a fleet. Its error wraps ErrNone where there is none.
+func Read(ctx context.Context, c *kube.Cluster, namespace, fleet string) (Rollout, error) {
+	s, err := read(ctx, c, namespace, fleet)
+	return s.Rollout, err
+}
+
+func read(ctx context.Context, c *kube.Cluster, namespace, fleet string) (s stored, err error) {
+	s.object = &corev1.ConfigMap{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: Name(fleet)}, s.object)
+	if apierrors.IsNotFound(err) {
+		return s, fmt.Errorf("fleet %s in namespace %s: %w", fleet, namespace, ErrNone)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, Name(fleet), err)
+	}
+	if err := json.Unmarshal([]byte(s.object.Data[rolloutKey]), &s.Rollout); err != nil {
+		return s, fmt.Errorf("ConfigMap %s/%s does not hold a rollout: %w", namespace, Name(fleet), err)
+	}
+	return s, nil
+}
+
+// List reads the newest rollouts of all fleets of a namespace; of all namespaces, where it is empty.
+func List(ctx context.Context, c *kube.Cluster, namespace string) (all []Rollout, err error) {
+	found := &corev1.ConfigMapList{}
+	if err := c.List(ctx, found, client.InNamespace(namespace), client.HasLabels{objects.FleetLabel}); err != nil {
+		return nil, fmt.Errorf("list the fleets: %w", err)
+	}
+	for _, o := range found.Items {
+		var r Rollout
+		if text, is := o.Data[rolloutKey]; is && json.Unmarshal([]byte(text), &r) == nil {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// Begin makes a rollout the newest of its fleet. Where that is the same already, with the same Jobs, it goes on.
+func Begin(ctx context.Context, c *kube.Cluster, r Rollout) error {
+	was, err := read(ctx, c, r.Namespace, r.Fleet)
+	if err != nil && !errors.Is(err, ErrNone) {
+		return err
+	}
+	if err == nil && was.Action == r.Action && slices.Equal(was.Entries, r.Entries) {
+		r.Released, r.Began = was.Released, was.Began
+	}
+	o, buildErr := r.ConfigMap()
+	if buildErr != nil {
+		return buildErr
+	}
+	if err != nil {
+		err = c.Create(ctx, o)
+	} else {
+		o.ResourceVersion = was.object.ResourceVersion
+		err = c.Update(ctx, o)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("fleet %s: another process changes its rollout at this moment: run the command again", r.Fleet)
+	}
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, Name(r.Fleet), err)
+	}
+	return nil
+}
+
+// release writes which clusters' turn has come. Two processes that advance one rollout cannot both do so: the second
+// sees a conflict and looks again.
+func (s stored) release(ctx context.Context, c *kube.Cluster, clusters []string) (again bool, err error) {
+	s.Released = append(slices.Clone(s.Released), clusters...)
+	o, err := s.ConfigMap()
+	if err != nil {
+		return false, err
+	}
+	o.ResourceVersion = s.object.ResourceVersion
+	switch err := c.Update(ctx, o); {
+	case apierrors.IsConflict(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("write ConfigMap %s/%s: %w", s.Namespace, Name(s.Fleet), err)
+	}
+	return false, nil
+}

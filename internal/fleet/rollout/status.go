@@ -1,0 +1,137 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/kube"
+)
+
+// Phase is where the change of a cluster is.
+type Phase string
+
+// Phases, in their order.
+const (
+	Waiting Phase = "waiting" // its turn has not come
+	Queued  Phase = "queued"  // its turn has come, and Kueue has not admitted it, or its Pod has not started
+	Running Phase = "running"
+	Done    Phase = "done"
+	Failed  Phase = "failed" // for good: its retries or its time are used up, or its configuration is refused
+)
+
+func (p Phase) working() bool { return p == Queued || p == Running }
+
+// Status is where the change of one cluster is.
+type Status struct {
+	Cluster  string     `json:"cluster"`
+	Job      string     `json:"job"`
+	Action   string     `json:"action"`
+	Phase    Phase      `json:"phase"`
+	Attempts int        `json:"attempts"` // Pods that have run, or run
+	Began    *time.Time `json:"began,omitempty"`
+	Ended    *time.Time `json:"ended,omitempty"`
+	Pod      string     `json:"pod,omitempty"` // the newest
+	// Message is why it has failed, or why its Pod does not run; empty: neither.
+	Message string `json:"message,omitempty"`
+}
+
+// Look reads where the Jobs of a rollout are.
+func Look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, error) {
+	jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
+	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{objects.FleetLabel: r.Fleet}}
+	if err := c.List(ctx, jobs, of...); err != nil {
+		return nil, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
+	}
+	if err := c.List(ctx, pods, of...); err != nil {
+		return nil, fmt.Errorf("list the Pods of fleet %s: %w", r.Fleet, err)
+	}
+	var all []Status
+	for _, e := range r.Entries {
+		i := slices.IndexFunc(jobs.Items, func(j batchv1.Job) bool { return j.Name == e.Job })
+		if i < 0 {
+			continue
+		}
+		all = append(all, statusOf(e, &jobs.Items[i], podsOf(pods.Items, e.Job), slices.Contains(r.Released, e.Cluster)))
+	}
+	return all, nil
+}
+
+// podsOf are the Pods of a Job, the newest last.
+func podsOf(pods []corev1.Pod, job string) []corev1.Pod {
+	of := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels[batchv1.JobNameLabel] != job })
+	slices.SortFunc(of, func(a, b corev1.Pod) int {
+		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
+			return order
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return of
+}
+
+func statusOf(e Entry, job *batchv1.Job, pods []corev1.Pod, released bool) Status {
+	s := Status{Cluster: e.Cluster, Job: e.Job, Action: job.Labels[objects.ActionLabel], Phase: Waiting,
+		Attempts: len(pods)}
+	if job.Status.StartTime != nil {
+		began := job.Status.StartTime.Time
+		s.Began = &began
+	}
+	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
+	switch {
+	case released || !suspended:
+		s.Phase = Queued
+	}
+	if len(pods) > 0 {
+		newest := &pods[len(pods)-1]
+		s.Pod = newest.Name
+		s.Message = podMessage(newest)
+		if newest.Status.Phase == corev1.PodRunning {
+			s.Phase = Running
+		}
+	}
+	for _, condition := range job.Status.Conditions {
+		if condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		ended := condition.LastTransitionTime.Time
+		switch condition.Type {
+		case batchv1.JobComplete:
+			s.Phase, s.Ended, s.Message = Done, &ended, ""
+		case batchv1.JobFailed:
+			s.Phase, s.Ended = Failed, &ended
+			s.Message = strings.TrimSpace(condition.Reason + ": " + condition.Message + "\n" + s.Message)
+		}
+	}
+	return s
+}
+
+// podMessage is what the last run said when it failed, or why the Pod does not run.
+func podMessage(p *corev1.Pod) string {
+	for _, s := range p.Status.ContainerStatuses {
+		switch state := s.State; {
+		case state.Terminated != nil && state.Terminated.ExitCode != 0:
+			said := strings.TrimSpace(state.Terminated.Message)
+			if said == "" {
+				said = state.Terminated.Reason
+			}
+			return fmt.Sprintf("exit code %d: %s", state.Terminated.ExitCode, said)
+		case state.Waiting != nil && state.Waiting.Message != "":
+			return state.Waiting.Reason + ": " + state.Waiting.Message
+		case state.Waiting != nil && state.Waiting.Reason != "ContainerCreating":
+			return state.Waiting.Reason
+		}
+	}
+	for _, condition := range p.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return condition.Reason + ": " + condition.Message
+		}
+	}
+	return ""
+}
