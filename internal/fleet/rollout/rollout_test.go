@@ -1,0 +1,386 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+)
+
+const namespace = "slipway"
+
+type object = map[string]any
+
+// manager is a management cluster whose Job controller is played: a Job that begins ends as its cluster's outcome says.
+type manager struct {
+	*kubetest.Server
+	cluster *kube.Cluster
+
+	mu       sync.Mutex
+	fails    map[string]bool // clusters whose Jobs fail
+	working  map[string]bool
+	most     int      // Jobs that worked at once
+	began    []string // clusters, in the order in which their Jobs began
+	kueue    bool     // Jobs begin by Kueue, which lets one work at a time
+	ends     chan string
+	endsSelf bool // Jobs end by themselves
+}
+
+func newManager(t *testing.T) *manager {
+	t.Helper()
+	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, ends: make(chan string, 100), endsSelf: true}
+	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
+		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
+	m.Server.React = m.react
+	t.Cleanup(m.Server.Close)
+	t.Cleanup(m.Server.CloseClientConnections)
+	var err error
+	if m.cluster, err = kube.Connect(m.Server.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (m *manager) react(o *unstructured.Unstructured) {
+	if o.GetKind() != "Job" || o.GetLabels()[objects.ClusterLabel] == "" {
+		return
+	}
+	suspended, _, _ := unstructured.NestedBool(o.Object, "spec", "suspend")
+	name, cluster := o.GetName(), o.GetLabels()[objects.ClusterLabel]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.working[name]; known || suspended && (!m.kueue || o.GetLabels()[objects.QueueLabel] == "") {
+		return
+	}
+	m.working[name] = true
+	m.began = append(m.began, cluster)
+	at := 0
+	for _, works := range m.working {
+		if works {
+			at++
+		}
+	}
+	m.most = max(m.most, at)
+	if m.endsSelf {
+		go m.end(name, m.fails[cluster])
+	}
+}
+
+func (m *manager) end(job string, fails bool) {
+	m.mu.Lock()
+	m.working[job] = false
+	m.mu.Unlock()
+	condition := "Complete"
+	if fails {
+		condition = "Failed"
+	}
+	m.Change("batch/v1", "Job", namespace, job, object{"status": object{"startTime": "2026-01-01T00:00:00Z",
+		"conditions": []any{object{"type": condition, "status": "True", "reason": "Test", "message": "by the test",
+			"lastTransitionTime": "2026-01-01T00:01:00Z"}}}})
+}
+
+func (m *manager) order() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.began)
+}
+
+func fleetOf(names ...string) Preparation {
+	var p Preparation
+	for _, name := range names {
+		p.Changes = append(p.Changes, objects.Change{Fleet: "demo", Namespace: namespace, Cluster: name, Action: objects.Apply,
+			Image: "i", Arguments: []string{"all"}, Files: map[string][]byte{objects.ConfigFile: []byte("clusterName: " + name)},
+			Token: "t", Retries: 1, Deadline: time.Hour})
+	}
+	return p
+}
+
+func advance(t *testing.T, m *manager) (Result, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	return Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf})
+}
+
+func prepare(t *testing.T, m *manager, r Rollout, p Preparation) {
+	t.Helper()
+	r.Fleet, r.Namespace, r.Action = "demo", namespace, objects.Apply
+	if err := Prepare(t.Context(), m.cluster, r, p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func phases(all []Status) string {
+	var words []string
+	for _, s := range all {
+		words = append(words, s.Cluster+" "+string(s.Phase))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestCanariesFirstAndSoManyAtOnce(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 2, Canary: []string{"c"}}, fleetOf("a", "b", "c", "d", "e"))
+	result, err := advance(t, m)
+	if err != nil || result.Held != "" || phases(result.Clusters) != "a done, b done, c done, d done, e done" {
+		t.Errorf("%s, held %q, %v", phases(result.Clusters), result.Held, err)
+	}
+	if order := m.order(); order[0] != "c" || len(order) != 5 || m.most > 2 {
+		t.Errorf("began %v, %d at once", order, m.most)
+	}
+	// The same again changes nothing.
+	prepare(t, m, Rollout{MaxParallel: 2, Canary: []string{"c"}}, fleetOf("a", "b", "c", "d", "e"))
+	if _, err := advance(t, m); err != nil || len(m.order()) != 5 {
+		t.Errorf("a second time %v began: %v", m.order()[5:], err)
+	}
+	// One that is configured in another way is run again, alone.
+	p := fleetOf("a", "b", "c", "d", "e")
+	p.Changes[3].Files[objects.ConfigFile] = []byte("clusterName: d\nlocation: fsn1")
+	old := fleetOf("d").Changes[0].Name()
+	prepare(t, m, Rollout{MaxParallel: 2, Canary: []string{"c"}}, p)
+	if _, err := advance(t, m); err != nil || strings.Join(m.order()[5:], " ") != "d" {
+		t.Errorf("after a change of d %v began: %v", m.order()[5:], err)
+	}
+	if m.Get("batch/v1", "Job", namespace, old) != nil {
+		t.Error("d's earlier Job is still there")
+	}
+}
+
+func TestNoneIsBegunAfterTooManyFailures(t *testing.T) {
+	for name, tt := range map[string]struct {
+		rollout Rollout
+		fails   []string
+		want    string
+		held    string
+	}{
+		"a canary": {Rollout{MaxParallel: 5, MaxFailures: 9, Canary: []string{"a"}}, []string{"a"},
+			"a failed, b waiting, c waiting, d waiting", "canary"},
+		"more than allowed": {Rollout{MaxParallel: 1, MaxFailures: 0}, []string{"b"},
+			"a done, b failed, c waiting, d waiting", "maxFailures is 0"},
+		"as many as allowed": {Rollout{MaxParallel: 1, MaxFailures: 1}, []string{"b"},
+			"a done, b failed, c done, d done", ""},
+		"the last": {Rollout{MaxParallel: 1}, []string{"d"}, "a done, b done, c done, d failed", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t)
+			for _, cluster := range tt.fails {
+				m.fails[cluster] = true
+			}
+			prepare(t, m, tt.rollout, fleetOf("a", "b", "c", "d"))
+			result, err := advance(t, m)
+			if err != nil || phases(result.Clusters) != tt.want || !strings.Contains(result.Held, tt.held) ||
+				(tt.held == "") != (result.Held == "") {
+				t.Errorf("%s, held %q, %v", phases(result.Clusters), result.Held, err)
+			}
+			// The same command again tries the failed ones anew, and goes on.
+			m.mu.Lock()
+			clear(m.fails)
+			clear(m.working)
+			m.mu.Unlock()
+			prepare(t, m, tt.rollout, fleetOf("a", "b", "c", "d"))
+			result, err = advance(t, m)
+			if err != nil || phases(result.Clusters) != "a done, b done, c done, d done" {
+				t.Errorf("again: %s, held %q, %v", phases(result.Clusters), result.Held, err)
+			}
+		})
+	}
+}
+
+// Two processes advance one rollout, and neither lets more work than the rollout says.
+func TestSeveralAdvanceOneRollout(t *testing.T) {
+	m := newManager(t)
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	prepare(t, m, Rollout{MaxParallel: 2}, fleetOf(names...))
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if result, err := advance(t, m); err != nil || !strings.Contains(phases(result.Clusters), "h done") {
+				t.Errorf("%s, %v", phases(result.Clusters), err)
+			}
+		})
+	}
+	all.Wait()
+	if m.most > 2 || len(m.order()) != len(names) {
+		t.Errorf("%d at once, began %v", m.most, m.order())
+	}
+}
+
+// A process that is ended before or after any write is followed by one that ends the rollout.
+func TestEndedAnywhereAndContinued(t *testing.T) {
+	for after := 1; ; after++ {
+		m := newManager(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var writes atomic.Int32
+		m.Server.Fail = func(r *http.Request) (int, string) {
+			if r.Method != http.MethodGet && int(writes.Add(1)) == after {
+				cancel()
+				return http.StatusServiceUnavailable, "ended here"
+			}
+			return 0, ""
+		}
+		r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Apply, MaxParallel: 2, Canary: []string{"a"}}
+		err := Prepare(ctx, m.cluster, r, fleetOf("a", "b", "c"))
+		if err == nil {
+			_, err = Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf})
+		}
+		if cancel(); err == nil {
+			if after < 10 {
+				t.Errorf("only %d writes were tried", after)
+			}
+			return
+		}
+		prepare(t, m, r, fleetOf("a", "b", "c"))
+		result, err := advance(t, m)
+		if err != nil || phases(result.Clusters) != "a done, b done, c done" || m.most > 2 || len(m.order()) != 3 ||
+			m.order()[0] != "a" {
+			t.Fatalf("ended at write %d: %s, began %v, %d at once: %v", after, phases(result.Clusters), m.order(), m.most, err)
+		}
+	}
+}
+
+// A second change of a cluster is refused while the first is at work, and nothing is written.
+func TestTwoChangesOfOneCluster(t *testing.T) {
+	m := newManager(t)
+	m.endsSelf = false
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func(all []Status) {
+			if strings.Contains(phases(all), "a queued") {
+				cancel()
+			}
+		}, Note: t.Logf})
+		ended <- err
+	}()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	p := fleetOf("a", "b")
+	p.Changes[0].Image = "another"
+	before := len(m.Writes())
+	err := Prepare(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace, MaxParallel: 1}, p)
+	if working := (*WorkingError)(nil); !errors.As(err, &working) ||
+		!slices.Equal(working.Jobs, []string{namespace + "/" + fleetOf("a").Changes[0].Name()}) || len(m.Writes()) != before {
+		t.Errorf("%v, writes %v", err, m.Writes()[before:])
+	}
+	// One of the other cluster, which waits, is replaced.
+	p = fleetOf("a", "b")
+	p.Changes[1].Image = "another"
+	prepare(t, m, Rollout{MaxParallel: 1}, p)
+	r, err := Read(t.Context(), m.cluster, namespace, "demo")
+	if err != nil || r.Entries[1].Job != p.Changes[1].Name() {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+func TestAnotherRolloutTakesOver(t *testing.T) {
+	m := newManager(t)
+	m.endsSelf = false
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var once sync.Once
+	_, err := Advance(ctx, m.cluster, namespace, "demo", Observer{Note: t.Logf, Changed: func([]Status) {
+		once.Do(func() { prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b", "c")) })
+	}})
+	if !errors.Is(err, ErrReplaced) {
+		t.Errorf("%v", err)
+	}
+}
+
+// With Kueue a Job gets the name of the queue when its turn has come, and begins when Kueue lets it.
+func TestKueue(t *testing.T) {
+	m := newManager(t)
+	m.kueue = true
+	prepare(t, m, Rollout{MaxParallel: 2, Queue: "hetzner", Canary: []string{"b"}}, fleetOf("a", "b", "c"))
+	result, err := advance(t, m)
+	if err != nil || phases(result.Clusters) != "a done, b done, c done" || m.order()[0] != "b" || m.most > 2 {
+		t.Errorf("%s, began %v, %d at once: %v", phases(result.Clusters), m.order(), m.most, err)
+	}
+	jobs := &batchv1.JobList{}
+	if err := m.cluster.List(t.Context(), jobs, client.InNamespace(namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for _, job := range jobs.Items {
+		if !*job.Spec.Suspend || job.Labels[objects.QueueLabel] != "hetzner" {
+			t.Errorf("Job %s: suspended %v, labels %v", job.Name, *job.Spec.Suspend, job.Labels)
+		}
+	}
+}
+
+// The management cluster is away for a while: the rollout goes on when it is back. A refusal ends it.
+func TestManagementClusterAway(t *testing.T) {
+	var away, forbidden atomic.Bool
+	m := newManager(t)
+	m.Server.Fail = func(*http.Request) (int, string) {
+		switch {
+		case forbidden.Load():
+			return http.StatusForbidden, "not allowed"
+		case away.Load():
+			return http.StatusServiceUnavailable, "away"
+		}
+		return 0, ""
+	}
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
+	var notes []string
+	away.Store(true)
+	result, err := Advance(t.Context(), m.cluster, namespace, "demo", Observer{Changed: func([]Status) {},
+		Note: func(format string, args ...any) {
+			notes = append(notes, fmt.Sprintf(format, args...))
+			away.Store(false)
+		}})
+	if err != nil || phases(result.Clusters) != "a done" || len(notes) != 2 ||
+		!strings.Contains(notes[0], "does not answer") || !strings.Contains(notes[1], "again") {
+		t.Errorf("%s, notes %q: %v", phases(result.Clusters), notes, err)
+	}
+	forbidden.Store(true)
+	if _, err := Advance(t.Context(), m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf}); err == nil ||
+		!strings.Contains(err.Error(), "not allowed") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestClustersAndLastChange(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 2}, fleetOf("a", "b"))
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	last, err := Last(t.Context(), m.cluster, namespace, "demo", "b")
+	if err != nil || string(last.Files[objects.ConfigFile]) != "clusterName: b" || last.Token != "t" || last.Image != "i" ||
+		last.Deadline != time.Hour || last.Retries != 1 {
+		t.Errorf("%+v, %v", last, err)
+	}
+	last.Action, last.Arguments = objects.Destroy, []string{"destroy"}
+	r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Destroy, MaxParallel: 1}
+	if err := Prepare(t.Context(), m.cluster, r, Preparation{Changes: []objects.Change{last}}); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("%v, %v", names, err)
+	}
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("after b was destroyed: %v, %v", names, err)
+	}
+	if _, err := Read(t.Context(), m.cluster, namespace, "other"); !errors.Is(err, ErrNone) {
+		t.Errorf("%v", err)
+	}
+}
