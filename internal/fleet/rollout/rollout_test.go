@@ -36,13 +36,15 @@ type manager struct {
 	most     int      // Jobs that worked at once
 	began    []string // clusters, in the order in which their Jobs began
 	kueue    bool     // Jobs begin by Kueue, which lets one work at a time
-	ends     chan string
-	endsSelf bool // Jobs end by themselves
+	endsSelf bool     // Jobs end by themselves
 }
+
+// jobTakes is long enough that Jobs which are begun together work at once.
+const jobTakes = 30 * time.Millisecond
 
 func newManager(t *testing.T) *manager {
 	t.Helper()
-	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, ends: make(chan string, 100), endsSelf: true}
+	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, endsSelf: true}
 	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
 		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
 	m.Server.React = m.react
@@ -76,7 +78,8 @@ func (m *manager) react(o *unstructured.Unstructured) {
 	}
 	m.most = max(m.most, at)
 	if m.endsSelf {
-		go m.end(name, m.fails[cluster])
+		fails := m.fails[cluster]
+		time.AfterFunc(jobTakes, func() { m.end(name, fails) })
 	}
 }
 
@@ -216,6 +219,25 @@ func TestSeveralAdvanceOneRollout(t *testing.T) {
 	all.Wait()
 	if m.most > 2 || len(m.order()) != len(names) {
 		t.Errorf("%d at once, began %v", m.most, m.order())
+	}
+}
+
+// What a process decides from an older reading does not count.
+func TestADecisionFromAnOlderReadingIsRefused(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	older, err := read(t.Context(), m.cluster, namespace, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := older.release(t.Context(), m.cluster, []string{"a"}); again || err != nil {
+		t.Fatalf("the first: %v, %v", again, err)
+	}
+	if again, err := older.release(t.Context(), m.cluster, []string{"b"}); !again || err != nil {
+		t.Errorf("the second: %v, %v", again, err)
+	}
+	if r, err := Read(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(r.Released, []string{"a"}) {
+		t.Errorf("released %v, %v", r.Released, err)
 	}
 }
 
