@@ -72,6 +72,10 @@ type Config struct {
 	Management string `json:"management" yaml:"management"`
 	// kubeconfig of an existing management cluster
 	ManagementKubeconfig string `json:"managementKubeconfig" yaml:"managementKubeconfig"`
+	// namespace of the Cluster API objects, in the management cluster and, after the pivot, in the cluster itself
+	Namespace string `json:"namespace" yaml:"namespace"`
+	// PivotTrue or PivotFalse: whether the target all moves the Cluster API objects into the cluster itself
+	Pivot string `json:"pivot" yaml:"pivot"`
 	// folder in clusterctl's layout; empty: the URLs of manifests/clusterctl.yaml
 	ProviderRepository string `json:"providerRepository" yaml:"providerRepository"`
 	// cert-manager.yaml, address or absolute path; empty: clusterctl's own
@@ -207,8 +211,8 @@ const (
 	LabProgramsSource = "source"
 )
 
-// Namespace holds the Cluster API objects in the management cluster, as in the guide.
-const Namespace = "default"
+// DefaultNamespace is the default of Config.Namespace, as in the guide.
+const DefaultNamespace = "default"
 
 // TokenSecretName and TokenSecretKey name the Secret with the Hetzner token in the management cluster, as
 // spec.hetznerSecretRef of manifests/cluster.yaml tells CAPH.
@@ -225,6 +229,8 @@ const (
 func Defaults() Config {
 	c := Config{
 		ClusterName:          "k8s",
+		Namespace:            DefaultNamespace,
+		Pivot:                PivotTrue,
 		Location:             "nbg1",
 		ServerType:           "cx33",
 		Spread:               SpreadHost,

@@ -12,7 +12,13 @@ import (
 const (
 	ManagementKind     = "kind"     // a kind cluster, in a container engine
 	ManagementLocal    = "local"    // processes of this machine
-	ManagementExisting = "existing" // the cluster of ManagementKubeconfig
+	ManagementExisting = "existing" // the cluster of ManagementKubeconfig, or the one that this process runs in
+)
+
+// Values of Config.Pivot.
+const (
+	PivotTrue  = "true"  // the cluster manages itself
+	PivotFalse = "false" // it stays managed from the management cluster
 )
 
 var managements = []string{ManagementKind, ManagementLocal, ManagementExisting}
@@ -29,13 +35,21 @@ func (c Config) ManagementProvider() string {
 	}
 }
 
+// KeepsManager says that the cluster stays managed from its management cluster.
+func (c Config) KeepsManager() bool { return c.Pivot == PivotFalse }
+
 func (v *Findings) management(c Config) {
+	if !dnsLabel.MatchString(c.Namespace) || len(c.Namespace) > maxNamespace {
+		v.add("namespace", c.Namespace, "is not a DNS label", fmt.Sprintf("use at most %d lower case letters, digits and "+
+			"dashes, beginning with a letter (RFC 1123)", maxNamespace))
+	}
+	if c.Pivot != PivotTrue && c.Pivot != PivotFalse {
+		v.add("pivot", c.Pivot, "is neither true nor false", "write "+PivotTrue+" or "+PivotFalse)
+	}
 	switch {
 	case c.Management != "" && !slices.Contains(managements, c.Management):
 		v.add("management", c.Management, "is nothing that a management cluster can be", "write "+
 			strings.Join(managements, ", "))
-	case c.Management == ManagementExisting && c.ManagementKubeconfig == "":
-		v.add("management", c.Management, "needs a kubeconfig", "name it in managementKubeconfig (MANAGEMENT_KUBECONFIG)")
 	case c.Management != "" && c.Management != ManagementExisting && c.ManagementKubeconfig != "":
 		v.add("managementKubeconfig", c.ManagementKubeconfig, "is not used where management is "+c.Management,
 			"remove it, or set management to "+ManagementExisting)

@@ -131,10 +131,16 @@ func variables() []Variable {
 		{Name: "KIND_NODE_IMAGE", Doc: "node image of the kind management cluster",
 			Pointer: func(c *Config) any { return &c.KindNodeImage }},
 		{Name: "MANAGEMENT", Doc: "what the management cluster is: kind (needs a container engine), local (processes of " +
-			"this machine, Linux) or existing (that of MANAGEMENT_KUBECONFIG); default: existing where that is set, else kind",
+			"this machine, Linux) or existing (that of MANAGEMENT_KUBECONFIG, or in a Pod the cluster that it " +
+			"runs in); default: existing where that is set, else kind",
 			Pointer: func(c *Config) any { return &c.Management }},
-		{Name: "MANAGEMENT_KUBECONFIG", Doc: "kubeconfig of an existing management cluster",
+		{Name: "MANAGEMENT_KUBECONFIG", Doc: "kubeconfig of an existing management cluster; empty with MANAGEMENT=existing in a " +
+			"Pod: the cluster that it runs in",
 			Pointer: func(c *Config) any { return &c.ManagementKubeconfig }},
+		{Name: "NAMESPACE", Doc: "namespace of the Cluster API objects in the management cluster; for new clusters",
+			Pointer: func(c *Config) any { return &c.Namespace }},
+		{Name: "PIVOT", Doc: "false: the cluster stays managed from the management cluster, and the target all ends without " +
+			"pivot, access and clean", Pointer: func(c *Config) any { return &c.Pivot }},
 		{Name: "PROVIDER_REPOSITORY", Doc: "folder with the providers' releases in clusterctl's layout, in place of " +
 			"the internet", Pointer: func(c *Config) any { return &c.ProviderRepository }},
 		{Name: "CERT_MANAGER_URL", Doc: "cert-manager.yaml, address or absolute path",

@@ -110,7 +110,7 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "moved-x7f2k"},
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: config.DefaultNamespace, Name: "moved-x7f2k"},
 		StringData: map[string]string{"a": "planted"}}
 	_ = c.Create(t.Context(), secret) // the fake makes nothing by POST; what counts is what was asked of it
 	if keys := n.keys(t); !slices.Contains(keys, "management create secrets/default/moved-*#1") {
@@ -145,7 +145,7 @@ func TestClusterctlsClientsShareWhatTheyKnow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c.Get(t.Context(), client.ObjectKey{Namespace: config.Namespace, Name: "none"}, o)
+		return c.Get(t.Context(), client.ObjectKey{Namespace: config.DefaultNamespace, Name: "none"}, o)
 	}
 	for range 5 {
 		if err := read(&corev1.Secret{}); !apierrors.IsNotFound(err) {

@@ -103,6 +103,19 @@ type Looker interface {
 	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
 }
 
+// GivenManagement is a ManagementProvider of a cluster that was there before: it may hold what is nobody's here, and is
+// never deleted.
+type GivenManagement interface {
+	// Given says so.
+	Given() bool
+}
+
+// ManagementGiven reports whether the management cluster was there before, and is never deleted.
+func (t Tools) ManagementGiven() bool {
+	g, ok := t.Management.(GivenManagement)
+	return ok && g.Given()
+}
+
 // Existing opens a management cluster that exists as its provider says; nil where it is partially created. It makes
 // none.
 func (t Tools) Existing(ctx context.Context, name string) (kubeconfig []byte, err error) {

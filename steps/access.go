@@ -59,7 +59,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	live, err := capi.Get(ctx, self, capi.HetznerClusterKind, a.cfg.ClusterName)
+	live, err := capi.Get(ctx, self, a.cfg.Namespace, capi.HetznerClusterKind, a.cfg.ClusterName)
 	if err != nil {
 		return Access{}, err
 	}
@@ -78,7 +78,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
 	out := Access{Endpoint: net.JoinHostPort(cmp.Or(endpoint.HostName, ip), port), Kubeconfig: platform.Kubeconfig}
 	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	file, err := talosconfig.Write(ctx, a.cfg, a.tools, a.observer, say, self, c.watched())
+	file, err := talosconfig.Write(ctx, a.cfg, a.tools, a.observer, say, self, c.watched(a.cfg.Namespace))
 	if err != nil {
 		return Access{}, err
 	}

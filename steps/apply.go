@@ -198,7 +198,7 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	if err := apply.Objects(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
-	if err := consequences.DeleteLeftOut(ctx, say, mgmt, todo); err != nil {
+	if err := consequences.DeleteLeftOut(ctx, say, mgmt, a.cfg.Namespace, todo); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.Now {
@@ -219,11 +219,11 @@ func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kub
 	defer stop()
 	changes := mgmt.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
-			Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+			Options: []client.ListOption{client.InNamespace(a.cfg.Namespace)}})
 	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes,
 		Explain: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, a.cfg.ClusterName)
+		live, err := capi.Get(ctx, mgmt, a.cfg.Namespace, capi.HetznerClusterKind, a.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
@@ -242,7 +242,7 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.VerifyObjects(ctx, mgmt, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+	if v := situation.VerifyObjects(ctx, mgmt, a.cfg.Namespace, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	return situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)

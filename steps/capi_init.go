@@ -23,8 +23,8 @@ func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.
 	step := newProvidersStep(s, platform.ManagementKubeconfig)
 	return flow.Add1(g, "capi-init", step.run, management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(s.made.providers).Verify(step.verify).Deadline(2*s.cfg.ProvidersTimeout.D() + wait.Overhead).
-		Waits(s.made.installing...)
+		Spec(s.made.providers).Verify(step.verify).Deadline(3*s.cfg.ProvidersTimeout.D() + wait.Overhead).
+		Waits(append([]flow.Wait{providers.LeaseWait(s.cfg)}, s.made.installing...)...)
 }
 
 // providersStep runs and verifies the steps capi-init and providers.

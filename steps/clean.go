@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/namespace"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -60,6 +61,13 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			say("%s is the cluster itself: there is no other management cluster", name)
 			return Clean{Name: name, Left: true}, nil
 		}
+		if c.tools.ManagementGiven() {
+			if err := c.leave(ctx, say); err != nil {
+				return Clean{}, err
+			}
+			out.Left = true
+			return out, c.forget()
+		}
 		if err := c.tools.Files.Write(management.CleaningFile, []byte(name+"\n")); err != nil {
 			return Clean{}, err
 		}
@@ -72,14 +80,28 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			return Clean{}, fmt.Errorf("delete management cluster %s (%s): %w", name, p.Name(), err)
 		}
 	}
-	// It opens nothing any more, or is a copy of what the user has.
+	return out, c.forget()
+}
+
+// leave leaves a management cluster that was there before alone, but for the namespace that Slipway created in it.
+func (c cleanStep) leave(ctx context.Context, say flow.Say) error {
+	say("leaving management cluster %s alone: %v", c.cfg.ManagementName(), ErrNotOurs)
+	source, _, err := management.Open(ctx, c.cfg, c.tools, say)
+	if err != nil || source == nil {
+		return nil // it does not answer, and the cluster does without it
+	}
+	return namespace.Remove(ctx, c.cfg, say, source)
+}
+
+// forget removes what opened the management cluster: it opens nothing any more, or is a copy of what the operator has.
+func (c cleanStep) forget() error {
 	if err := c.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
-		return Clean{}, err
+		return err
 	}
 	if err := management.Forget(c.tools); err != nil {
-		return Clean{}, err
+		return err
 	}
-	return out, c.tools.Files.Remove(management.CleaningFile)
+	return c.tools.Files.Remove(management.CleaningFile)
 }
 
 // emptied returns nil where a management cluster which does not answer manages nothing: a run has seen that and begun
@@ -125,6 +147,9 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled",
 			c.cfg.ClusterName)
 		return false, nil
+	}
+	if c.tools.ManagementGiven() {
+		return false, nil // what else it holds stays there
 	}
 	all, err := clusterapi.Clusters(ctx, source)
 	if err != nil {

@@ -30,7 +30,7 @@ func consent(
 		return nil, err
 	}
 	return all, agreed(tools, say, all, func() (string, error) {
-		live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+		live, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 		if err != nil {
 			return "", err
 		}

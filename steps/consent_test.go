@@ -16,7 +16,7 @@ import (
 // TestApplyTakesNoServerAwayUnasked changes the configuration, or the live cluster as with kubectl, between two runs.
 func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 	patchLive := func(w *clustertest.Environment, spec clustertest.Map) {
-		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 			clustertest.Map{"spec": spec})
 	}
 	edited := func(t *testing.T, w *clustertest.Environment) { // a manifest edited for another reason: apply runs again
@@ -67,7 +67,7 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 			cfg := w.Config()
 			tt.change(t, w, &cfg)
 			live := func() *unstructured.Unstructured {
-				return w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+				return w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 			}
 			version := live().GetResourceVersion()
 			applied := func(consent bool) error {
@@ -119,7 +119,7 @@ func TestVersionsThatNoConsentBrings(t *testing.T) {
 		if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 			t.Fatal(err)
 		}
-		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+		w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 			clustertest.Map{"spec": clustertest.Map{"version": live}})
 		tools := w.Tools()
 		tools.Consent = true
@@ -128,7 +128,7 @@ func TestVersionsThatNoConsentBrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = plan.Graph.Run(t.Context(), flow.Options{Journal: flow.Memory(), Targets: []string{"apply"}})
-		is := capi.Text(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"), "spec",
+		is := capi.Text(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane"), "spec",
 			"version")
 		switch {
 		case want == "":

@@ -97,7 +97,7 @@ func liveOf(r *render.Rendered) consequences.LiveObjects {
 		for n := range capi.Number(o, "spec", "replicas") {
 			name := o.GetName() + "-" + string(rune('a'+n))
 			live.Machines = append(live.Machines,
-				*kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+				*kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{
 					"metadata": clustertest.Map{"labels": labels},
 					"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
 		}
@@ -112,7 +112,7 @@ func TestConsequences(t *testing.T) {
 		return func(l *consequences.LiveObjects) {
 			for i := range l.Wanted {
 				if o := &l.Wanted[i]; o.GetKind() == kind && o.GetName() == name {
-					o.Object = kubetest.Object(o.GetAPIVersion(), kind, config.Namespace, name, merged(o.Object, fields)).Object
+					o.Object = kubetest.Object(o.GetAPIVersion(), kind, config.DefaultNamespace, name, merged(o.Object, fields)).Object
 				}
 			}
 		}
@@ -211,7 +211,7 @@ func TestConsequences(t *testing.T) {
 
 // What Slipway did not apply is nobody's to delete.
 func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
-	pool := kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "others",
+	pool := kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "others",
 		clustertest.Map{"metadata": clustertest.Map{"uid": "1"}})
 	managed := func(o *unstructured.Unstructured, manager, operation string) {
 		o.Object["metadata"].(clustertest.Map)["managedFields"] = []any{clustertest.Map{"manager": manager,
@@ -291,14 +291,14 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 		t.Fatalf("%v\n%s", err, strings.Join(lines, "\n"))
 	}
 	pool := func() *unstructured.Unstructured {
-		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-workers")
+		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-workers")
 	}
 	if o := pool(); o == nil || o.GetLabels()[consequences.OwnerLabel] != "k8s" ||
 		o.GetAnnotations()[consequences.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {
-		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
 				capi.DeploymentLabel: "k8s-workers"}},
 			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}}}))
@@ -329,7 +329,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	}
 	// The pool's templates are free now, and go without a question when apply runs next.
 	template := func() *unstructured.Unstructured {
-		return w.Management.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.Namespace, "k8s-workers")
+		return w.Management.Get("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfigTemplate", config.DefaultNamespace, "k8s-workers")
 	}
 	if template() == nil {
 		t.Fatal("the template that the pool used was deleted with it")
@@ -337,7 +337,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	if _, err := run(false); err != nil || template() != nil {
 		t.Errorf("the unused template: %v, %v", err, template())
 	}
-	if w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName) == nil {
+	if w.Management.Get("v1", "Secret", config.DefaultNamespace, config.TokenSecretName) == nil {
 		t.Error("the token's Secret is gone")
 	}
 }

@@ -160,7 +160,7 @@ func TestDeviations(t *testing.T) {
 				clustertest.Configure(t, &cfg, value)
 			}
 			if tt.live != nil {
-				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", tt.live)
+				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", tt.live)
 			}
 			if tt.file != "" {
 				write(t, w.Tools().Overrides, "manifests/"+manifests.Cluster, tt.file)
@@ -200,7 +200,7 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 	for _, value := range []string{"KUBERNETES_VERSION=v1.33.5", "LOCATION=fsn1", "CAPH_VERSION=v1.0.8"} {
 		clustertest.Configure(t, &cfg, value)
 	}
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		clustertest.Map{"spec": clustertest.Map{"replicas": int64(5)}})
 	all := deviationsFrom(t, w, cfg, journal)
 	for i, says := range [][]string{

@@ -23,7 +23,7 @@ func TestEndpointIsAPrimaryIP(t *testing.T) {
 	if _, err := runPlan(t, w, w.Config(), flow.Memory(), nil); err != nil {
 		t.Fatal(err)
 	}
-	live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
 	if host, name := capi.Text(live, "spec", "controlPlaneEndpoint", "host"),
 		capi.Text(live, "spec", "controlPlaneLoadBalancer", "name"); host != hetznertest.EndpointIP ||
 		name != hetzner.EndpointName("k8s") {
@@ -125,7 +125,7 @@ func TestExistingClusterKeepsItsEndpoint(t *testing.T) {
 		t.Errorf("with CONTROL_PLANE_ENDPOINT=primary-ip there are Primary IPs %+v and load balancers %+v", ips,
 			w.Hetzner.LoadBalancers())
 	}
-	if live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace,
+	if live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace,
 		"k8s"); capi.Text(live, "spec", "controlPlaneLoadBalancer", "name") != "" {
 		t.Error("the HetznerCluster names a load balancer now")
 	}
@@ -214,7 +214,7 @@ func TestEndpointByHostName(t *testing.T) {
 	if all := strings.Join(said, "\n"); !strings.Contains(all, "api.example.com A "+hetznertest.EndpointIP) {
 		t.Errorf("the operator is not told which record to create:\n%s", all)
 	}
-	live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	live := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
 	if host := capi.Text(live, "spec", "controlPlaneEndpoint", "host"); host != "api.example.com" {
 		t.Errorf("the HetznerCluster names %s", host)
 	}

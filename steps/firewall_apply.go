@@ -96,7 +96,7 @@ func staysReachable(ctx context.Context, cfg config.Config, tools platform.Tools
 	if err != nil {
 		return err
 	}
-	cluster, err := capi.Get(ctx, workload, capi.ClusterKind, cfg.ClusterName)
+	cluster, err := capi.Get(ctx, workload, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return ErrCutsOff

@@ -70,13 +70,13 @@ func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Obse
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
-		client.InNamespace(config.Namespace),
+		client.InNamespace(cfg.Namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
 	}})
 	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
 		Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			value, err = management.SecretValue(ctx, mgmt, name, key)
+			value, err = management.SecretValue(ctx, mgmt, cfg.Namespace, name, key)
 			if kube.Absent(err) {
 				return "it does not exist yet", nil
 			}
@@ -102,7 +102,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-kubeconfig", "value")
+	live, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return verdict.FromError(err)
 	}

@@ -55,7 +55,7 @@ func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	is, err := capi.Get(ctx, self, capi.ClusterKind, p.cfg.ClusterName)
+	is, err := capi.Get(ctx, self, p.cfg.Namespace, capi.ClusterKind, p.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)

@@ -100,14 +100,14 @@ func owner(kind, apiVersion string, o *unstructured.Unstructured) []any {
 // fill puts the cluster into the source: one machine, and Secrets of every sort.
 func (w *pivotWorld) fill() {
 	put := func(apiVersion, kind, name string, owners []any, fields clustertest.Map) *unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.DefaultNamespace, name, fields)
 		o.SetFinalizers([]string{"example.com/" + strings.ToLower(kind)})
 		o.SetAnnotations(map[string]string{"cloned-from": name})
 		if owners != nil {
 			_ = unstructured.SetNestedSlice(o.Object, owners, "metadata", "ownerReferences")
 		}
 		w.source.Put(o)
-		return w.source.Get(apiVersion, kind, config.Namespace, name)
+		return w.source.Get(apiVersion, kind, config.DefaultNamespace, name)
 	}
 	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
 	cluster := put(clustertest.CAPI, "Cluster", "k8s", nil,
@@ -151,7 +151,7 @@ func wellIn(s *kubetest.Server) {
 		{clustertest.CAPI, "Machine", "m1", clustertest.Map{"phase": "Running", "nodeRef": clustertest.Map{"name": "m1"}}},
 		{clustertest.CAPH, "HCloudMachine", "m1", clustertest.Map{"ready": true, "conditions": ready}},
 	} {
-		s.Change(o.apiVersion, o.kind, config.Namespace, o.name, clustertest.Map{"status": o.status})
+		s.Change(o.apiVersion, o.kind, config.DefaultNamespace, o.name, clustertest.Map{"status": o.status})
 	}
 }
 
@@ -198,7 +198,7 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 	if err != nil {
 		return err
 	}
-	inv, err := clusterapi.Read(ctx, c, config.Namespace)
+	inv, err := clusterapi.Read(ctx, c, config.DefaultNamespace)
 	if err != nil {
 		return err
 	}
@@ -233,15 +233,15 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		if err := live(); err != nil {
 			return err
 		}
-		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.Namespace, source.GetName())
+		w.source.Remove(source.GetAPIVersion(), source.GetKind(), config.DefaultNamespace, source.GetName())
 	}
-	cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
+	cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil)
 	for _, mutate := range o.ExperimentalResourceMutators {
 		if err := mutate(cluster); err != nil {
 			return err
 		}
 	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{"paused": nil}})
 	return nil
 }
@@ -259,7 +259,7 @@ func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructu
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := clusterapi.Read(t.Context(), c, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(t.Context(), c, config.DefaultNamespace, config.TokenSecretName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	is := inventoryOf(t, w, platform.Kubeconfig)
 	for key, o := range was {
 		// Without the Cluster object nothing tells any more that it belongs to the cluster, so it is asked for by name.
-		if w.source.Get(o.GetAPIVersion(), o.GetKind(), config.Namespace, o.GetName()) != nil {
+		if w.source.Get(o.GetAPIVersion(), o.GetKind(), config.DefaultNamespace, o.GetName()) != nil {
 			t.Errorf("%s is left at the source", key)
 		}
 		if is[key] == nil {
@@ -298,7 +298,7 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	if c := is["Cluster k8s"]; c == nil || management.Paused(c) {
 		t.Error("the cluster is paused or not there")
 	}
-	if w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
+	if w.source.Get("v1", "Secret", config.DefaultNamespace, "somebody-elses") == nil {
 		t.Error("a foreign Secret was taken away")
 	}
 }

@@ -38,7 +38,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	}
 	folder := w.files.Path(pivotcopy.Folder)
 	// A release that kept the Secrets has left them; the next run removes them.
-	old := kubetest.Object("v1", "Secret", config.Namespace, "k8s-ca",
+	old := kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-ca",
 		clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
 	if err := pivotcopy.In(w.b.tools).Put(old); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestPivotMovesEverything(t *testing.T) {
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
-	w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}})
 	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
@@ -95,8 +95,8 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				} else if !errors.Is(err, errKilled) {
 					t.Fatalf("the mover died after %d writes: %v", lives, err)
 				}
-				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"),
-					w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"),
+					w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
@@ -117,7 +117,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 // deletes them side by side.
 func TestPivotSweepsTheSource(t *testing.T) {
 	w := newPivotWorld(t)
-	secret := w.source.Get("v1", "Secret", config.Namespace, "k8s-talos")
+	secret := w.source.Get("v1", "Secret", config.DefaultNamespace, "k8s-talos")
 	mustPivot(t, w)
 	w.source.Put(secret)
 	if err := pivotcopy.In(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
@@ -132,8 +132,8 @@ func TestPivotSweepsTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustPivot(t, w)
-	if w.source.Get("v1", "Secret", config.Namespace, "k8s-talos") != nil ||
-		w.source.Get("v1", "Secret", config.Namespace, "somebody-elses") == nil {
+	if w.source.Get("v1", "Secret", config.DefaultNamespace, "k8s-talos") != nil ||
+		w.source.Get("v1", "Secret", config.DefaultNamespace, "somebody-elses") == nil {
 		t.Error("the Secret that the move left is there still, or a foreign one is not")
 	}
 }
@@ -222,25 +222,25 @@ func TestPivotRefuses(t *testing.T) {
 		says string
 	}{
 		"another cluster in the namespace": {func(w *pivotWorld) {
-			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other", nil))
+			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "other", nil))
 		}, "also holds other"},
 		"a paused cluster": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+			w.source.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}, "not by a pivot"},
 		"a machine without a node": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+			w.source.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
 				clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}, "Machine m1 has no node yet"},
 		"a control plane that is not ready": {func(w *pivotWorld) {
-			w.source.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			w.source.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				clustertest.Map{"status": clustertest.Map{"readyReplicas": 0}})
 		}, "1 of 1 replicas, 0 ready"},
 		"two managers": {func(w *pivotWorld) {
-			w.target.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+			w.target.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil))
 		}, "both"},
 		"no manager": {func(w *pivotWorld) {
-			w.source.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+			w.source.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 		}, "neither"},
 		"a management cluster that is silent": {func(w *pivotWorld) { w.source.Close() }, "does not answer"},
 	} {
@@ -271,21 +271,21 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 	if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 		t.Fatal(err)
 	}
-	w.source.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s") // its last write
-	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+	w.source.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") // its last write
+	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.99.0"}})
-	w.target.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m1",
+	w.target.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m1",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"cloned-from": nil}}})
-	w.target.Remove("v1", "Secret", config.Namespace, "k8s-talos")
+	w.target.Remove("v1", "Secret", config.DefaultNamespace, "k8s-talos")
 	_, err := w.pivot(t)
 	if err == nil || !strings.Contains(err.Error(), "Machine m1: spec.version") ||
 		strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")) {
+	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
-	w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	if _, err := w.pivot(t); err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 // work still.
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
-	cluster := w.source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 	copied := pivotcopy.State{Phase: pivotcopy.Copied, Cluster: "k8s", UID: string(cluster.GetUID()), Since: time.Now(),
 		Servers: []int64{100}}
 	if err := pivotcopy.In(w.b.tools).SetState(copied); err != nil {
@@ -354,7 +354,7 @@ func TestClean(t *testing.T) {
 		}},
 		"a paused cluster": {says: "is paused", make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
-			w.target.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+			w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}},
 		"silent, all moved": {says: "docker start k8s-mgmt-control-plane",
@@ -377,7 +377,7 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			w.source.Close()
 			w.b.tools.Consent = true
-			w.target.Change(clustertest.CAPI, "Machine", config.Namespace, "m1",
+			w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
 				clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 		}},
 		"gone": {make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.provider.There = false }},
@@ -429,7 +429,7 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 			make: func(t *testing.T, w *pivotWorld) { w.forget(t, platform.Kubeconfig) }},
 		"it does not answer": {says: "does not answer", make: func(_ *testing.T, w *pivotWorld) { w.target.Close() }},
 		"it never managed itself": {says: "does not manage itself", make: func(_ *testing.T, w *pivotWorld) {
-			w.target.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+			w.target.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

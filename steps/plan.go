@@ -14,6 +14,8 @@ type Plan struct {
 	// Bootstrap and All name the steps that the targets bootstrap and all want; they depend on the others. Managed is
 	// Bootstrap once the cluster manages itself.
 	Bootstrap, All, Managed []string
+	// Refused names the steps that a configuration with PIVOT=false does not run: pivot, and what needs it.
+	Refused []string
 
 	Preflight    *flow.Step[Offer]
 	Reservation  *flow.Step[Reservation]
@@ -116,6 +118,10 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	}
 	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
 		releases...)
+	if cfg.KeepsManager() {
+		p.All = append([]string{p.Endpoint.Name(), p.FirewallApply.Name()}, append(releases, p.Bootstrap...)...)
+		p.Refused = []string{p.Pivot.Name(), p.Access.Name(), p.Clean.Name()}
+	}
 	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)
 	return p, g.Validate()
 }

@@ -161,7 +161,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if len(w.Inits) != inits {
 		t.Error("the providers were installed again")
 	}
-	if w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace,
+	if w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace,
 		"k8s").Object["spec"].(clustertest.Map)["controlPlaneEndpoint"].(clustertest.Map)["host"] != clustertest.LoadBalancerIP {
 		t.Error("the endpoint was taken back")
 	}
@@ -228,11 +228,11 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 			write(t, w.Tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
 		}, []string{"talosconfig"}},
 		"talosconfig rewritten by the provider": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Change("v1", "Secret", config.Namespace, "k8s-talosconfig",
+			w.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-talosconfig",
 				clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{"touched": "yes"}}})
 		}, nil},
 		"Secret changed": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Change("v1", "Secret", config.Namespace, config.TokenSecretName,
+			w.Management.Change("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
 				clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: []byte("another")}})
 		}, []string{"secret"}},
 		"CCM's Secret gone": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
@@ -243,7 +243,7 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 				clustertest.Map{"status": clustertest.Map{"availableReplicas": 0}})
 		}, []string{"capi-init"}},
 		"health check deleted": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config) {
-			w.Management.Remove(clustertest.CAPI, "MachineHealthCheck", config.Namespace, "k8s-control-plane")
+			w.Management.Remove(clustertest.CAPI, "MachineHealthCheck", config.DefaultNamespace, "k8s-control-plane")
 		}, []string{"apply"}},
 		"longer patience": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
 			clustertest.Configure(t, c, "RELEASE_TIMEOUT=20m")
@@ -380,7 +380,7 @@ func TestNoSecondClusterBesideAnUnknownOne(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "k8s-control-plane-old") {
 		t.Fatalf("got %v", err)
 	}
-	if w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") != nil {
+	if w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") != nil {
 		t.Error("the cluster was made beside the old one")
 	}
 }

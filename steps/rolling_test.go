@@ -54,9 +54,9 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		upToDate("False", "Rolling 1 replicas"))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-3", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"status": clustertest.Map{"nodeRef": clustertest.Map{"name": "gone"},
 			"addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.8"}}},
@@ -66,7 +66,9 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 	_, err := runPlan(t, w, w.Config(), journal, func(e flow.Event) {
 		if e.Kind == flow.StepProgress && e.Step == "talosconfig" &&
 			strings.Contains(e.Message, "4 control plane Machines instead of 3") {
-			last.Do(func() { w.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3") })
+			last.Do(func() {
+				w.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-3")
+			})
 		}
 		if e.Kind != flow.StepProgress || !strings.Contains(e.Message, "being replaced") {
 			return
@@ -76,11 +78,11 @@ func TestARolloutIsWaitedFor(t *testing.T) {
 		_, second := waited.Load("wait-nodes")
 		if first && second {
 			end.Do(func() {
-				w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-2",
+				w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-2",
 					clustertest.Map{"status": clustertest.Map{"addresses": []any{
 						clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"},
 						clustertest.Map{"type": "ExternalIP", "address": "127.0.1.2"}}}})
-				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+				w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 					upToDate("True", ""))
 			})
 		}

@@ -29,7 +29,7 @@ func (s *Set) TokenSecret(g *flow.Graph, management *flow.Step[Management]) *flo
 	step := newTokenSecretStep(s)
 	return flow.Add1(g, "secret", step.run, management).
 		Doc("the Hetzner token for Cluster API, in the management cluster").
-		Verify(step.verify).Deadline(wait.Overhead).Waits(wait.Taken)
+		Verify(step.verify).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
 }
 
 // tokenSecretStep runs and verifies the step secret.
@@ -48,7 +48,7 @@ func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (T
 		return TokenSecret{}, err
 	}
 	uid, err := token.Write(ctx, t.cfg, t.tools, say, mgmt)
-	return TokenSecret{Namespace: config.Namespace, Name: config.TokenSecretName, UID: uid}, err
+	return TokenSecret{Namespace: t.cfg.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
 // verify compares the token itself, so that a new one reaches the cluster at the next run.

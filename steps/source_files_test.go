@@ -117,7 +117,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	live, err := capi.Get(t.Context(), mgmt, capi.ClusterKind.GroupVersion().WithKind("MachineHealthCheck"), "k8s-workers")
+	live, err := capi.Get(t.Context(), mgmt, config.DefaultNamespace, capi.ClusterKind.GroupVersion().WithKind("MachineHealthCheck"), "k8s-workers")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/etcddata"
@@ -108,7 +107,7 @@ func scalingDown(tcp *unstructured.Unstructured) bool {
 // choose is the Machine to delete, or why none is.
 func (p *surplus) choose(ctx context.Context, s why.Situation,
 	machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
-	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
+	tcp, err := capi.Get(ctx, p.mgmt, p.b.cfg.Namespace, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
@@ -118,7 +117,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 	}
 	spare, replaces := machines, capi.Rolling(tcp) != ""
 	if replaces {
-		configs, err := capi.List(ctx, p.mgmt, capi.TalosConfigKind, p.cluster.Name)
+		configs, err := capi.List(ctx, p.mgmt, p.b.cfg.Namespace, capi.TalosConfigKind, p.cluster.Name)
 		if err != nil {
 			return nil, "", err
 		}
@@ -128,7 +127,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, replaces)
-	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.cluster.Name, p.cluster.LoadBalancerIP)
+	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name, p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so no server can be asked
 	}
@@ -142,7 +141,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 	case len(silent) > 0:
 		return nil, fmt.Sprintf("one is deleted once Talos says on %s that there is no etcd; if there never was one, "+
 			"kubectl --namespace %s delete machine %s in the management cluster does so now",
-			strings.Join(silent, ", "), config.Namespace, one.GetName()), nil
+			strings.Join(silent, ", "), p.b.cfg.Namespace, one.GetName()), nil
 	}
 	return one, "", nil
 }
@@ -212,11 +211,11 @@ func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []
 // take deletes the Machine, unless something has changed since it was chosen.
 func (p *surplus) take(ctx context.Context, say flow.Say, s why.Situation, machines []unstructured.Unstructured,
 	one *unstructured.Unstructured) error {
-	tcp, err := capi.Get(ctx, p.mgmt, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
+	tcp, err := capi.Get(ctx, p.mgmt, p.b.cfg.Namespace, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
 		return err
 	}
-	now, err := capi.List(ctx, p.mgmt, capi.MachineKind, p.cluster.Name)
+	now, err := capi.List(ctx, p.mgmt, p.b.cfg.Namespace, capi.MachineKind, p.cluster.Name)
 	if err != nil {
 		return err
 	}

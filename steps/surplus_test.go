@@ -70,11 +70,11 @@ func newSurplus(t *testing.T) surplusWorld {
 	etcd := &emptyTalos{}
 	b.tools.Talos = func([]byte) (talos.Client, error) { return etcd, nil }
 	b.observer.Tools = b.tools
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
-	w.Management.Remove(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talosconfig",
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", clustertest.Map{}))
+	w.Management.Remove(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
+	w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-talosconfig",
 		clustertest.Map{"data": clustertest.Map{"talosconfig": w.Talosconfig}}))
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", clustertest.Map{
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", clustertest.Map{
 		"spec": clustertest.Map{"version": "v1.32.2", "infrastructureTemplate": clustertest.Map{"name": "template"},
 			"controlPlaneConfig": clustertest.Map{ // as the providers write it
 				"controlplane": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12",
@@ -99,17 +99,17 @@ func (w surplusWorld) machine(i int) {
 	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""},
 		"annotations":       clustertest.Map{capi.ClonedFromAnnotation: "template"},
 		"creationTimestamp": time.Date(2026, 5, 4, 12, 0, i, 0, time.UTC).Format(time.RFC3339)}
-	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name,
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name,
 		clustertest.Map{"metadata": meta,
 			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name},
 				"bootstrap":  clustertest.Map{"configRef": clustertest.Map{"name": name}},
 				"providerID": fmt.Sprintf("hcloud://%d", i), "version": "v1.32.2"},
 			"status": clustertest.Map{"addresses": []any{clustertest.Map{"type": "ExternalIP", "address": address}}}}))
-	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+	w.Environment.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 		clustertest.Map{"metadata": meta,
 			"spec":   clustertest.Map{"providerID": fmt.Sprintf("hcloud://%d", i)},
 			"status": clustertest.Map{"instanceState": "running"}}))
-	w.Environment.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.Namespace,
+	w.Environment.Management.Put(kubetest.Object("bootstrap.cluster.x-k8s.io/v1alpha3", "TalosConfig", config.DefaultNamespace,
 		name, clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
 			"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12"}}))
 }
@@ -118,7 +118,7 @@ func (w surplusWorld) machine(i int) {
 func (w surplusWorld) left() string {
 	var names []string
 	for i := 1; i <= 4; i++ {
-		if name := fmt.Sprintf("m%d", i); w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace,
+		if name := fmt.Sprintf("m%d", i); w.Environment.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace,
 			name) != nil {
 			names = append(names, name)
 		}
@@ -128,14 +128,14 @@ func (w surplusWorld) left() string {
 
 // tcp changes the TalosControlPlane.
 func (w surplusWorld) tcp(change clustertest.Map) {
-	w.Environment.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", change)
+	w.Environment.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", change)
 }
 
 // serverless takes a Machine's server away, as if it could not be made.
 func (w surplusWorld) serverless(name string) {
-	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 		clustertest.Map{"spec": clustertest.Map{"providerID": ""}})
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name,
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name,
 		clustertest.Map{"spec": clustertest.Map{"providerID": ""}, "status": clustertest.Map{"addresses": []any{}}})
 }
 
@@ -143,7 +143,7 @@ func (w surplusWorld) serverless(name string) {
 func (w surplusWorld) replacing() {
 	w.tcp(clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"},
 		"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4",
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.33.0"}})
 }
 
@@ -152,7 +152,7 @@ func (w surplusWorld) watcher() *surplus {
 }
 
 func (w surplusWorld) see(t *testing.T) why.Situation {
-	s, _ := w.b.observer.Observe(t.Context(), w.mgmt, w.cluster.watched())
+	s, _ := w.b.observer.Observe(t.Context(), w.mgmt, w.cluster.watched(config.DefaultNamespace))
 	return s
 }
 
@@ -178,7 +178,7 @@ func TestSurplusIsTakenAway(t *testing.T) {
 	change := func(kind, apiVersion, name string, fields clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
 			w.tcp(clustertest.Map{"status": clustertest.Map{"conditions": []any{resizing, rollingOut}}})
-			w.Environment.Management.Change(apiVersion, kind, config.Namespace, name, fields)
+			w.Environment.Management.Change(apiVersion, kind, config.DefaultNamespace, name, fields)
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -215,12 +215,12 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 	tcp := func(change clustertest.Map) func(surplusWorld) { return func(w surplusWorld) { w.tcp(change) } }
 	machine := func(name string, change clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name, change)
+			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, change)
 		}
 	}
 	cluster := func(change clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", change)
+			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", change)
 		}
 	}
 	deleting := clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z",
@@ -269,7 +269,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 			"once Talos says on m1"},
 		"one is taken away meanwhile": {nothing, machine("m1", deleting), ""},
 		"one is made anew meanwhile": {nothing, func(w surplusWorld) {
-			w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
+			w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4")
 			w.machine(4)
 		}, ""},
 		"another is made meanwhile": {nothing, func(w surplusWorld) { w.machine(5) }, ""},
@@ -297,7 +297,7 @@ func TestSurplusMustStand(t *testing.T) {
 	p := w.watcher()
 	for range 3 {
 		// and another is made: it is not the same surplus
-		w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
+		w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4")
 		w.machine(4)
 		p.since = p.since.Add(-surplusStands)
 		if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
@@ -314,13 +314,13 @@ func TestSurplusOneAtATime(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	p := w.watcher()
-	p.going = w.Environment.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "m4").GetUID()
-	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4",
+	p.going = w.Environment.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4").GetUID()
+	w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4",
 		clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}})
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); !busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
-	w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, "m4")
+	w.Environment.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4")
 	if busy, _, err := p.look(t.Context(), t.Logf, w.see(t)); busy || err != nil {
 		t.Errorf("busy: %v, %v", busy, err)
 	}
@@ -347,7 +347,7 @@ func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	w.serverless("m4")
-	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m4",
 		clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
 	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
 		t.Fatal("nothing is hopeless")

@@ -48,7 +48,7 @@ func (t talosconfigStep) run(ctx context.Context, say flow.Say, m Management, c 
 	if err != nil {
 		return Talosconfig{}, err
 	}
-	out, err := talosconfig.Write(ctx, t.cfg, t.tools, t.observer, say, mgmt, c.watched())
+	out, err := talosconfig.Write(ctx, t.cfg, t.tools, t.observer, say, mgmt, c.watched(t.cfg.Namespace))
 	return Talosconfig(out), err
 }
 

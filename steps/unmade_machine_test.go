@@ -28,7 +28,7 @@ func newUnmade(t *testing.T) surplusWorld {
 		schema.Server{ID: 2, Name: "m2", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}},
 		schema.Server{ID: 3, Name: "m3", Status: "running", Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": true, "initialized": true}})
-	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", clustertest.Map{
+	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, "m4", clustertest.Map{
 		"spec": clustertest.Map{"strategicPatches": []any{"machine: {nonsense: true}"}},
 		"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False",
 			"severity": "Error",
@@ -45,7 +45,7 @@ func TestUnmadeMachine(t *testing.T) {
 		w := newUnmade(t)
 		w.b.tools.Consent = consent
 		w.b.observer.Tools = w.b.tools
-		because := w.b.observer.Obstacles(w.mgmt, w.cluster.watched())
+		because := w.b.observer.Obstacles(w.mgmt, w.cluster.watched(config.DefaultNamespace))
 		var said string
 		var err error
 		for deadline := time.Now().Add(10 * time.Second); said == "" && err == nil &&
@@ -93,12 +93,12 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	machine := func(change clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "m4", change)
+			w.Environment.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4", change)
 		}
 	}
 	configChange := func(change clustertest.Map) func(surplusWorld) {
 		return func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", change)
+			w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, "m4", change)
 		}
 	}
 	for name, change := range map[string]func(surplusWorld){
@@ -107,7 +107,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		"it has data":         machine(clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"dataSecretName": "x"}}}),
 		"it is being deleted": machine(clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"x"}}}),
 		"CAPH has a server": func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+			w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m4",
 				clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://4"}})
 		},
 		"Hetzner has a server": func(w surplusWorld) {
@@ -115,7 +115,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 				Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 		},
 		"its Secret is there": func(w surplusWorld) {
-			w.Environment.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "m4-bootstrap-data",
+			w.Environment.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, "m4-bootstrap-data",
 				clustertest.Map{"data": clustertest.Map{"value": "eA=="}}))
 		},
 		"the patch was not mended": func(w surplusWorld) {
@@ -123,7 +123,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 		},
 		"its configuration is not made yet": configChange(clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "DataSecretAvailable", "status": "False", "reason": "WaitingForInfrastructure"}}}}),
 		"it is paused": func(w surplusWorld) {
-			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+			w.Environment.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		},
 	} {
@@ -134,11 +134,11 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 			before := w.see(t)
 			change(w)
 			// it was chosen before that
-			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), before)
+			did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(config.DefaultNamespace), before)
 			if w.left() != "m1 m2 m3 m4" || did != "" || err != nil {
 				t.Errorf("%q, %v; %s are left", did, err, w.left())
 			}
-			if did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(), w.see(t)); did != "" ||
+			if did, err := situation.DeleteUnmade(t.Context(), w.b.tools, w.mgmt, w.cluster.watched(config.DefaultNamespace), w.see(t)); did != "" ||
 				err != nil {
 				t.Errorf("looking again: %q, %v", did, err)
 			}
@@ -149,7 +149,7 @@ func TestUnmadeMachineIsLeftAlone(t *testing.T) {
 // In what is told of a cluster there are no credentials.
 func TestSituationHasNoCredentials(t *testing.T) {
 	w := newUnmade(t)
-	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.Namespace, "m1",
+	w.Environment.Management.Change(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, "m1",
 		clustertest.Map{"status": clustertest.Map{"talosConfig": "key: planted"}})
 	s := w.see(t)
 	for _, c := range s.Configs {

@@ -61,11 +61,11 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	defer stop()
 	changes := mgmt.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
-			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+			Options: []client.ListOption{client.InNamespace(step.cfg.Namespace)}},
 		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
-			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
-		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
-		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
+			Options: []client.ListOption{client.InNamespace(step.cfg.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(step.cfg.Namespace, c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(step.cfg.Namespace, c.Name)},
 	)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: step, mgmt: mgmt, cluster: c}
@@ -73,12 +73,12 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 	w := wait.Wait{What: "the control plane", Within: step.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes, Whole: true}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		s, uid := step.observer.Observe(ctx, mgmt, c.watched())
+		s, uid := step.observer.Observe(ctx, mgmt, c.watched(step.cfg.Namespace))
 		if out.UID = uid; uid != "" { // what follows needs the API, and not that CACPPT has seen it, which takes seconds more
 			return "", nil
 		}
 		a := step.observer.Explain(s)
-		if did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(), s); did != "" || err != nil {
+		if did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(step.cfg.Namespace), s); did != "" || err != nil {
 			return did, err
 		}
 		changed, lacks, err := stock.Look(ctx, mgmt)
@@ -96,8 +96,8 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 }
 
 // watched is what there is to look at of it.
-func (c Cluster) watched() situation.Watched {
-	return situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP}
+func (c Cluster) watched(namespace string) situation.Watched {
+	return situation.Watched{Namespace: namespace, Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP}
 }
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.
@@ -106,7 +106,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := management.SecretValue(ctx, mgmt, step.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return verdict.FromError(err)
 	}

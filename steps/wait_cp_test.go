@@ -18,7 +18,7 @@ import (
 )
 
 func TestTroubles(t *testing.T) {
-	o := kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "x",
+	o := kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "x",
 		clustertest.Map{"status": clustertest.Map{"conditions": []any{
 			clustertest.Map{"type": "Ready", "status": "False", "reason": "ImageNotFound"},
 			clustertest.Map{"type": "ServerCreateSucceeded", "status": "False", "reason": "ImageNotFound",
@@ -35,14 +35,14 @@ func stuck(t *testing.T) (*clustertest.Environment, *Set, *kube.Cluster, Cluster
 	t.Helper()
 	w := clustertest.New(t)
 	w.Management.React = nil
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"status": clustertest.Map{"conditions": []any{
 			clustertest.Map{"type": "HetznerAPIReachable", "status": "False", "severity": "Warning",
 				"reason": "RateLimitExceeded"},
 			clustertest.Map{"type": "TargetClusterReady", "status": "False", "severity": "Error",
 				"reason": "KubeAPIServerNotResponding"},
 		}}}))
-	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		clustertest.Map{"spec": clustertest.Map{"replicas": 3}, "status": clustertest.Map{"conditions": []any{
 			clustertest.Map{"type": "MachinesCreated", "status": "False", "severity": "Error",
 				"reason": "InfrastructureTemplateCloningFailed", "message": "no such template"},
@@ -62,7 +62,7 @@ func stuck(t *testing.T) (*clustertest.Environment, *Set, *kube.Cluster, Cluster
 
 func TestWaitSaysWhyNothingHappens(t *testing.T) {
 	_, b, mgmt, c := stuck(t)
-	s, _ := b.observer.Observe(t.Context(), mgmt, c.watched())
+	s, _ := b.observer.Observe(t.Context(), mgmt, c.watched(config.DefaultNamespace))
 	a := why.Explain(s)
 	want := "waiting for the load balancer: it has no address yet; HetznerCluster: Hetzner refuses more requests for now"
 	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: MachinesCreated "+
@@ -80,15 +80,15 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 		want []string
 	}{
 		"control plane": {func(w *clustertest.Environment) {
-			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "no way"}})
 		}, []string{"TalosControlPlane k8s-control-plane", "CreateError: no way", "destroy", "refuses more requests"}},
 		"server": {func(w *clustertest.Environment) {
 			labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}}
-			w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "server",
+			w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "server",
 				clustertest.Map{"metadata": labels,
 					"status": clustertest.Map{"failureReason": "UpdateError", "failureMessage": "the server is gone"}}))
-			w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "machine",
+			w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "machine",
 				clustertest.Map{"metadata": labels,
 					"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "server"}}}))
 		}, []string{"server: is given up (UpdateError: the server is gone)", "delete machine machine"}},
@@ -114,7 +114,7 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 // A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
 func TestWaitBecause(t *testing.T) {
 	w, b, mgmt, c := stuck(t)
-	because := b.observer.Progress(mgmt, c.watched())
+	because := b.observer.Progress(mgmt, c.watched(config.DefaultNamespace))
 	if said, err := because(t.Context()); said != "" || err != nil {
 		t.Errorf("at once it says %q, %v", said, err)
 	}
@@ -131,7 +131,7 @@ func TestWaitBecause(t *testing.T) {
 		t.Errorf("then it says %q", said)
 	}
 	refuse := func(at time.Time) {
-		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+		w.Management.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s",
 			clustertest.Map{"status": clustertest.Map{"conditions": []any{clustertest.Map{
 				"type": "HCloudTokenAvailable", "status": "False", "severity": "Error", "reason": "HCloudCredentialsInvalid",
 				"lastTransitionTime": at.UTC().Format(time.RFC3339)}}}})
@@ -139,7 +139,7 @@ func TestWaitBecause(t *testing.T) {
 	b.observer.Began = time.Now()
 	ends := func() error {
 		t.Helper()
-		because := b.observer.Progress(mgmt, c.watched())
+		because := b.observer.Progress(mgmt, c.watched(config.DefaultNamespace))
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 			if said, err := because(t.Context()); said != "" || err != nil {
 				return err

@@ -46,10 +46,10 @@ func (step machinesStep) run(ctx context.Context, say flow.Say, m Management, c 
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)})
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(step.cfg.Namespace, c.Name)})
 	var out Machines
 	err = wait.Wait{What: "the Machines", Within: step.cfg.NodesTimeout.D(), Changes: changes,
-		Explain: step.observer.Obstacles(mgmt, c.watched())}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		Explain: step.observer.Obstacles(mgmt, c.watched(step.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string, error) {
 		var without string
 		out, without, err = step.read(ctx, mgmt)
 		return without, err
@@ -58,7 +58,7 @@ func (step machinesStep) run(ctx context.Context, say flow.Say, m Management, c 
 }
 
 func (step machinesStep) read(ctx context.Context, mgmt *kube.Cluster) (out Machines, without string, err error) {
-	machines, err := capi.List(ctx, mgmt, capi.MachineKind, step.cfg.ClusterName)
+	machines, err := capi.List(ctx, mgmt, step.cfg.Namespace, capi.MachineKind, step.cfg.ClusterName)
 	if err != nil {
 		return Machines{}, "", err
 	}

@@ -23,7 +23,7 @@ func TestMachinesAfterNodes(t *testing.T) {
 			if to != "" {
 				ref = clustertest.Map{"name": to + fmt.Sprint(i)}
 			}
-			w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name,
+			w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name,
 				clustertest.Map{"status": clustertest.Map{"nodeRef": ref}})
 		}
 	}

@@ -102,7 +102,7 @@ func TestNodesWithoutAPlace(t *testing.T) {
 
 func TestRollHasToAgree(t *testing.T) {
 	machine := func(name, node string) unstructured.Unstructured {
-		return *kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+		return *kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{
 			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneLabel: ""}},
 			"status":   clustertest.Map{"nodeRef": clustertest.Map{"name": node}},
 		})

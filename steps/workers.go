@@ -99,7 +99,7 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image I
 	if err != nil {
 		return Workers{}, err
 	}
-	deployments, templates, err := pools.Live(ctx, mgmt, w.cfg.ClusterName)
+	deployments, templates, err := pools.Live(ctx, mgmt, w.cfg.Namespace, w.cfg.ClusterName)
 	if err != nil {
 		return Workers{}, err
 	}
@@ -127,7 +127,7 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image I
 	if err := w.waitControlPlane(ctx, say, mgmt, deployments, objects); err != nil {
 		return Workers{}, err
 	}
-	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.ClusterName, render.PlacementGroups(w.cfg),
+	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.Namespace, w.cfg.ClusterName, render.PlacementGroups(w.cfg),
 		templates); err != nil {
 		return Workers{}, err
 	}
@@ -135,7 +135,7 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image I
 	if err := apply.Objects(ctx, w.cfg, say, mgmt, objects, &patience); err != nil {
 		return Workers{}, err
 	}
-	if err := consequences.DeleteLeftOut(ctx, say, mgmt, all); err != nil {
+	if err := consequences.DeleteLeftOut(ctx, say, mgmt, w.cfg.Namespace, all); err != nil {
 		return Workers{}, err
 	}
 	return w.output(objects, places), nil
@@ -167,7 +167,7 @@ func (i Image) of(schematic, architecture string) string {
 
 // checkManaged refuses to change a cluster whose objects are being moved, or that the operator has paused.
 func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error {
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, w.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
@@ -200,10 +200,10 @@ func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *k
 	return wait.Wait{What: "the control plane, which gets another version before the workers",
 		Within: w.cfg.NodesTimeout.D(),
 		Changes: mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
-			Options: []client.ListOption{capi.InNamespace()}}),
+			Options: []client.ListOption{client.InNamespace(w.cfg.Namespace)}}),
 		Explain: w.observer.Obstacles(mgmt, situation.WatchedOf(w.cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, w.cfg.ControlPlaneName())
+			tcp, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.TalosControlPlaneKind, w.cfg.ControlPlaneName())
 			if err != nil {
 				return "", err
 			}
@@ -235,12 +235,12 @@ func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, w.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
 	case err != nil:
 		return verdict.FromError(err)
 	case management.Paused(cluster):
 		return flow.Holds() // the pivot that moves it compares every object
 	}
-	return situation.VerifyObjects(ctx, mgmt, was.Objects, "", "")
+	return situation.VerifyObjects(ctx, mgmt, w.cfg.Namespace, was.Objects, "", "")
 }

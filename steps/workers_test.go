@@ -20,7 +20,7 @@ const deployments = "MachineDeployment"
 
 // groupsOf are the placement groups that the HetznerCluster lists.
 func groupsOf(w *clustertest.Environment) (names []string) {
-	o := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	o := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
 	listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
 	for _, one := range listed {
 		names = append(names, one.(map[string]any)["name"].(string))
@@ -30,7 +30,7 @@ func groupsOf(w *clustertest.Environment) (names []string) {
 
 func replicasOf(t *testing.T, w *clustertest.Environment, name string) string {
 	t.Helper()
-	o := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, name)
+	o := w.Management.Get(clustertest.CAPI, deployments, config.DefaultNamespace, name)
 	if o == nil {
 		t.Fatalf("there is no MachineDeployment %s", name)
 	}
@@ -50,7 +50,7 @@ func TestWorkerPools(t *testing.T) {
 		t.Errorf("placement groups %v without workers", got)
 	}
 	scheduled := func() string {
-		tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+		tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 		patches, _ := json.Marshal(tcp.Object["spec"])
 		if strings.Contains(string(patches), "allowSchedulingOnControlPlanes: true") {
 			return "true"
@@ -82,7 +82,7 @@ func TestWorkerPools(t *testing.T) {
 	if err != nil || len(ran(report)) > 0 || w.Writes() != writes {
 		t.Errorf("again: %v ran, %d writes, %v", ran(report), w.Writes()-writes, err)
 	}
-	w.Management.Remove(clustertest.CAPI, deployments, config.Namespace, "k8s-general")
+	w.Management.Remove(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general")
 	if report, err = run(false, general(2)); err != nil || !slices.Contains(ran(report), "workers") {
 		t.Errorf("it was deleted: %v, %v", ran(report), err)
 	}
@@ -156,7 +156,7 @@ func TestAChangeOfMinAndMaxIsTold(t *testing.T) {
 	if !slices.Contains(says, "this changes MachineDeployment k8s-db in place: max 4 → 6") {
 		t.Errorf("%q", says)
 	}
-	d := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, "k8s-db")
+	d := w.Management.Get(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-db")
 	if d.GetAnnotations()[capi.AutoscalerMax] != "6" {
 		t.Errorf("%v", d.GetAnnotations())
 	}
@@ -174,7 +174,7 @@ func TestWorkerPoolsObjects(t *testing.T) {
 	if _, err := runTargets(t, w, cfg, w.Tools(), journal, "workers"); err != nil {
 		t.Fatal(err)
 	}
-	d := w.Management.Get(clustertest.CAPI, deployments, config.Namespace, "k8s-db")
+	d := w.Management.Get(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-db")
 	_, hasReplicas, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
 	labels, _, _ := unstructured.NestedStringMap(d.Object, "spec", "template", "metadata", "labels")
 	_, ofTalos := labels["team"]
@@ -184,10 +184,10 @@ func TestWorkerPoolsObjects(t *testing.T) {
 		t.Errorf("%v", d.Object)
 	}
 	read := func(group, kind, field string) *unstructured.Unstructured {
-		o := w.Management.Get(group, kind, config.Namespace, capi.Text(d, "spec", "template", "spec", field, "name"))
+		o := w.Management.Get(group, kind, config.DefaultNamespace, capi.Text(d, "spec", "template", "spec", field, "name"))
 		if o == nil {
 			name, _, _ := unstructured.NestedString(d.Object, "spec", "template", "spec", "bootstrap", "configRef", "name")
-			o = w.Management.Get(group, kind, config.Namespace, name)
+			o = w.Management.Get(group, kind, config.DefaultNamespace, name)
 		}
 		return o
 	}
@@ -207,7 +207,7 @@ func TestWorkerPoolsObjects(t *testing.T) {
 	if strings.Contains(string(text), "node-role") {
 		t.Errorf("a kubelet may not set its role: %s", text)
 	}
-	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 	if patches, _ := json.Marshal(tcp.Object["spec"]); !strings.Contains(string(patches),
 		"allowSchedulingOnControlPlanes: false") {
 		t.Error("the control plane of a new cluster with workers takes Pods of everyone")
@@ -221,7 +221,7 @@ func TestWaitWorkersSaysWhatIsMissing(t *testing.T) {
 	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.Namespace, "k8s-general", clustertest.Map{
+	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
 		"spec":     clustertest.Map{"replicas": int64(2)}, "status": clustertest.Map{"replicas": int64(1)}}))
 	cfg.NodesTimeout = config.Duration(2e9)

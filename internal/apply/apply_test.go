@@ -33,7 +33,7 @@ func TestObjectsShareOneDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	object := func(name string) *unstructured.Unstructured {
-		return kubetest.Object("v1", "ConfigMap", config.Namespace, name, nil)
+		return kubetest.Object("v1", "ConfigMap", config.DefaultNamespace, name, nil)
 	}
 	patience := time.Hour
 	if err := Objects(t.Context(), cfg, clustertest.Silent, mgmt,

@@ -16,7 +16,7 @@ import (
 // SetPaused sets spec.paused of the Cluster, or removes it: then no field manager owns the field. Slipway pauses
 // nowhere else.
 func SetPaused(ctx context.Context, cfg config.Config, c *kube.Cluster, pause bool) error {
-	o, err := Get(ctx, c, ClusterKind, cfg.ClusterName)
+	o, err := Get(ctx, c, cfg.Namespace, ClusterKind, cfg.ClusterName)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
@@ -51,22 +50,22 @@ const (
 	CertManagerCore   = "cert-manager"
 )
 
-// Get reads one object of Cluster API.
-func Get(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, name string) (*unstructured.Unstructured,
-	error) {
+// Get reads one object of Cluster API in a namespace.
+func Get(ctx context.Context, c *kube.Cluster, namespace string, kind schema.GroupVersionKind,
+	name string) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
-	if err := c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, o); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
 		return nil, fmt.Errorf("get %s %s: %w", kind.Kind, name, err)
 	}
 	return o, nil
 }
 
-// List reads the cluster's objects of one kind, by name.
-func List(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind,
+// List reads the cluster's objects of one kind in a namespace, by name.
+func List(ctx context.Context, c *kube.Cluster, namespace string, kind schema.GroupVersionKind,
 	cluster string) ([]unstructured.Unstructured, error) {
 	l := ListOf(kind)
-	if err := c.List(ctx, l, OfCluster(cluster)...); err != nil {
+	if err := c.List(ctx, l, OfCluster(namespace, cluster)...); err != nil {
 		return nil, fmt.Errorf("list %ss of cluster %s: %w", kind.Kind, cluster, err)
 	}
 	slices.SortFunc(l.Items, func(a, b unstructured.Unstructured) int { return cmp.Compare(a.GetName(), b.GetName()) })
@@ -74,12 +73,9 @@ func List(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind,
 }
 
 // OfCluster selects the objects of a cluster, by namespace and label.
-func OfCluster(cluster string) []client.ListOption {
-	return []client.ListOption{client.InNamespace(config.Namespace), client.MatchingLabels{ClusterNameLabel: cluster}}
+func OfCluster(namespace, cluster string) []client.ListOption {
+	return []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{ClusterNameLabel: cluster}}
 }
-
-// InNamespace selects the objects in the namespace of a cluster's objects.
-func InNamespace() client.ListOption { return client.InNamespace(config.Namespace) }
 
 // ListOf is an empty list of a kind.
 func ListOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {

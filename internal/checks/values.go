@@ -79,7 +79,7 @@ func unfitAddon(cfg config.Config, in charts.Installation, values map[string]any
 			{[]string{"cloudProvider"}, "clusterapi", "Cluster API creates and deletes the servers"},
 			{[]string{"clusterAPIMode"}, "incluster-incluster", "the cluster manages itself"},
 			{[]string{"autoDiscovery", "clusterName"}, cfg.ClusterName, "it is CLUSTER_NAME"},
-			{[]string{"autoDiscovery", "namespace"}, config.Namespace, "the MachineDeployments are there"},
+			{[]string{"autoDiscovery", "namespace"}, cfg.Namespace, "the MachineDeployments are there"},
 		})
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestReserve(t *testing.T) {
 	clusters := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
 	holds := func(s *kubetest.Server) {
 		clustertest.Define(s, []kubetest.Resource{clusters})
-		s.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{}))
+		s.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", clustertest.Map{}))
 	}
 	for name, tt := range map[string]struct {
 		environment func(*clustertest.Environment)

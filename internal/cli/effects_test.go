@@ -51,7 +51,7 @@ func TestCrashChild(t *testing.T) {
 	if err := state.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner)); err != nil {
 		t.Fatal(err)
 	}
-	journal := statedir.NewRecordedJournal(state, "k8s", statedir.WorldHetzner, recorder)
+	journal := statedir.NewRecordedJournal(state, statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, recorder)
 	snapshot, err := journal.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)

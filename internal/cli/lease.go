@@ -115,7 +115,7 @@ func takeLease(ctx context.Context, c *console, a arguments, cfg settings.Config
 	say := func(format string, args ...any) { tell(c, format, args...) }
 	other, err := otherWorld(state, place.World)
 	if err == nil && other { // what a rehearsal left is no part of a real cluster's state
-		err = state.Claim(ctx, cfg.ClusterName, place.World, say)
+		err = state.Claim(ctx, statedir.OwnerOf(cfg.Config), place.World, say)
 	}
 	if err != nil {
 		return ctx, lease{}, err

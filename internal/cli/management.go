@@ -22,6 +22,9 @@ const managementFolder = "management"
 // newManagement is the provider of the management cluster at Hetzner. yes, log and effects are those of a run.
 func newManagement(c *console, cfg settings.Configuration, state statedir.Dir, files platform.Files, yes bool,
 	log io.Writer, effects *effect.Recorder) (platform.ManagementProvider, error) {
+	if err := checkGiven(cfg); err != nil {
+		return nil, err
+	}
 	if cfg.ManagementProvider() != config.ManagementLocal {
 		return kind.NewProvider(cfg.Config, files, yes, log, effects), nil
 	}
@@ -33,10 +36,22 @@ func newManagement(c *console, cfg settings.Configuration, state statedir.Dir, f
 		Environment: c.environment}, effects), nil
 }
 
-// rehearsedManagement puts the local management cluster in the place of the lab's, where that is configured.
+// checkGiven refuses an existing management cluster that no kubeconfig opens, outside of a Pod.
+func checkGiven(cfg settings.Configuration) error {
+	if cfg.ManagementProvider() != config.ManagementExisting || cfg.ManagementKubeconfig != "" {
+		return nil
+	}
+	return kind.ThisPod().Check()
+}
+
+// rehearsedManagement puts the local management cluster, or one that exists, in the place of the lab's, where that is
+// configured.
 func rehearsedManagement(cfg settings.Configuration, tools platform.Tools, state statedir.Dir, l *lab.Lab,
 	info lab.Info) platform.Tools {
-	if cfg.ManagementProvider() == config.ManagementLocal {
+	switch cfg.ManagementProvider() {
+	case config.ManagementExisting:
+		tools.Management = kind.NewProvider(cfg.Config, tools.Files, tools.Consent, io.Discard, tools.Effects)
+	case config.ManagementLocal:
 		tools.Management = local.New(lab.LocalManagement{Dir: state.Path(managementFolder), WorkDir: l.WorkDir,
 			Environment: l.Environment, Rehearsal: l, RehearsalInfo: info}, tools.Effects)
 	}

@@ -71,7 +71,7 @@ func newTwoClusters(t *testing.T) *twoClusters {
 			Name: "slipway-" + name, Labels: map[string]string{"slipway-cluster": name,
 				"slipway-reserved-by": "0123456789abcdef"},
 		})
-		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, name, nil))
+		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, name, nil))
 	}
 	for name, data := range map[string][]byte{
 		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"),
@@ -116,7 +116,7 @@ func (c *twoClusters) otherIsWhole(t *testing.T) {
 			t.Errorf("%s of cluster other is gone", want)
 		}
 	}
-	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other") == nil {
+	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, "other") == nil {
 		t.Error("the Cluster object of cluster other is gone")
 	}
 }
@@ -195,7 +195,7 @@ func killAndFinish(t *testing.T, place string) (died bool) {
 func (c *twoClusters) finished(t *testing.T) {
 	t.Helper()
 	c.otherIsWhole(t)
-	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s") != nil {
+	if c.management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, "k8s") != nil {
 		t.Error("the Cluster object of k8s is left")
 	}
 	if left := c.project.Left(); len(left) != 4 {
@@ -206,7 +206,7 @@ func (c *twoClusters) finished(t *testing.T) {
 			t.Errorf("%s is left in the state folder", name)
 		}
 	}
-	if err := c.state.CheckOwner(t.Context(), "other"); err != nil {
+	if err := c.state.CheckOwner(t.Context(), statedir.Owner{Cluster: "other"}); err != nil {
 		t.Errorf("the folder is not free: %v", err)
 	}
 }

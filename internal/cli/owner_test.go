@@ -167,26 +167,26 @@ func TestLabOfAFolderNeedsNoName(t *testing.T) {
 
 func TestClaimRecordsTheCluster(t *testing.T) {
 	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	if err := s.Claim(t.Context(), "typo", statedir.WorldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "typo"}, statedir.WorldHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing was made for it: a mistyped name does not keep the folder.
-	if err := s.Claim(t.Context(), "k8s", statedir.WorldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	recordStep(t, s, "image")
-	err := s.Claim(t.Context(), "other", statedir.WorldHetzner, quiet)
+	err := s.Claim(t.Context(), statedir.Owner{Cluster: "other"}, statedir.WorldHetzner, quiet)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 		t.Errorf("the folder of a cluster: %v", err)
 	}
-	if _, err := s.Claimed("other", statedir.WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
+	if _, err := s.Claimed(statedir.Owner{Cluster: "other"}, statedir.WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
 		t.Error("a run of another cluster has the folder's lock")
 	}
 	owner, err := ownership.Read(s.Files())
 	if err != nil || owner == nil || owner.Cluster != "k8s" {
 		t.Errorf("the record is %+v, %v", owner, err)
 	}
-	unlock, err := s.Claimed("k8s", statedir.WorldHetzner, s.Journal()).Lock(t.Context())
+	unlock, err := s.Claimed(statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,12 +207,12 @@ func TestFolderOfTwoClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"k8s", "other"} {
-		err := s.CheckOwner(t.Context(), name)
+		err := s.CheckOwner(t.Context(), statedir.Owner{Cluster: name})
 		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "several clusters: k8s, other") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := s.CheckOwner(t.Context(), "third"); err == nil {
+	if err := s.CheckOwner(t.Context(), statedir.Owner{Cluster: "third"}); err == nil {
 		t.Error("a third one may have it")
 	}
 }
@@ -226,11 +226,11 @@ func TestFolderWithoutAJournalBelongsToTheClusterOfItsKubeconfig(t *testing.T) {
 		if journal != "" {
 			writeFile(t, s.Path(statedir.JournalFile), journal)
 		}
-		err := s.CheckOwner(t.Context(), "other")
+		err := s.CheckOwner(t.Context(), statedir.Owner{Cluster: "other"})
 		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 			t.Errorf("%s: another cluster: %v", name, err)
 		}
-		if err := s.CheckOwner(t.Context(), "k8s"); err != nil {
+		if err := s.CheckOwner(t.Context(), statedir.Owner{Cluster: "k8s"}); err != nil {
 			t.Errorf("%s: its own cluster: %v", name, err)
 		}
 	}

@@ -89,7 +89,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		}
 	}
 	template := func() string {
-		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace,
+		o := q.Management.Get("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.DefaultNamespace,
 			"k8s-control-plane")
 		return o.Object["spec"].(map[string]any)["infrastructureTemplate"].(map[string]any)["name"].(string)
 	}

@@ -27,7 +27,7 @@ func (q *quick) manageItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	uid := q.Management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s").GetUID()
+	uid := q.Management.Get("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, "k8s").GetUID()
 	s.Steps["pivot"] = flow.Record{State: flow.StateDone, Output: fmt.Appendf(nil, `{"cluster":%q,"servers":[]}`, uid)}
 	if err := journal.Save(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		t.Errorf("a refused run changed something:\n%s", difference(before, after))
 	}
 
-	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.Namespace,
+	q.Management.Change("controlplane.cluster.x-k8s.io/v1alpha3", "TalosControlPlane", config.DefaultNamespace,
 		"k8s-control-plane",
 		map[string]any{"spec": map[string]any{"replicas": int64(5)}})
 	before = q.look()

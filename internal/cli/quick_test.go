@@ -83,7 +83,7 @@ func beTheCommand() int {
 func quickPlan() quickworld.Plan {
 	d := config.Defaults()
 	return quickworld.Plan{
-		Cluster: d.ClusterName, Namespace: config.Namespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"),
+		Cluster: d.ClusterName, Namespace: config.DefaultNamespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"),
 		Replicas: d.ControlPlaneReplicas,
 	}
 }

@@ -120,7 +120,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	c.hide.Learn(cfg.Passwords()...)
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if err := state.Claim(ctx, cfg.ClusterName, r.world(), note); err != nil {
+	if err := state.Claim(ctx, statedir.OwnerOf(cfg.Config), r.world(), note); err != nil {
 		return nil, err
 	}
 	if r.files, err = state.OpenRun(r.id); err != nil {
@@ -172,7 +172,7 @@ func worldOf(o options) string {
 
 // journal is that of the state folder, for as long as the folder belongs to the run's cluster and environment.
 func (r *running) journal() flow.Journal {
-	return statedir.NewRecordedJournal(r.state, r.cfg.ClusterName, r.world(), r.effects)
+	return statedir.NewRecordedJournal(r.state, statedir.OwnerOf(r.cfg.Config), r.world(), r.effects)
 }
 
 // connect equips a run for Hetzner, or for the lab, which it starts.

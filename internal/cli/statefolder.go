@@ -25,7 +25,7 @@ func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configur
 // target reads, changes or deletes one cluster's state under the name of another.
 func localStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
-	return state, state.CheckOwner(ctx, cfg.ClusterName)
+	return state, state.CheckOwner(ctx, statedir.OwnerOf(cfg.Config))
 }
 
 // configAndState reads the configuration that the arguments name, and finds its state folder.

@@ -44,6 +44,9 @@ func resolveTargets(words []string, plan *steps.Plan, managed bool) ([]string, e
 			names = append(names, plan.Bootstrap...)
 		case word == targetAll:
 			names = append(names, plan.All...)
+		case slices.Contains(plan.Refused, word) && !managed:
+			return nil, usage.Errorf("PIVOT is false: the cluster stays managed from its management cluster, and %s is not "+
+				"run; set PIVOT=true to have the cluster manage itself", word)
 		case slices.Contains(stepNames, word):
 			names = append(names, word)
 		case slices.Contains(known, word):

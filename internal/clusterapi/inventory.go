@@ -262,6 +262,11 @@ var (
 	looseSuffixes = []string{"talos", "talosconfig"}
 )
 
+// NamedFor tells whether a Secret is one of a cluster by its name.
+func NamedFor(secret, cluster string) bool {
+	return namedFor(secret, []string{cluster}, slices.Concat(softSuffixes, looseSuffixes))
+}
+
 func namedFor(name string, clusters, suffixes []string) bool {
 	for _, c := range clusters {
 		if suffix, ok := strings.CutPrefix(name, c+"-"); ok && slices.Contains(suffixes, suffix) {

@@ -133,7 +133,7 @@ func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluste
 
 // workload connects to the cluster itself, by the kubeconfig that its manager keeps.
 func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
-	kubeconfig, err := management.SecretValue(ctx, manager, collector.cfg.ClusterName+"-kubeconfig", "value")
+	kubeconfig, err := management.SecretValue(ctx, manager, collector.cfg.Namespace, collector.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", collector.cfg.ClusterName, err)
 	}
@@ -142,7 +142,7 @@ func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) 
 
 // readObjects reads the objects and Secrets, as they are stored.
 func (s *Source) readObjects(ctx context.Context) error {
-	inventory, err := clusterapi.Read(ctx, s.manager, config.Namespace, config.TokenSecretName)
+	inventory, err := clusterapi.Read(ctx, s.manager, s.o.cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}

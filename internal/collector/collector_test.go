@@ -35,20 +35,20 @@ func aCluster(t *testing.T) (*clustertest.Environment, Collector) {
 	}
 	// What only real controllers make.
 	metadata := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "k8s-talos",
+	w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-talos",
 		clustertest.Map{"metadata": metadata, "data": clustertest.Map{"bundle": "c2VjcmV0"}}))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "other",
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "other",
 		clustertest.Map{"metadata": clustertest.Map{"uid": "other"}}))
-	w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, "other-talos",
+	w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, "other-talos",
 		clustertest.Map{"data": clustertest.Map{"bundle": "b3RoZXI="}}))
 	owned := clustertest.Map{"metadata": clustertest.Map{
 		"ownerReferences": []any{clustertest.Map{"apiVersion": clustertest.CAPI, "kind": "Cluster", "name": "k8s",
-			"uid": string(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s").GetUID())}},
+			"uid": string(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s").GetUID())}},
 		"managedFields": []any{clustertest.Map{"manager": "somebody"}},
 	}}
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0", owned)
-	w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", owned)
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane", owned)
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-0", owned)
+	w.Management.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", owned)
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane", owned)
 	return w, New(w.Config(), w.Tools())
 }
 
@@ -203,7 +203,7 @@ func TestHolder(t *testing.T) {
 	if err := o.tools.Files.Write(platform.Kubeconfig, second.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	second.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	second.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{"paused": true}}))
 	if _, err := take(); err == nil || !strings.Contains(err.Error(), "pivot is on its way") {
 		t.Errorf("both hold it: %v", err)

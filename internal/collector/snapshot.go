@@ -34,7 +34,7 @@ const (
 // access to the machines from outside, it still leads to one of them.
 func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
 	h *backup.Header) (io.ReadCloser, error) {
-	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, manager, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, 
 type etcdSource struct{ name, address string }
 
 func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) ([]etcdSource, error) {
-	machines, err := capi.List(ctx, manager, capi.MachineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) 
 		}
 	}
 	var live *unstructured.Unstructured
-	if live, err = capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName); err != nil {
+	if live, err = capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName); err != nil {
 		return nil, err
 	}
 	if address := capi.Text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {

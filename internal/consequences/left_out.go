@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -162,9 +161,10 @@ func (l LiveObjects) serversFrom(o *unstructured.Unstructured) []string {
 	return nil
 }
 
-// DeleteLeftOut deletes the objects that are no longer in the manifests, after everything else is applied: no object
+// DeleteLeftOut deletes the objects of a namespace that are no longer in the manifests, after everything else is applied: no object
 // refers to them then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
-func DeleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo []Consequence) error {
+func DeleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, namespace string,
+	todo []Consequence) error {
 	for _, c := range todo {
 		if c.Effect != EffectDeletes {
 			continue
@@ -172,7 +172,7 @@ func DeleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, todo [
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(c.Object.APIVersion, c.Object.Kind))
 		o.SetName(c.Object.Name)
-		o.SetNamespace(config.Namespace)
+		o.SetNamespace(namespace)
 		say("deleting %s %s", c.Object.Kind, c.Object.Name)
 		background := client.PropagationPolicy(metav1.DeletePropagationBackground)
 		err := mgmt.Delete(ctx, o, client.Preconditions{UID: &c.uid}, background)

@@ -19,7 +19,7 @@ import (
 // management cluster, or after the pivot the cluster itself. It changes nothing.
 func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	r *render.Rendered) ([]Consequence, error) {
-	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, r.Now)
+	live, err := ReadLiveObjects(ctx, manager, cfg.Namespace, cfg.ClusterName, r.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -32,12 +32,12 @@ func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, man
 // changes nothing.
 func OfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	objects []*unstructured.Unstructured) ([]Consequence, error) {
-	live, err := ReadLiveObjects(ctx, manager, cfg.ClusterName, objects)
+	live, err := ReadLiveObjects(ctx, manager, cfg.Namespace, cfg.ClusterName, objects)
 	if err != nil {
 		return nil, err
 	}
 	live.Pools = true
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	switch {
 	case err == nil:
 		live.Wanted = append(live.Wanted, *tcp) // the cluster exists
@@ -72,7 +72,7 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 	if err != nil {
 		return nil, err
 	}
-	live, err := capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName)
+	live, err := capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	switch {
 	case err == nil:
 		v = v.With(render.EndpointOf(live))

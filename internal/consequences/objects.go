@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -40,7 +39,7 @@ type LiveObjects struct {
 // ReadLiveObjects reads what applying the rendered objects may change. It asks for objects that are named, and lists
 // those of the namespace; it changes nothing.
 func ReadLiveObjects(
-	ctx context.Context, manager *kube.Cluster, cluster string, rendered []*unstructured.Unstructured,
+	ctx context.Context, manager *kube.Cluster, namespace, cluster string, rendered []*unstructured.Unstructured,
 ) (LiveObjects, error) {
 	live := LiveObjects{Cluster: cluster}
 	read := func(kind schema.GroupVersionKind, namespace, name string) error {
@@ -71,15 +70,15 @@ func ReadLiveObjects(
 		}
 	}
 	var err error
-	if live.Machines, err = capi.List(ctx, manager, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
+	if live.Machines, err = capi.List(ctx, manager, namespace, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
 		return LiveObjects{}, err
 	}
-	live.Others, err = listOthers(ctx, manager, cluster)
+	live.Others, err = listOthers(ctx, manager, namespace, cluster)
 	return live, err
 }
 
 // listOthers lists what may have been applied and is no longer in the manifests, and what may refer to it.
-func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]unstructured.Unstructured, error) {
+func listOthers(ctx context.Context, manager *kube.Cluster, namespace, cluster string) ([]unstructured.Unstructured, error) {
 	kinds, err := clusterapi.Kinds(ctx, manager)
 	if err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func listOthers(ctx context.Context, manager *kube.Cluster, cluster string) ([]u
 	var others []unstructured.Unstructured
 	add := func(kind schema.GroupVersionKind, options ...client.ListOption) error {
 		l := capi.ListOf(kind)
-		if err := manager.List(ctx, l, append(options, client.InNamespace(config.Namespace))...); err != nil {
+		if err := manager.List(ctx, l, append(options, client.InNamespace(namespace))...); err != nil {
 			return fmt.Errorf("list %ss: %w", kind.Kind, err)
 		}
 		for i := range l.Items {

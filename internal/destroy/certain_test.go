@@ -85,9 +85,9 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer source.Close()
 	clustertest.Define(source, clustertest.ClusterAPIKinds())
-	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{}}))
-	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace, "k8s-b",
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.DefaultNamespace, "k8s-b",
 		clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
 	source.Put(machine)
@@ -170,8 +170,8 @@ func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
 	mgmt := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 	defer mgmt.Close()
 	clustertest.Define(mgmt, clustertest.ClusterAPIKinds())
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "other", nil))
-	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.Namespace, "k8s", nil))
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, "other", nil))
+	mgmt.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, "k8s", nil))
 	mgmt.Fail = func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete {
 			return http.StatusInternalServerError,

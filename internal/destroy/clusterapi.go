@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -116,8 +115,8 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 	defer stop()
 	changes := source.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.ClusterKind),
-			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
-		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.ClusterName)},
+			Options: []client.ListOption{client.InNamespace(d.cfg.Namespace)}},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.Namespace, d.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
 	left := d.cloudLook(removal)
@@ -143,7 +142,7 @@ func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cl
 	if err != nil || object == nil {
 		return "", err
 	}
-	machines, err := capi.List(ctx, source, capi.HCloudMachineKind, d.cfg.ClusterName)
+	machines, err := capi.List(ctx, source, d.cfg.Namespace, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if err != nil && !kube.Absent(err) {
 		return "", err
 	}

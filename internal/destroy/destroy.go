@@ -21,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/namespace"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -304,8 +305,11 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w",
 			d.cfg.ClusterName, name, err)
 	}
+	if d.tools.ManagementGiven() {
+		return d.leaveManagement(ctx, say, source)
+	}
 	if source != nil { // else it is partially created
-		others, err := otherClusters(ctx, source, d.cfg.ClusterName)
+		others, err := otherClusters(ctx, d.cfg, source)
 		if err != nil {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
@@ -315,21 +319,28 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 					strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
-			return nil
+			return namespace.Remove(ctx, d.cfg, say, source)
 		}
 	}
 	say("deleting management cluster %s (%s)", name, p.Name())
-	err = p.Delete(ctx, name)
-	if errors.Is(err, steps.ErrNotOurs) {
-		if source != nil {
-			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
-				return err
-			}
-		}
-		say("leaving management cluster %s, with the Secret %s in it: %v", name, config.TokenSecretName, err)
+	return p.Delete(ctx, name)
+}
+
+// leaveManagement leaves a management cluster that was there before, whatever else it holds, and deletes in it the
+// namespace that Slipway created for the cluster.
+func (d Destroyer) leaveManagement(ctx context.Context, say flow.Say, source *kube.Cluster) error {
+	if source == nil {
 		return nil
 	}
-	return err
+	if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
+		return err
+	}
+	kept := ""
+	if d.cfg.Namespace == config.DefaultNamespace {
+		kept = fmt.Sprintf(", with the Secret %s in namespace %s", config.TokenSecretName, d.cfg.Namespace)
+	}
+	say("leaving management cluster %s%s: %v", d.cfg.ManagementName(), kept, steps.ErrNotOurs)
+	return namespace.Remove(ctx, d.cfg, say, source)
 }
 
 // remembersManagement reports whether the state folder opens a management cluster that is not the cluster itself.
@@ -342,14 +353,14 @@ func remembersManagement(tools platform.Tools) bool {
 	return err != nil || self.Host() != mgmt.Host()
 }
 
-func otherClusters(ctx context.Context, c *kube.Cluster, but string) ([]string, error) {
+func otherClusters(ctx context.Context, cfg config.Config, c *kube.Cluster) ([]string, error) {
 	all, err := clusterapi.Clusters(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	var names []string
 	for _, o := range all {
-		if o.GetNamespace() != config.Namespace || o.GetName() != but {
+		if o.GetNamespace() != cfg.Namespace || o.GetName() != cfg.ClusterName {
 			names = append(names, o.GetNamespace()+"/"+o.GetName())
 		}
 	}

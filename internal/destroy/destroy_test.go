@@ -306,7 +306,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	self := kubetest.New("workload", kind)
 	defer self.Close()
 	clustertest.Define(self, []kubetest.Resource{kind})
-	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	self.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{}}))
 	o := demolisher(t, s, nil)
 	if err := o.tools.Files.Write(platform.Kubeconfig, self.Kubeconfig()); err != nil {
@@ -315,7 +315,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	pausedFirst := false
 	err := listAndDestroy(t.Context(), o, Options{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
-			pausedFirst = management.Paused(self.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"))
+			pausedFirst = management.Paused(self.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
 				t.Errorf("before the sweep it wrote %v", s.Writes())
 			}
@@ -417,7 +417,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
 			defer source.Close()
 			clustertest.Define(source, clustertest.ClusterAPIKinds())
-			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+			cluster := kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": tt.begun}})
 			if tt.begun {
 				cluster.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
@@ -439,7 +439,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			stage := func(name, _ string, do func(flow.Say) error) error {
 				err := do(t.Logf)
 				if name == "cluster-api" && err == nil &&
-					(source.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil) != tt.deleted {
+					(source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") == nil) != tt.deleted {
 					t.Errorf("the Cluster object is gone: %v", !tt.deleted)
 				}
 				return err

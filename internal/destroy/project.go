@@ -31,7 +31,7 @@ import (
 func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
 	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
-	machines, unseen := capi.List(asking, manager, capi.HCloudMachineKind, d.cfg.ClusterName)
+	machines, unseen := capi.List(asking, manager, d.cfg.Namespace, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {
 		return nil
 	}
@@ -54,7 +54,7 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 			return err
 		}
 	}
-	if worksWithToken(asking, d.tools, manager) {
+	if worksWithToken(asking, d.cfg, d.tools, manager) {
 		return nil
 	}
 	if unseen != nil {
@@ -136,9 +136,9 @@ func (d Destroyer) hasAnything(ctx context.Context) (bool, error) {
 }
 
 // worksWithToken reports whether a manager was given the same token. No token is of two projects.
-func worksWithToken(ctx context.Context, tools platform.Tools, manager *kube.Cluster) bool {
+func worksWithToken(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster) bool {
 	secret := &corev1.Secret{}
-	if err := manager.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName},
+	if err := manager.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: config.TokenSecretName},
 		secret); err != nil {
 		return false
 	}

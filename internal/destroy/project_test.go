@@ -64,14 +64,14 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 				manager := kubetest.New("manager", clustertest.ClusterAPIKinds()...)
 				defer manager.Close()
 				clustertest.Define(manager, clustertest.ClusterAPIKinds())
-				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+				manager.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 					clustertest.Map{"spec": clustertest.Map{}}))
-				manager.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-a", clustertest.Map{
+				manager.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-a", clustertest.Map{
 					"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
 					"spec":     clustertest.Map{"providerID": "hcloud://1"}}))
 				if tt.token != "" {
 					data := clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}
-					manager.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName,
+					manager.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
 						clustertest.Map{"data": data}))
 				}
 				o := demolisher(t, s, nil)

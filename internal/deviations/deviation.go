@@ -58,7 +58,7 @@ func Requested(all []Deviation) []Deviation {
 func change(cfg config.Config, tools platform.Tools, variable, wanted, live string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			shell.Quote(tools.Files.Path(platform.Kubeconfig)), config.Namespace, kind, name, shell.Quote(patch), does)
+			shell.Quote(tools.Files.Path(platform.Kubeconfig)), cfg.Namespace, kind, name, shell.Quote(patch), does)
 	}
 	switch variable {
 	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":

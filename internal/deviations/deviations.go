@@ -89,7 +89,7 @@ type Observed struct {
 
 // Observe asks the cluster for its objects, and for the variables' values in them.
 func Observe(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (Observed, error) {
-	infrastructure, err := capi.Get(ctx, self, capi.HetznerClusterKind, cfg.ClusterName)
+	infrastructure, err := capi.Get(ctx, self, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return Observed{}, err
 	}
@@ -103,7 +103,7 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	if err != nil {
 		return Observed{}, err
 	}
-	if o.live, err = consequences.ReadLiveObjects(ctx, self, cfg.ClusterName, r.Now); err != nil {
+	if o.live, err = consequences.ReadLiveObjects(ctx, self, cfg.Namespace, cfg.ClusterName, r.Now); err != nil {
 		return Observed{}, err
 	}
 	if o.Values, err = liveValues(cfg, sources, o.live, v); err != nil {

@@ -46,9 +46,9 @@ func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMou
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
 // AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
-func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, cluster,
+func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, namespace, cluster,
 	loadBalancerIP string) (talos.Client, []Node, error) {
-	config, err := management.SecretValue(ctx, mgmt, cluster+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, namespace, cluster+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -56,7 +56,7 @@ func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 	if err != nil {
 		return nil, nil, err
 	}
-	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cluster)
+	machines, err := capi.List(ctx, mgmt, namespace, capi.MachineKind, cluster)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -90,7 +90,7 @@ var errOnItsWayOut = errors.New("its Machine is being deleted")
 // Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
 func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View,
 	error) {
-	config, err := management.SecretValue(ctx, manager, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, manager, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return View{}, err
 	}
@@ -98,7 +98,7 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 	if err != nil {
 		return View{}, err
 	}
-	machines, err := capi.List(ctx, manager, capi.MachineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return View{}, err
 	}

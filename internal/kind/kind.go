@@ -4,14 +4,12 @@ package kind
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Provider makes the management cluster with kind. A kind cluster that a run left partially created is created again.
@@ -159,39 +157,4 @@ func (k *Provider) Delete(_ context.Context, name string) error {
 		return fmt.Errorf("delete kind cluster %s: %w", name, err)
 	}
 	return k.files.Remove(making(name))
-}
-
-// Given is a management cluster that is there already, behind a
-// kubeconfig of the user's.
-type Given struct {
-	path  string
-	ready func(ctx context.Context, kubeconfig []byte) error
-}
-
-func (g Given) Name() string { return "kubeconfig" }
-
-// Ensure returns the kubeconfig of the cluster that the operator named.
-func (g Given) Ensure(ctx context.Context, _ string, say flow.Say) ([]byte, error) {
-	say("using the management cluster of %s", g.path)
-	kubeconfig, err := os.ReadFile(g.path)
-	if err != nil {
-		return nil, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
-	}
-	return kubeconfig, g.ready(ctx, kubeconfig)
-}
-
-// Exists can say yes or that it does not know: a kubeconfig that leads nowhere
-// is no proof that the cluster is gone.
-func (g Given) Exists(ctx context.Context, _ string) (bool, error) {
-	kubeconfig, err := os.ReadFile(g.path)
-	if err != nil {
-		return false, fmt.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
-	}
-	err = g.ready(ctx, kubeconfig)
-	return err == nil, err
-}
-
-// Delete refuses: what was given is not ours to delete.
-func (g Given) Delete(context.Context, string) error {
-	return fmt.Errorf("the management cluster of MANAGEMENT_KUBECONFIG: %w", steps.ErrNotOurs)
 }

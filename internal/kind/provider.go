@@ -24,8 +24,11 @@ const usedAnswerWithin = 15 * time.Second
 // NewProvider is who makes the management cluster outside the lab.
 func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Writer,
 	effects *effect.Recorder) platform.ManagementProvider {
-	if cfg.ManagementKubeconfig != "" {
-		return Given{path: cfg.ManagementKubeconfig, ready: answers}
+	if cfg.ManagementProvider() == config.ManagementExisting {
+		if cfg.ManagementKubeconfig == "" {
+			return around(ThisPod())
+		}
+		return behind(cfg.ManagementKubeconfig)
 	}
 	return &Provider{kind: recorded{dockerKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI,
 		files: files, yes: yes}

@@ -127,14 +127,14 @@ func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s
 			}
 		}
 	}
-	tellSecrets(ctx, cluster, w.Secret)
+	tellSecrets(ctx, cfg, cluster, w.Secret)
 	return cluster, nil
 }
 
 // tellSecrets names the tokens that the controllers work with, as far as they can be read.
-func tellSecrets(ctx context.Context, cluster *kube.Cluster, tell func(string)) {
+func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, tell func(string)) {
 	for _, key := range []client.ObjectKey{
-		{Namespace: config.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace,
+		{Namespace: cfg.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace,
 			Name: config.CCMSecretName},
 	} {
 		secret := &corev1.Secret{}

@@ -35,7 +35,7 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 	case !reconciled:
 		return nil
 	}
-	inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(ctx, target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func recordedSource(tools platform.Tools, source *kube.Cluster, uid string) (*ku
 // FindCluster reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a
 // list that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
 func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
-	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(config.Namespace))
+	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(cfg.Namespace))
 	for i := range all {
 		if all[i].GetName() == cfg.ClusterName {
 			return &all[i], nil
@@ -159,10 +159,10 @@ func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unst
 // Paused tells whether a Cluster object is paused.
 func Paused(cluster *unstructured.Unstructured) bool { return capi.Truth(cluster, "spec", "paused") }
 
-// SecretValue reads one key of one of the cluster's Secrets in the management cluster.
-func SecretValue(ctx context.Context, mgmt *kube.Cluster, name, key string) ([]byte, error) {
+// SecretValue reads one key of one of the cluster's Secrets in a namespace of the management cluster.
+func SecretValue(ctx context.Context, mgmt *kube.Cluster, namespace, name, key string) ([]byte, error) {
 	s := &corev1.Secret{}
-	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, s); err != nil {
+	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, s); err != nil {
 		return nil, fmt.Errorf("get Secret %s: %w", name, err)
 	}
 	if len(s.Data[key]) == 0 {

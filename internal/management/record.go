@@ -59,7 +59,8 @@ func CheckManagementProvider(tools platform.Tools) error {
 	hint := "leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
 	switch m.Provider {
 	case "kubeconfig":
-		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created"
+		hint = "set MANAGEMENT_KUBECONFIG to its kubeconfig, as when the cluster was created, or MANAGEMENT=existing in a Pod of " +
+			"it"
 	case config.ManagementLocal, config.ManagementKind:
 		hint = "set MANAGEMENT=" + m.Provider + " and leave MANAGEMENT_KUBECONFIG unset, as when the cluster was created"
 	}

@@ -118,7 +118,7 @@ func TestLookAtASilentCluster(t *testing.T) {
 func TestLookAtASilentClusterThatManagesItself(t *testing.T) {
 	t.Parallel()
 	w := built(t)
-	w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	w.Management.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 	if err := w.Tools().Files.Write(platform.Kubeconfig, silentKubeconfig(t, w.Workload)); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestLookAmidAPivot(t *testing.T) {
 	t.Parallel()
 	w := built(t)
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{"paused": true}})
 	if o, _ := lookAt(t, w, flow.StateStarted); o.Pivot == nil || o.Pivot.Phase != "begun" ||
 		!strings.Contains(o.Pivot.Sentence, "has moved no object") {

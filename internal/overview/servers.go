@@ -140,7 +140,7 @@ func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
 	if manager == nil {
 		return nil, err
 	}
-	config, err = management.SecretValue(l.ctx, manager, l.cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err = management.SecretValue(l.ctx, manager, l.cfg.Namespace, l.cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}

@@ -18,13 +18,18 @@ import (
 // File is the name of the record in the state folder.
 const File = "cluster.json"
 
-// Format is the version of the record's JSON that this package writes. It reads this one and older ones.
-const Format = 1
+// Format is the newest version of the record's JSON that this package writes. It reads this one and older ones.
+const Format = 2
+
+// plainFormat is that of a record without a namespace, which older releases read as well.
+const plainFormat = 1
 
 // Record says which cluster a state folder belongs to.
 type Record struct {
 	Format  int    `json:"format"`
 	Cluster string `json:"cluster"` // CLUSTER_NAME
+	// Namespace is the one of the cluster's objects in its management cluster; empty: default, as in older releases.
+	Namespace string `json:"namespace,omitempty"`
 	// Reservation is the ID of the placement group that reserves the cluster's name. IDs are unique in all of Hetzner
 	// Cloud, so it identifies the project. 0: the name has not been reserved yet.
 	Reservation int64 `json:"reservation,omitempty"`
@@ -73,6 +78,9 @@ func Read(files Files) (*Record, error) {
 // Write writes the record.
 func (r Record) Write(files Files) error {
 	r.Format = Format
+	if r.Namespace == "" {
+		r.Format = plainFormat
+	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
 			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
@@ -80,7 +80,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
-	arrived, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
+	arrived, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}

@@ -74,7 +74,7 @@ func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (s
 	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}

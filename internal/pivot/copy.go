@@ -24,7 +24,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	if err != nil {
 		return pivotcopy.State{}, err
 	}
-	inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return pivotcopy.State{}, fmt.Errorf("management cluster: %w", err)
 	}

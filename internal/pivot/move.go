@@ -49,7 +49,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err := capi.SetPaused(ctx, cfg, s.source, true); err != nil {
 		return err
 	}
-	if err := tieLoose(ctx, say, s.source); err != nil {
+	if err := tieLoose(ctx, cfg, say, s.source); err != nil {
 		return err
 	}
 	// Once more, now that no controller changes them.
@@ -78,7 +78,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
 		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := clusterapi.Read(ctx, s.source, config.Namespace, config.TokenSecretName)
+			inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 			if err != nil {
 				return "", err
 			}
@@ -86,7 +86,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 				func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
 				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole "+
 					"namespace, "+
-					"so these would be moved into cluster %s too; bring them elsewhere first", config.Namespace,
+					"so these would be moved into cluster %s too; bring them elsewhere first", cfg.Namespace,
 					strings.Join(others, ", "), cfg.ClusterName))
 			}
 			return strings.Join(unmovable(inv), "; "), nil
@@ -132,8 +132,8 @@ func unmovable(inv clusterapi.Inventory) []string {
 
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
-func tieLoose(ctx context.Context, say flow.Say, source *kube.Cluster) error {
-	inv, err := clusterapi.Read(ctx, source, config.Namespace, config.TokenSecretName)
+func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube.Cluster) error {
+	inv, err := clusterapi.Read(ctx, source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
 	}
@@ -155,7 +155,7 @@ func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.
 	if err != nil {
 		return nil, err
 	}
-	target, err := clusterapi.Read(ctx, s.target, config.Namespace, config.TokenSecretName)
+	target, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -200,7 +200,7 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 	err = c.Move(ctx, clusterctl.MoveOptions{
 		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
 		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(platform.Kubeconfig)},
-		Namespace:                    config.Namespace,
+		Namespace:                    cfg.Namespace,
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {

@@ -75,7 +75,7 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 
 // poolConsequences says what applying the worker pools does. A run that applies the manifests applies these afterwards.
 func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) ([]consequences.Consequence, error) {
-	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.ClusterName)
+	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
 	if kube.Absent(err) {
 		return nil, nil // Cluster API is not installed there yet
 	}

@@ -18,13 +18,13 @@ import (
 
 // EnsurePlacementGroups lists placement groups of worker pools in the HetznerCluster, so that CAPH creates them, and
 // takes those out that the templates name, are not wanted and hold no server.
-func EnsurePlacementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster, cluster string, wanted []string,
-	templates []unstructured.Unstructured) error {
-	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cluster)
+func EnsurePlacementGroups(ctx context.Context, say flow.Say, mgmt *kube.Cluster, namespace, cluster string,
+	wanted []string, templates []unstructured.Unstructured) error {
+	live, err := capi.Get(ctx, mgmt, namespace, capi.HetznerClusterKind, cluster)
 	if err != nil {
 		return err
 	}
-	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, cluster)
+	servers, err := capi.List(ctx, mgmt, namespace, capi.HCloudMachineKind, cluster)
 	if err != nil {
 		return err
 	}

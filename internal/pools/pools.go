@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capacity"
@@ -110,7 +111,7 @@ func Places(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 // keep is a choice with what the pool has in its place.
 func keep(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, p config.WorkerPool,
 	choice Choice) (Choice, error) {
-	deployment, err := capi.Get(ctx, manager, capi.MachineDeploymentKind, cfg.ClusterName+"-"+p.Name)
+	deployment, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineDeploymentKind, cfg.ClusterName+"-"+p.Name)
 	if kube.Absent(err) {
 		return choice, nil
 	}
@@ -120,7 +121,7 @@ func keep(ctx context.Context, cfg config.Config, tools platform.Tools, manager 
 	if l := capi.Text(deployment, "spec", "template", "spec", "failureDomain"); slices.Contains(p.Locations(), l) {
 		choice.Location = l
 	}
-	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind,
+	template, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineTemplateKind,
 		capi.Text(deployment, "spec", "template", "spec", "infrastructureRef", "name"))
 	if kube.Absent(err) {
 		return choice, nil
@@ -162,16 +163,16 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 }
 
 // Live are the objects of worker pools in the cluster that manages this one.
-func Live(ctx context.Context, manager *kube.Cluster, cluster string) (deployments, templates []unstructured.Unstructured,
-	err error) {
+func Live(ctx context.Context, manager *kube.Cluster, namespace, cluster string) (deployments,
+	templates []unstructured.Unstructured, err error) {
 	ofPools := func(all []unstructured.Unstructured) []unstructured.Unstructured {
 		return slices.DeleteFunc(all, func(o unstructured.Unstructured) bool { return o.GetLabels()[capi.WorkerPoolLabel] == "" })
 	}
-	if deployments, err = capi.List(ctx, manager, capi.MachineDeploymentKind, cluster); err != nil {
+	if deployments, err = capi.List(ctx, manager, namespace, capi.MachineDeploymentKind, cluster); err != nil {
 		return nil, nil, err
 	}
 	l := capi.ListOf(capi.MachineTemplateKind)
-	if err := manager.List(ctx, l, capi.InNamespace()); err != nil {
+	if err := manager.List(ctx, l, client.InNamespace(namespace)); err != nil {
 		return nil, nil, fmt.Errorf("list HCloudMachineTemplates: %w", err)
 	}
 	return ofPools(deployments), ofPools(l.Items), nil

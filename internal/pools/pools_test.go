@@ -39,9 +39,9 @@ func environment(t *testing.T, out ...string) (*clustertest.Environment, platfor
 // live puts a pool into the management cluster as it was made once.
 func live(w *clustertest.Environment, pool, serverType, location string) {
 	labels := object{"labels": object{capi.WorkerPoolLabel: pool, capi.ClusterNameLabel: "k8s"}}
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace, "k8s-"+pool+"-old", object{
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, "k8s-"+pool+"-old", object{
 		"metadata": labels, "spec": object{"template": object{"spec": object{"type": serverType}}}}))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-"+pool, object{
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-"+pool, object{
 		"metadata": labels, "spec": object{"template": object{"spec": object{"failureDomain": location,
 			"infrastructureRef": object{"name": "k8s-" + pool + "-old"}}}}}))
 }
@@ -165,10 +165,10 @@ func TestRender(t *testing.T) {
 func TestLive(t *testing.T) {
 	w, _, manager := environment(t)
 	live(w, "db", "cx33", "nbg1")
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace, "k8s-control-plane", nil))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.Namespace, "own", object{
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, "k8s-control-plane", nil))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "own", object{
 		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}}))
-	deployments, templates, err := pools.Live(t.Context(), manager, "k8s")
+	deployments, templates, err := pools.Live(t.Context(), manager, config.DefaultNamespace, "k8s")
 	if err != nil || len(deployments) != 1 || deployments[0].GetName() != "k8s-db" || len(templates) != 1 ||
 		templates[0].GetName() != "k8s-db-old" {
 		t.Errorf("%d, %d, %v", len(deployments), len(templates), err)
@@ -179,22 +179,22 @@ func TestLive(t *testing.T) {
 func TestPlacementGroups(t *testing.T) {
 	w, _, manager := environment(t)
 	group := func(name string) any { return object{"name": name, "type": "spread"} }
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", object{
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", object{
 		"spec": object{"hcloudPlacementGroups": []any{group("control-plane"), group("empty"), group("used"),
 			group("by-hand")}}}))
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-used-a-b", object{
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-used-a-b", object{
 		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, "spec": object{"placementGroupName": "used"}}))
 	var templates []unstructured.Unstructured
 	for _, name := range []string{"empty", "used", "db"} {
-		templates = append(templates, *kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace, name,
+		templates = append(templates, *kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, name,
 			object{"spec": object{"template": object{"spec": object{"placementGroupName": name}}}}))
 	}
 	for range 2 {
-		err := pools.EnsurePlacementGroups(t.Context(), flow.Say(clustertest.Silent), manager, "k8s", []string{"db"}, templates)
+		err := pools.EnsurePlacementGroups(t.Context(), flow.Say(clustertest.Silent), manager, config.DefaultNamespace, "k8s", []string{"db"}, templates)
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+		o := w.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
 		listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
 		if !slices.EqualFunc(listed, []string{"control-plane", "used", "by-hand", "db"}, func(one any, name string) bool {
 			return one.(map[string]any)["name"] == name

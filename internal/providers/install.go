@@ -28,43 +28,74 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err != nil {
 		return err
 	}
-	installed, err := Installed(ctx, mgmt)
-	if err != nil && !kube.Absent(err) {
-		return err
-	}
-	missing, err := notInstalled(cfg, installed)
+	what, err := lacking(ctx, cfg, mgmt)
 	if err != nil {
 		return err
 	}
-	what, unready := strings.Join(missing, ", "), ""
-	if len(missing) == 0 {
-		if unready, err = Unready(ctx, mgmt); err != nil {
-			return err
-		}
-		what = "what the providers need"
-	}
-	if len(missing) > 0 || unready != "" {
-		if len(missing) > 0 {
-			say("installing %s", what)
-		}
-		// What is installed already is skipped when it is tried again.
-		err := wait.Retry(ctx, say, "the installation", func() error {
-			if err := awaitTestGone(ctx, say, mgmt); err != nil {
+	if what != nothing {
+		err := exclusively(ctx, cfg, say, mgmt, kubeconfig, func(ctx context.Context) error {
+			// Again: another run may have installed them while this one waited for its turn.
+			what, err := lacking(ctx, cfg, mgmt)
+			if err != nil || what == nothing {
 				return err
 			}
-			if err := mendCertManager(ctx, cfg, tools, sources, say, mgmt, kubeconfig); err != nil || len(missing) == 0 {
-				return err
-			}
-			if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
-				return err
-			}
-			return clusterctlInit(ctx, cfg, tools, sources, kubeconfig)
+			return install(ctx, cfg, tools, sources, say, mgmt, kubeconfig, what)
 		})
 		if err != nil {
-			return fmt.Errorf("install %s: %w", what, err)
+			return err
 		}
 	}
 	return awaitServing(ctx, cfg, say, mgmt)
+}
+
+// lack is what a cluster does not have of the providers and what they need.
+type lack struct {
+	missing string // providers, as a person reads them
+	unready bool   // all of them are installed, and not all of it works
+}
+
+var nothing = lack{}
+
+// lacking reads what is to be installed in a cluster.
+func lacking(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (lack, error) {
+	installed, err := Installed(ctx, mgmt)
+	if err != nil && !kube.Absent(err) {
+		return nothing, err
+	}
+	missing, err := notInstalled(cfg, installed)
+	if err != nil || len(missing) > 0 {
+		return lack{missing: strings.Join(missing, ", ")}, err
+	}
+	unready, err := Unready(ctx, mgmt)
+	return lack{unready: unready != ""}, err
+}
+
+// install installs what a cluster lacks.
+func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	mgmt *kube.Cluster, kubeconfig string, what lack) error {
+	called := what.missing
+	if called == "" {
+		called = "what the providers need"
+	} else {
+		say("installing %s", called)
+	}
+	// What is installed already is skipped when it is tried again.
+	err := wait.Retry(ctx, say, "the installation", func() error {
+		if err := awaitTestGone(ctx, say, mgmt); err != nil {
+			return err
+		}
+		if err := mendCertManager(ctx, cfg, tools, sources, say, mgmt, kubeconfig); err != nil || what.missing == "" {
+			return err
+		}
+		if err := awaitTestGone(ctx, say, mgmt); err != nil { // the mending has one, too
+			return err
+		}
+		return clusterctlInit(ctx, cfg, tools, sources, kubeconfig)
+	})
+	if err != nil {
+		return fmt.Errorf("install %s: %w", called, err)
+	}
+	return nil
 }
 
 const (

@@ -26,27 +26,35 @@ func Upgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	if err != nil {
 		return err
 	}
-	err = wait.Retry(ctx, say, "the upgrade of the providers", func() error {
-		installed, err := Installed(ctx, mgmt)
-		if err != nil {
-			return err
-		}
-		options, what := upgradeOf(cfg, installed)
-		if len(what) == 0 {
-			return nil
-		}
-		options.Kubeconfig = clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)}
-		say("upgrading %s", strings.Join(what, ", "))
-		c, err := NewClusterctl(ctx, cfg, tools, sources)
-		if err != nil {
-			return err
-		}
-		return c.ApplyUpgrade(ctx, options)
-	})
-	if err != nil {
+	upgrade := func(ctx context.Context) error {
+		return wait.Retry(ctx, say, "the upgrade of the providers", func() error {
+			return applyUpgrade(ctx, cfg, tools, sources, say, mgmt, kubeconfig)
+		})
+	}
+	if err := exclusively(ctx, cfg, say, mgmt, kubeconfig, upgrade); err != nil {
 		return fmt.Errorf("upgrade the providers: %w", err)
 	}
 	return awaitServing(ctx, cfg, say, mgmt)
+}
+
+// applyUpgrade upgrades the providers whose version is another than the configured one.
+func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	mgmt *kube.Cluster, kubeconfig string) error {
+	installed, err := Installed(ctx, mgmt)
+	if err != nil {
+		return err
+	}
+	options, what := upgradeOf(cfg, installed)
+	if len(what) == 0 {
+		return nil
+	}
+	options.Kubeconfig = clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)}
+	say("upgrading %s", strings.Join(what, ", "))
+	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	if err != nil {
+		return err
+	}
+	return c.ApplyUpgrade(ctx, options)
 }
 
 // upgradeOf names the installed providers whose version is another than the configured one.
@@ -82,6 +90,6 @@ func awaitServing(ctx context.Context, cfg config.Config, say flow.Say, mgmt *ku
 				return unready, err
 			}
 			// Only now, because an answer proves nothing while an old Pod may still give it.
-			return mgmt.ProbeWebhooks(ctx, config.Namespace, capi.ProviderLabel)
+			return mgmt.ProbeWebhooks(ctx, cfg.Namespace, capi.ProviderLabel)
 		})
 }

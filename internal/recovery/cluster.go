@@ -47,7 +47,7 @@ func SetBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp 
 	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(status))); err != nil {
 		return nil, fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
 	}
-	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, tcp.GetName())
+	live, err := capi.Get(ctx, mgmt, tcp.GetNamespace(), capi.TalosControlPlaneKind, tcp.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -60,15 +60,15 @@ func SetBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster, tcp 
 // DescribeCluster reads the cluster's objects and gives what the steps after apply need of them.
 func DescribeCluster(ctx context.Context, cfg config.Config, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
 	ip string) (steps.Cluster, error) {
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, cfg.ClusterName)
+	cluster, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
 	if err != nil {
 		return steps.Cluster{}, err
 	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return steps.Cluster{}, err
 	}
-	infrastructure, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
+	infrastructure, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return steps.Cluster{}, err
 	}

@@ -17,16 +17,17 @@ const groupOfClusterAPI = "cluster.x-k8s.io"
 // filesOfObjects says which file an object is from, by its group, kind and name.
 type filesOfObjects map[string]Source
 
-// add takes up an object of a file. It refuses what a file that the operator added must not have: objects that the
-// pivot would leave behind in the temporary management cluster, and those of another file.
-func (f filesOfObjects) add(s Source, o *unstructured.Unstructured) error {
+// add takes up an object of a file. It refuses an object in another namespace than the cluster's, and what a file that
+// the operator added must not have: objects that the pivot would leave behind in the temporary management cluster, and
+// those of another file.
+func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstructured) error {
 	key := o.GroupVersionKind().GroupKind().String() + "/" + o.GetName()
 	other, twice := f[key]
 	if !twice {
 		f[key] = s
 	}
 	if s.BuiltIn != nil {
-		return nil
+		return checkNamespace(namespace, s, o)
 	}
 	group := o.GroupVersionKind().Group
 	switch {
@@ -42,9 +43,9 @@ func (f filesOfObjects) add(s Source, o *unstructured.Unstructured) error {
 		return fmt.Errorf("%s: %s is a second cluster: a management cluster is moved as a whole; give that one a "+
 			"configuration of its own",
 			s.Name, kube.Describe(o))
-	case o.GetNamespace() != config.Namespace:
-		return fmt.Errorf("%s: %s is in namespace %q: the cluster's objects are in namespace %s (metadata.namespace)",
-			s.Name, kube.Describe(o), o.GetNamespace(), config.Namespace)
+	}
+	if err := checkNamespace(namespace, s, o); err != nil {
+		return err
 	}
 	// clusterctl moves what the Cluster owns, and what has this label: a template that is not used yet may have no owner.
 	labels := o.GetLabels()
@@ -54,4 +55,13 @@ func (f filesOfObjects) add(s Source, o *unstructured.Unstructured) error {
 	labels[capi.MoveLabel] = ""
 	o.SetLabels(labels)
 	return nil
+}
+
+// checkNamespace refuses an object of a file that is in another namespace than the cluster's objects.
+func checkNamespace(namespace string, s Source, o *unstructured.Unstructured) error {
+	if o.GetNamespace() == namespace {
+		return nil
+	}
+	return fmt.Errorf("%s: %s is in namespace %q, and the cluster's objects are in namespace %s: write metadata.namespace: "+
+		"${NAMESPACE:=%s}", s.Name, kube.Describe(o), o.GetNamespace(), namespace, config.DefaultNamespace)
 }

@@ -62,7 +62,7 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
-			if err := from.add(s, o); err != nil {
+			if err := from.add(cfg.Namespace, s, o); err != nil {
 				return nil, err
 			}
 			all = append(all, o)

@@ -138,6 +138,13 @@ const (
 // autoscalerVersionVariable is the cluster autoscaler that fits the version of Kubernetes.
 const autoscalerVersionVariable = "CLUSTER_AUTOSCALER_VERSION"
 
+// The digest of a file that takes the default namespace from its variable is that of the files of older releases, which
+// named it: it gives the same objects, and no step runs again for it.
+const (
+	namespaceVariable = "NAMESPACE"
+	namespaceInFile   = "${" + namespaceVariable + ":=" + config.DefaultNamespace + "}"
+)
+
 // giteaPersistenceVariable says whether Gitea has a volume: only where hcloud-csi makes one.
 const giteaPersistenceVariable = "GITEA_PERSISTENCE"
 
@@ -190,7 +197,7 @@ func (s Source) Digest(v Variables) (Digest, error) {
 		return Digest{}, fmt.Errorf("%s: %w", s.Name, err)
 	}
 	for _, name := range names {
-		if value, ok := v[name]; ok {
+		if value, ok := v[name]; ok && (name != namespaceVariable || value != config.DefaultNamespace) {
 			i.Variables[name] = value
 		}
 	}

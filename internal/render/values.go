@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"slices"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/config"
 )
 
 // Values reads a file with its variables filled in. The operator's Helm values are merged over the built-in ones.
@@ -68,7 +71,7 @@ type EffectiveText struct {
 
 // Sum is the SHA-256 of the text, in hexadecimal.
 func (t EffectiveText) Sum() string {
-	sum := sha256.Sum256(t.Data)
+	sum := sha256.Sum256(bytes.ReplaceAll(t.Data, []byte(namespaceInFile), []byte(config.DefaultNamespace)))
 	return hex.EncodeToString(sum[:])
 }
 

@@ -104,6 +104,9 @@ func poolGroup(cfg config.Config, sources Sources, v Variables, p config.WorkerP
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
+		if err := checkNamespace(cfg.Namespace, s, o); err != nil {
+			return nil, err
+		}
 		objects = append(objects, o)
 		switch o.GroupVersionKind().GroupKind() {
 		case capi.MachineDeploymentKind.GroupKind():

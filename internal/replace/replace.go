@@ -105,7 +105,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if err != nil {
 		return Replacement{}, err
 	}
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, replacer.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, replacer.cfg.Namespace, capi.TalosControlPlaneKind, replacer.cfg.ControlPlaneName())
 	if err != nil {
 		return Replacement{}, err
 	}
@@ -131,7 +131,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
 func (replacer Replacer) replacement(ctx context.Context, manager *kube.Cluster, name string) (Replacement, error) {
-	all, err := capi.List(ctx, manager, capi.MachineKind, replacer.cfg.ClusterName)
+	all, err := capi.List(ctx, manager, replacer.cfg.Namespace, capi.MachineKind, replacer.cfg.ClusterName)
 	if err != nil {
 		return Replacement{}, err
 	}
@@ -177,7 +177,7 @@ func (replacer Replacer) underway() (r Replacement, ok bool) {
 
 // removeMachine deletes the Machine, once etcd can do without it.
 func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
-	machine, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
+	machine, err := capi.Get(ctx, manager, replacer.cfg.Namespace, capi.MachineKind, r.Machine)
 	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
 		say("Machine %s is deleted already", r.Machine)
 		return nil
@@ -240,7 +240,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	defer stop()
 	changes := rollout.Merge(watching,
 		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(replacer.cfg.ClusterName)}),
+			Options: capi.OfCluster(replacer.cfg.Namespace, replacer.cfg.ClusterName)}),
 		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	freed := false
@@ -318,10 +318,10 @@ func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Too
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-		Options: capi.OfCluster(cfg.ClusterName)})
+		Options: capi.OfCluster(cfg.Namespace, cfg.ClusterName)})
 	w := wait.Wait{What: "the deletion of Machine " + r.Machine, Within: cfg.ControlPlaneTimeout.D(), Changes: changes}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		now, err := capi.Get(ctx, manager, capi.MachineKind, r.Machine)
+		now, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineKind, r.Machine)
 		switch {
 		case kube.Absent(err) || err == nil && now.GetUID() != r.UID:
 			return "", nil

@@ -25,7 +25,7 @@ func TestOneMachineIsReplacedAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-0",
 		clustertest.Map{"metadata": clustertest.Map{
 			"deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"machine.cluster.x-k8s.io"},
 		}})
@@ -50,7 +50,7 @@ func TestASurplusMachineHasNoSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-3", clustertest.Map{
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-3", clustertest.Map{
 		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-control-plane-3"}},
 	}))
@@ -77,13 +77,13 @@ func TestTheSuccessorOfADeletedMachineIsNamed(t *testing.T) {
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 	const deleted = "2026-05-04T12:00:00Z"
 	for name, created := range map[string]string{"older": "2026-05-04T11:00:00Z", "newer": deleted} {
-		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{
 			"metadata": clustertest.Map{"creationTimestamp": created, "labels": clustertest.Map{capi.ClusterNameLabel: "k8s",
 				capi.ControlPlaneLabel: ""}},
 			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}},
 		}))
 	}
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-0",
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-0",
 		clustertest.Map{"metadata": clustertest.Map{
 			"deletionTimestamp": deleted, "finalizers": []any{"machine.cluster.x-k8s.io"},
 		}})
@@ -110,14 +110,14 @@ func TestAMachineWithoutBootstrapConfigurationIsDeleted(t *testing.T) {
 	}
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 	labels := clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, "m4", clustertest.Map{
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4", clustertest.Map{
 		"metadata": clustertest.Map{"labels": labels},
 		"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "m4"},
 			"bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": "m4"}}},
 	}))
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "m4",
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m4",
 		clustertest.Map{"metadata": clustertest.Map{"labels": labels}}))
-	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.Namespace, "m4", clustertest.Map{
+	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, "m4", clustertest.Map{
 		"metadata": clustertest.Map{"labels": labels},
 		"spec": clustertest.Map{"generateType": "controlplane", "talosVersion": "v1.12",
 			"strategicPatches": []any{"machine: {nonsense: true}"}}, // which the control plane does not have any more
@@ -125,12 +125,12 @@ func TestAMachineWithoutBootstrapConfigurationIsDeleted(t *testing.T) {
 			"severity": "Error", "reason": "DataSecretGenerationFailed", "message": "unknown keys",
 			"lastTransitionTime": "2026-05-04T12:00:00Z"}}},
 	}))
-	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	const living = "k8s-control-plane-0"
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, living,
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, living,
 		clustertest.Map{"spec": clustertest.Map{"bootstrap": clustertest.Map{"configRef": clustertest.Map{"name": living}}}})
-	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.Namespace, living,
+	w.Management.Put(kubetest.Object(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, living,
 		clustertest.Map{"metadata": clustertest.Map{"labels": labels}}))
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -138,7 +138,7 @@ func TestAMachineWithoutBootstrapConfigurationIsDeleted(t *testing.T) {
 	machines := func() int {
 		n := 0
 		for _, name := range []string{"m4", living, "k8s-control-plane-1", "k8s-control-plane-2"} {
-			if w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name) != nil {
+			if w.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name) != nil {
 				n++
 			}
 		}

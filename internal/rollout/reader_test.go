@@ -66,7 +66,7 @@ func TestReaderAsksHetznerWhereItMatters(t *testing.T) {
 	}
 	replicas := func(n int64) {
 		kind := capi.TalosControlPlaneKind
-		w.Management.Change(kind.GroupVersion().String(), kind.Kind, config.Namespace, w.Config().ControlPlaneName(),
+		w.Management.Change(kind.GroupVersion().String(), kind.Kind, config.DefaultNamespace, w.Config().ControlPlaneName(),
 			clustertest.Map{"spec": clustertest.Map{"replicas": n}})
 	}
 	replicas(5)

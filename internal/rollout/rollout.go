@@ -118,7 +118,7 @@ func (o *Reader) Read(ctx context.Context) (State, error) {
 
 // readObjects asks Cluster API and the cluster itself.
 func readObjects(ctx context.Context, cfg config.Config, mgmt, workload *kube.Cluster) (r State, err error) {
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return State{}, err
 	}
@@ -130,7 +130,7 @@ func readObjects(ctx context.Context, cfg config.Config, mgmt, workload *kube.Cl
 	}
 	r.Nodes = nodes.Items
 	slices.SortFunc(r.Nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	r.Machines, err = capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName)
+	r.Machines, err = capi.List(ctx, mgmt, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	return r, err
 }
 

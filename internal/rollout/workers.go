@@ -65,10 +65,10 @@ type WorkerReader struct {
 
 // Read reads what there is now.
 func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
-	if w.Deployments, err = capi.List(ctx, o.Management, capi.MachineDeploymentKind, o.Cfg.ClusterName); err != nil {
+	if w.Deployments, err = capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineDeploymentKind, o.Cfg.ClusterName); err != nil {
 		return Workers{}, err
 	}
-	machines, err := capi.List(ctx, o.Management, capi.MachineKind, o.Cfg.ClusterName)
+	machines, err := capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineKind, o.Cfg.ClusterName)
 	if err != nil {
 		return Workers{}, err
 	}

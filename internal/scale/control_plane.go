@@ -52,7 +52,7 @@ func (p ControlPlane) examine(ctx context.Context, say flow.Say, to int) (Change
 		return c, clusters{}, err
 	}
 	c.Manager = where
-	tcp, err := capi.Get(ctx, with.manager, capi.TalosControlPlaneKind, p.cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, with.manager, p.cfg.Namespace, capi.TalosControlPlaneKind, p.cfg.ControlPlaneName())
 	if err != nil {
 		return c, clusters{}, err
 	}
@@ -70,12 +70,12 @@ func (p ControlPlane) examine(ctx context.Context, say flow.Say, to int) (Change
 // describe fills in what the change concerns: the servers, their type, and what it costs.
 func (p ControlPlane) describe(ctx context.Context, manager *kube.Cluster, tcp *unstructured.Unstructured,
 	c *Change) error {
-	machines, err := capi.List(ctx, manager, capi.MachineKind, p.cfg.ClusterName)
+	machines, err := capi.List(ctx, manager, p.cfg.Namespace, capi.MachineKind, p.cfg.ClusterName)
 	if err != nil {
 		return err
 	}
 	c.Servers = serversOf(capi.ControlPlaneMachines(machines))
-	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind,
+	template, err := capi.Get(ctx, manager, p.cfg.Namespace, capi.MachineTemplateKind,
 		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if err != nil {
 		return err

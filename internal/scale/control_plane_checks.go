@@ -100,7 +100,7 @@ func (p ControlPlane) awaitWhole(ctx context.Context, say func(string, ...any), 
 	defer stop()
 	changes := rollout.Merge(watching,
 		with.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(p.cfg.ClusterName)}),
+			Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
 		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	reader := p.reader(with)

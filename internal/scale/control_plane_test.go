@@ -107,7 +107,7 @@ func (p *provider) react(o *unstructured.Unstructured) {
 	for len(p.members) > want {
 		name := p.members[len(p.members)-1]
 		p.members = p.members[:len(p.members)-1]
-		p.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, name)
+		p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		p.Workload.Remove("v1", "Node", "", name)
 	}
 	var servers []schema.Server
@@ -136,7 +136,7 @@ func (p *provider) add(i int) {
 	name, private := serverName(i), fmt.Sprintf("10.10.64.%d", 2+i)
 	labels := object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 	p.members = append(p.members, name)
-	p.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, object{
+	p.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{
 		"metadata": object{"labels": labels}, "spec": object{"infrastructureRef": object{"name": name}},
 		"status": object{"nodeRef": object{"name": name}, "addresses": []any{
 			object{"type": "InternalIP", "address": private}, object{"type": "ExternalIP", "address": "127.0.1.9"}}},
@@ -162,7 +162,7 @@ func TestOneServerAtATime(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	// Cluster API does not know a node yet, as in the first half minute of a cluster.
-	p.Management.Change(clustertest.CAPI, "Machine", config.Namespace, serverName(1),
+	p.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, serverName(1),
 		clustertest.Map{"status": clustertest.Map{"nodeRef": nil}})
 	scaler := NewControlPlane(p.Config(), tools)
 	change, err := scaler.Examine(ctx, t.Logf, 5)
@@ -176,7 +176,7 @@ func TestOneServerAtATime(t *testing.T) {
 	if asked := p.replicas(); len(asked) > 0 {
 		t.Fatalf("looking asked for %v", asked)
 	}
-	p.Management.Change(clustertest.CAPI, "Machine", config.Namespace, serverName(1),
+	p.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, serverName(1),
 		clustertest.Map{"status": clustertest.Map{"nodeRef": clustertest.Map{"name": serverName(1)}}})
 	steps, err := scaler.Run(ctx, t.Logf, 5)
 	if err != nil || len(steps) != 2 || !slices.Equal(steps[1].Added, []string{serverName(4)}) {
@@ -213,7 +213,7 @@ func TestCutOff(t *testing.T) {
 	p.mu.Lock()
 	p.stuck = false
 	p.mu.Unlock()
-	go p.react(p.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"))
+	go p.react(p.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane"))
 	again, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if steps, err := scaler.Run(again, t.Logf, 3); err != nil || len(steps) != 1 {
@@ -257,11 +257,11 @@ func TestRefusals(t *testing.T) {
 		says   string
 	}{
 		"etcd was never started": {5, func(p *provider) {
-			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				object{"status": object{"initialized": false}})
 		}, "etcd was not started yet"},
 		"servers are being replaced": {5, func(p *provider) {
-			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				object{"status": object{"conditions": []any{object{"type": "MachinesSpecUpToDate", "status": "False"}}}})
 		}, "being replaced"},
 		"a node is not Ready": {5, func(p *provider) {

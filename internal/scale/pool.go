@@ -65,7 +65,7 @@ type poolState struct {
 
 // look reads the pool. That the cluster does not have it is a usage error.
 func (p Pool) look(ctx context.Context, manager *kube.Cluster) (state poolState, err error) {
-	all, _, err := pools.Live(ctx, manager, p.cfg.ClusterName)
+	all, _, err := pools.Live(ctx, manager, p.cfg.Namespace, p.cfg.ClusterName)
 	if err != nil {
 		return state, err
 	}
@@ -85,7 +85,7 @@ func (p Pool) look(ctx context.Context, manager *kube.Cluster) (state poolState,
 	slices.SortFunc(state.deployments, func(a, b unstructured.Unstructured) int {
 		return 1000*(len(a.GetName())-len(b.GetName())) + strings.Compare(a.GetName(), b.GetName())
 	})
-	state.template, err = capi.Get(ctx, manager, capi.MachineTemplateKind, orders.Template(&state.deployments[0]))
+	state.template, err = capi.Get(ctx, manager, p.cfg.Namespace, capi.MachineTemplateKind, orders.Template(&state.deployments[0]))
 	return state, err
 }
 
@@ -148,7 +148,7 @@ func (p Pool) divide(state poolState, to int) (all []Deployment) {
 
 // describe fills in what the change concerns: the servers, their type, and what it costs.
 func (p Pool) describe(ctx context.Context, manager *kube.Cluster, state poolState, c *Change) error {
-	machines, err := capi.List(ctx, manager, capi.MachineKind, p.cfg.ClusterName)
+	machines, err := capi.List(ctx, manager, p.cfg.Namespace, capi.MachineKind, p.cfg.ClusterName)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ import (
 // change writes the numbers: first what gets more servers, then what gets fewer.
 func (p Pool) change(ctx context.Context, say flow.Say, manager *kube.Cluster, c Change) error {
 	_, _, groups := p.wanted(c.To)
-	if err := pools.EnsurePlacementGroups(ctx, say, manager, p.cfg.ClusterName, groups, nil); err != nil {
+	if err := pools.EnsurePlacementGroups(ctx, say, manager, p.cfg.Namespace, p.cfg.ClusterName, groups, nil); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(c.Deployments, func(d Deployment) bool { return !d.exists }) {
@@ -69,7 +69,7 @@ func (p Pool) further(ctx context.Context, manager *kube.Cluster, to int) ([]*un
 	cfg := p.cfg
 	cfg.Workers = config.WorkerPools{p.cfg.Workers[at]}
 	cfg.Workers[0].Replicas = to
-	cluster, err := capi.Get(ctx, manager, capi.HetznerClusterKind, cfg.ClusterName)
+	cluster, err := capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (p Pool) further(ctx context.Context, manager *kube.Cluster, to int) ([]*un
 func (p Pool) missing(ctx context.Context, manager *kube.Cluster, objects []*unstructured.Unstructured) (
 	missing []*unstructured.Unstructured, err error) {
 	for _, o := range objects {
-		live, err := capi.Get(ctx, manager, o.GroupVersionKind(), o.GetName())
+		live, err := capi.Get(ctx, manager, p.cfg.Namespace, o.GroupVersionKind(), o.GetName())
 		switch {
 		case kube.Absent(err):
 			missing = append(missing, o)
@@ -122,7 +122,7 @@ func (p Pool) missing(ctx context.Context, manager *kube.Cluster, objects []*uns
 // setMaxUnhealthy keeps how many servers the health check may replace at once in proportion, where it is what Slipway
 // has written.
 func (p Pool) setMaxUnhealthy(ctx context.Context, manager *kube.Cluster, d Deployment) error {
-	check, err := capi.Get(ctx, manager, capi.MachineHealthCheckKind, d.Name)
+	check, err := capi.Get(ctx, manager, p.cfg.Namespace, capi.MachineHealthCheckKind, d.Name)
 	if kube.Absent(err) {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (p Pool) setMaxUnhealthy(ctx context.Context, manager *kube.Cluster, d Depl
 // surplus are the objects of parts of the pool that are not needed for a number of servers.
 func (p Pool) surplus(ctx context.Context, manager *kube.Cluster, replicas int) (all []unstructured.Unstructured,
 	err error) {
-	live, err := consequences.ReadLiveObjects(ctx, manager, p.cfg.ClusterName, nil)
+	live, err := consequences.ReadLiveObjects(ctx, manager, p.cfg.Namespace, p.cfg.ClusterName, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (p Pool) tidy(ctx context.Context, say flow.Say, manager *kube.Cluster, rep
 	templates := slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
 		return o.GroupVersionKind().GroupKind() != capi.MachineTemplateKind.GroupKind()
 	})
-	if err := pools.EnsurePlacementGroups(ctx, say, manager, p.cfg.ClusterName, groups, templates); err != nil {
+	if err := pools.EnsurePlacementGroups(ctx, say, manager, p.cfg.Namespace, p.cfg.ClusterName, groups, templates); err != nil {
 		return err
 	}
 	return p.deleteSurplus(ctx, say, manager, replicas, true)
@@ -215,8 +215,8 @@ func (p Pool) awaitWhole(ctx context.Context, say flow.Say, with clusters, repli
 	defer stop()
 	changes := rollout.Merge(watching,
 		with.manager.Changes(watching,
-			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(p.cfg.ClusterName)},
-			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind), Options: capi.OfCluster(p.cfg.ClusterName)}),
+			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)},
+			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind), Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
 		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	reader := &rollout.WorkerReader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload,

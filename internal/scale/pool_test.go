@@ -108,7 +108,7 @@ func (m *machines) sync() {
 			m.remove(one)
 		}
 		if capi.Number(d, "status", "readyReplicas") != int64(n) || d.GetLabels()[capi.ClusterNameLabel] == "" {
-			m.Management.Change(clustertest.CAPI, "MachineDeployment", config.Namespace, name, object{
+			m.Management.Change(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, name, object{
 				"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s"}}, // of Cluster API's webhook
 				"status":   object{"replicas": n, "updatedReplicas": n, "readyReplicas": n}})
 		}
@@ -135,10 +135,10 @@ func (m *machines) add(d *unstructured.Unstructured, name string) {
 		labels[key] = value
 	}
 	version := capi.Text(d, "spec", "template", "spec", "version")
-	m.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name, object{
+	m.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name, object{
 		"metadata": object{"labels": labels},
 		"spec":     object{"placementGroupName": strings.TrimPrefix(d.GetName(), "k8s-")}}))
-	m.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, object{
+	m.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{
 		"metadata": object{"labels": labels},
 		"spec":     object{"infrastructureRef": object{"name": name}, "version": version}}))
 	m.Workload.Put(kubetest.Object("v1", "Node", "", name, object{
@@ -156,8 +156,8 @@ func (m *machines) add(d *unstructured.Unstructured, name string) {
 
 func (m *machines) remove(name string) {
 	delete(m.servers, name)
-	m.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, name)
-	m.Management.Remove(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+	m.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
+	m.Management.Remove(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name)
 	m.Workload.Remove("v1", "Node", "", name)
 	m.tell()
 }
@@ -170,7 +170,7 @@ func (m *machines) tell() {
 
 // groups are the placement groups that the HetznerCluster lists.
 func (m *machines) groups() (names []string) {
-	o := m.Management.Get(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s")
+	o := m.Management.Get(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s")
 	listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
 	for _, one := range listed {
 		names = append(names, one.(map[string]any)["name"].(string))
@@ -321,7 +321,7 @@ func TestPoolBudgets(t *testing.T) {
 	}
 	m.setStuck(true)
 	leaving := m.of("k8s-general")[0]
-	m.Management.Change(clustertest.CAPI, "Machine", config.Namespace, leaving, object{
+	m.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, leaving, object{
 		"metadata": object{"deletionTimestamp": time.Now().UTC().Format(time.RFC3339)}})
 	cfg.NodesTimeout = config.Duration(time.Second)
 	_, err = NewPool(cfg, tools, "general").Run(t.Context(), t.Logf, 2)
@@ -337,7 +337,7 @@ func TestPoolBudgets(t *testing.T) {
 func TestPoolRefusals(t *testing.T) {
 	deployment := func(m *machines, fields object) {
 		m.setStuck(true)
-		m.Management.Change(clustertest.CAPI, "MachineDeployment", config.Namespace, "k8s-general", fields)
+		m.Management.Change(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-general", fields)
 	}
 	for what, tt := range map[string]struct {
 		pool   string

@@ -230,7 +230,7 @@ func setReplicas(ctx context.Context, cfg config.Config, say flow.Say, manager *
 	say("%s %s: spec.replicas %d → %d", kind.Kind, name, from, to)
 	return wait.Wait{What: fmt.Sprintf("the API server and its webhooks to take spec.replicas of %s %s", kind.Kind, name),
 		Within: cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		err := tryReplicas(ctx, manager, kind, name, from, to)
+		err := tryReplicas(ctx, manager, cfg.Namespace, kind, name, from, to)
 		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
 			return "", wait.Final(err)
 		}
@@ -238,9 +238,9 @@ func setReplicas(ctx context.Context, cfg config.Config, say flow.Say, manager *
 	})
 }
 
-func tryReplicas(ctx context.Context, manager *kube.Cluster, kind schema.GroupVersionKind, name string, from,
+func tryReplicas(ctx context.Context, manager *kube.Cluster, namespace string, kind schema.GroupVersionKind, name string, from,
 	to int) error {
-	o, err := capi.Get(ctx, manager, kind, name)
+	o, err := capi.Get(ctx, manager, namespace, kind, name)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 	say("waiting for the controllers to look at every object")
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	inNamespace := []client.ListOption{client.InNamespace(config.Namespace)}
+	inNamespace := []client.ListOption{client.InNamespace(cfg.Namespace)}
 	changes := target.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.ClusterKind), Options: inNamespace},
 		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: inNamespace},
@@ -54,7 +54,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes,
 		Explain: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName)
+			inv, err := clusterapi.Read(ctx, target, cfg.Namespace, config.TokenSecretName)
 			if err != nil {
 				return "", err
 			}

@@ -111,7 +111,7 @@ func (s *cloudSight) tell(to *why.Situation) {
 func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched, machines []unstructured.Unstructured,
 	runs func(server string) bool) map[string]why.Talos {
 	answers := map[string]why.Talos{}
-	config, err := management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, c.Namespace, c.Name+"-talosconfig", "talosconfig")
 	if kube.Absent(err) {
 		err = errors.New("there is no talosconfig yet")
 	}

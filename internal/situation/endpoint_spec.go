@@ -79,7 +79,7 @@ func ClusterExists(ctx context.Context, cfg config.Config, tools platform.Tools)
 	if err != nil {
 		return false, err
 	}
-	switch _, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName); {
+	switch _, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName); {
 	case kube.Absent(err):
 		return false, nil
 	case err != nil:

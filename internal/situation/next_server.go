@@ -16,11 +16,11 @@ import (
 // NextServerPossible is nil if Hetzner has the server type and exactly one image of the control plane's current
 // template: CAPH creates no server where no image matches, or several do.
 func NextServerPossible(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster) error {
-	tcp, err := capi.Get(ctx, manager, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
 		return err
 	}
-	template, err := capi.Get(ctx, manager, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate",
+	template, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate",
 		"name"))
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 // that the management cluster knows nothing of, but whose servers exist, is not created a second time beside itself.
 func LiveEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	mgmt *kube.Cluster) (render.Endpoint, error) {
-	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, cfg.ClusterName)
+	live, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err == nil {
 		return render.EndpointOf(live), nil
 	}
@@ -44,13 +44,13 @@ func LiveEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	return render.Endpoint{}, nil
 }
 
-// VerifyObjects asks for every object of a cluster, whose Cluster object has the UID.
-func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, objects []platform.Object, cluster,
+// VerifyObjects asks for every object of a cluster in a namespace, whose Cluster object has the UID.
+func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, namespace string, objects []platform.Object, cluster,
 	uid string) flow.Verdict {
 	for _, name := range objects {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
-		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name.Name}, o); err != nil {
+		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name.Name}, o); err != nil {
 			return verdict.FromError(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
 		}
 		if o.GetDeletionTimestamp() != nil {

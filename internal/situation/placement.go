@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
@@ -17,7 +18,7 @@ import (
 // LivePlacement is the placement that the control plane's next server gets; what does not exist is empty.
 func LivePlacement(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (render.Placement, error) {
 	get := func(kind schema.GroupVersionKind, name string) (*unstructured.Unstructured, error) {
-		o, err := capi.Get(ctx, mgmt, kind, name)
+		o, err := capi.Get(ctx, mgmt, cfg.Namespace, kind, name)
 		if kube.Absent(err) {
 			return nil, nil
 		}
@@ -27,7 +28,7 @@ func LivePlacement(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (
 	if err != nil {
 		return render.Placement{}, err
 	}
-	groups, err := livePoolGroups(ctx, mgmt, infrastructure)
+	groups, err := livePoolGroups(ctx, cfg.Namespace, mgmt, infrastructure)
 	if err != nil {
 		return render.Placement{}, err
 	}
@@ -45,8 +46,8 @@ func LivePlacement(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (
 }
 
 // livePoolGroups are the placement groups that a HetznerCluster, which may be nil, lists for worker pools.
-func livePoolGroups(ctx context.Context, mgmt *kube.Cluster, infrastructure *unstructured.Unstructured) (
-	names []string, err error) {
+func livePoolGroups(ctx context.Context, namespace string, mgmt *kube.Cluster,
+	infrastructure *unstructured.Unstructured) (names []string, err error) {
 	if infrastructure == nil {
 		return nil, nil
 	}
@@ -55,7 +56,7 @@ func livePoolGroups(ctx context.Context, mgmt *kube.Cluster, infrastructure *uns
 		return nil, err
 	}
 	templates := capi.ListOf(capi.MachineTemplateKind)
-	if err := mgmt.List(ctx, templates, capi.InNamespace()); err != nil {
+	if err := mgmt.List(ctx, templates, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list HCloudMachineTemplates: %w", err)
 	}
 	for _, one := range listed {

@@ -42,6 +42,7 @@ const (
 
 // Watched is the workload cluster as far as its situation is explained from it.
 type Watched struct {
+	Namespace          string // of its objects in the cluster that manages it
 	Name, ControlPlane string
 	LoadBalancerIP     string // as the journal has it; empty: not known
 }
@@ -58,7 +59,7 @@ type Observer struct {
 
 // WatchedOf names the objects of the configured cluster.
 func WatchedOf(cfg config.Config) Watched {
-	return Watched{Name: cfg.ClusterName, ControlPlane: cfg.ControlPlaneName()}
+	return Watched{Namespace: cfg.Namespace, Name: cfg.ClusterName, ControlPlane: cfg.ControlPlaneName()}
 }
 
 // Observe looks at everything that can tell why a cluster is not further, all at once. It never fails: who does not
@@ -128,7 +129,7 @@ func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.Situation) error {
 	one := func(kind schema.GroupVersionKind, name string, into **unstructured.Unstructured) func() error {
 		return func() error {
-			o, err := capi.Get(ctx, mgmt, kind, name)
+			o, err := capi.Get(ctx, mgmt, c.Namespace, kind, name)
 			if err == nil {
 				*into = o
 			}
@@ -137,7 +138,7 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.S
 	}
 	many := func(kind schema.GroupVersionKind, into *[]unstructured.Unstructured) func() error {
 		return func() error {
-			all, err := capi.List(ctx, mgmt, kind, c.Name)
+			all, err := capi.List(ctx, mgmt, c.Namespace, kind, c.Name)
 			*into = all
 			return err
 		}
@@ -148,7 +149,7 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.S
 		one(capi.TalosControlPlaneKind, c.ControlPlane, &s.ControlPlane),
 		many(capi.MachineKind, &s.Machines), many(capi.HCloudMachineKind, &s.Servers), many(capi.TalosConfigKind, &s.Configs),
 		// They add to what the objects say; a cluster that cannot tell them is not silent.
-		func() error { s.Events, _ = warnings(ctx, mgmt, config.Namespace); return nil },
+		func() error { s.Events, _ = warnings(ctx, mgmt, c.Namespace); return nil },
 	)
 	s.Outdated = outdatedMachines(s.ControlPlane, s.Machines, s.Configs) // by what is left out now
 	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
@@ -300,7 +301,7 @@ func networkOf(cfg config.Config) netip.Prefix {
 // ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why
 // it does not answer.
 func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
-	config, err := management.SecretValue(ctx, mgmt, cluster+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, o.Cfg.Namespace, cluster+"-kubeconfig", "value")
 	if kube.Absent(err) {
 		return nil, "", errors.New("there is no kubeconfig yet")
 	}

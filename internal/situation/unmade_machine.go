@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -44,23 +43,23 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 // Otherwise keeps is why not.
 func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
 	name string) (machine *unstructured.Unstructured, keeps string, err error) {
-	if machine, err = capi.Get(ctx, mgmt, capi.MachineKind, name); err != nil {
+	if machine, err = capi.Get(ctx, mgmt, c.Namespace, capi.MachineKind, name); err != nil {
 		return nil, "", err
 	}
-	cluster, err := capi.Get(ctx, mgmt, capi.ClusterKind, c.Name)
+	cluster, err := capi.Get(ctx, mgmt, c.Namespace, capi.ClusterKind, c.Name)
 	if err != nil {
 		return nil, "", err
 	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
+	tcp, err := capi.Get(ctx, mgmt, c.Namespace, capi.TalosControlPlaneKind, c.ControlPlane)
 	if err != nil {
 		return nil, "", err
 	}
-	bootstrapConfig, err := capi.Get(ctx, mgmt, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef",
+	bootstrapConfig, err := capi.Get(ctx, mgmt, c.Namespace, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef",
 		"name"))
 	if err != nil {
 		return nil, "", err
 	}
-	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, c.Name)
+	servers, err := capi.List(ctx, mgmt, c.Namespace, capi.HCloudMachineKind, c.Name)
 	if err != nil {
 		return nil, "", err
 	}
@@ -68,7 +67,7 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, Named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
-	err = mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
+	err = mgmt.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
 	if err == nil {
 		return machine, "its bootstrap data are there", nil
 	}

@@ -77,8 +77,8 @@ func (s Dir) World() (string, error) {
 // begins; it says so. The state of a real cluster, once anything was made for it, does not make room for a rehearsal,
 // and that of one cluster not for another. The folder changes hands under the journal's lock, not under the feet of a
 // run.
-func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format string, args ...any)) (err error) {
-	if s.claimedBy(cluster, world) == nil {
+func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format string, args ...any)) (err error) {
+	if s.claimedBy(of, world) == nil {
 		return nil
 	}
 	unlock, err := s.Journal().Lock(ctx)
@@ -86,7 +86,7 @@ func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format 
 		return fmt.Errorf("take the state folder: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := s.CheckOwner(ctx, cluster); err != nil {
+	if err := s.CheckOwner(ctx, of); err != nil {
 		return err
 	}
 	was, err := s.World()
@@ -108,14 +108,14 @@ func (s Dir) Claim(ctx context.Context, cluster, world string, note func(format 
 		}
 		note("%s held the state of a rehearsal; it lies in %s now", s, s.Path(setAsideName))
 	}
-	if err := s.recordOwner(ctx, cluster); err != nil {
+	if err := s.recordOwner(ctx, of); err != nil {
 		return err
 	}
 	return s.Files().Write(WorldFile, []byte(world+"\n"))
 }
 
 // claimedBy is nil where the folder's record names this cluster and environment.
-func (s Dir) claimedBy(cluster, world string) error {
+func (s Dir) claimedBy(of Owner, world string) error {
 	now, err := s.World()
 	if err != nil {
 		return err
@@ -124,24 +124,25 @@ func (s Dir) claimedBy(cluster, world string) error {
 	if err != nil {
 		return err
 	}
-	if now != world || record == nil || record.Cluster != cluster {
+	if now != world || record == nil || !of.is(record) {
 		return usage.Errorf("another run has just taken %s (for %q, not %q, or for another cluster than %s): name "+
 			"another folder (--state-dir)",
-			s, now, world, cluster)
+			s, now, world, of.Cluster)
 	}
 	return nil
 }
 
 // Claimed is the folder's journal for a run of one cluster in one environment. Its lock is refused where the folder has
 // come to belong to another one since it was claimed.
-func (s Dir) Claimed(cluster, world string, journal flow.Journal) flow.Journal {
-	return claimedJournal{journal, s, cluster, world}
+func (s Dir) Claimed(of Owner, world string, journal flow.Journal) flow.Journal {
+	return claimedJournal{journal, s, of, world}
 }
 
 type claimedJournal struct {
 	flow.Journal
-	state          Dir
-	cluster, world string
+	state Dir
+	of    Owner
+	world string
 }
 
 func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
@@ -149,7 +150,7 @@ func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.state.claimedBy(j.cluster, j.world); err != nil {
+	if err := j.state.claimedBy(j.of, j.world); err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	return unlock, nil

@@ -39,7 +39,7 @@ func TestClaim(t *testing.T) {
 	note := func(format string, _ ...any) { notes = append(notes, format) }
 	claim := func(world string) error {
 		notes = nil
-		return s.Claim(t.Context(), "k8s", world, note)
+		return s.Claim(t.Context(), Owner{Cluster: "k8s"}, world, note)
 	}
 	if err := claim(WorldLab); err != nil || len(notes) != 0 {
 		t.Fatalf("a new folder: %v, %q", err, notes)
@@ -106,14 +106,14 @@ func TestClaimGoesOnSettingAside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Dir(filepath.Join(t.TempDir(), "state"))
-			if err := s.Claim(t.Context(), "k8s", WorldLab, quiet); err != nil {
+			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldLab, quiet); err != nil {
 				t.Fatal(err)
 			}
 			record(t, s, "apply")
 			writeFile(t, s.Path("runs/one/log"), "what it said")
 			writeFile(t, s.Path("rehearsal/journal.json"), "an older rehearsal's")
 			killed(t, s)
-			if err := s.Claim(t.Context(), "k8s", WorldHetzner, quiet); err != nil {
+			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet); err != nil {
 				t.Fatal(err)
 			}
 			journal, err := os.ReadFile(s.Path("rehearsal/journal.json"))
@@ -145,7 +145,7 @@ func move(t *testing.T, s Dir, from, to string) {
 
 func TestClaimWaitsForNoRun(t *testing.T) {
 	s := Dir(t.TempDir())
-	if err := s.Claim(t.Context(), "k8s", WorldLab, quiet); err != nil {
+	if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldLab, quiet); err != nil {
 		t.Fatal(err)
 	}
 	unlock, err := s.Journal().Lock(t.Context())
@@ -153,7 +153,7 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), "k8s", WorldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet)); !ok {
 		t.Error("the state was pulled away from under a run")
 	}
 	if world, err := s.World(); world != WorldLab || err != nil {
@@ -166,20 +166,20 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 func TestClaimBetweenClaimAndRun(t *testing.T) {
 	s := Dir(t.TempDir())
 	for _, world := range []string{WorldHetzner, WorldLab} {
-		if err := s.Claim(t.Context(), "k8s", world, quiet); err != nil {
+		if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, world, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Claimed("k8s", WorldHetzner, s.Journal()).Lock(t.Context()); err == nil ||
+	if _, err := s.Claimed(Owner{Cluster: "k8s"}, WorldHetzner, s.Journal()).Lock(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "another run has just taken") {
 		t.Errorf("the real run continues in the rehearsal's folder: %v", err)
 	}
-	unlock, err := s.Claimed("k8s", WorldLab, s.Journal()).Lock(t.Context())
+	unlock, err := s.Claimed(Owner{Cluster: "k8s"}, WorldLab, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatalf("the refused run kept the lock: %v", err)
 	}
 	defer unlock()
-	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), "k8s", WorldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet)); !ok {
 		t.Error("the folder changed hands under a run")
 	}
 }

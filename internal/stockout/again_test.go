@@ -14,7 +14,7 @@ func (w *world) orderedOnce() {
 	w.t.Helper()
 	w.cfg.CAPHVersion = "v1.0.12"
 	for _, name := range []string{"m2", "m3"} {
-		w.objects.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{
+		w.objects.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name, clustertest.Map{
 			"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "ServerCreateSucceeded", "status": "False",
 				"severity": "Error", "reason": "ServerCreateFailedIrrecoverableError",
 				"message": "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"}}}})

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capacity"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -82,7 +81,7 @@ func (w *Watch) otherTemplate(c *controlPlane, choice capacity.Choice) (*unstruc
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": c.template.DeepCopy().Object["spec"]}}
 	o.SetGroupVersionKind(capi.MachineTemplateKind)
-	o.SetNamespace(config.Namespace)
+	o.SetNamespace(w.Cfg.Namespace)
 	for field, value := range map[string]string{"type": choice.ServerType, "imageName": image} {
 		if err := unstructured.SetNestedField(o.Object, value, "spec", "template", "spec", field); err != nil {
 			return nil, err

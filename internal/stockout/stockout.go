@@ -164,7 +164,7 @@ func read(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (*controlP
 	var err error
 	get := func(to **unstructured.Unstructured, kind schema.GroupVersionKind, name func() string) {
 		if err == nil {
-			*to, err = capi.Get(ctx, mgmt, kind, name())
+			*to, err = capi.Get(ctx, mgmt, cfg.Namespace, kind, name())
 		}
 	}
 	named := func(name string) func() string { return func() string { return name } }
@@ -184,11 +184,11 @@ func read(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (*controlP
 	if len(render.PlacementOf(c.infrastructure, nil, nil).Locations) == 0 {
 		return nil, nil
 	}
-	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, mgmt, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
-	servers, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, cfg.ClusterName)
+	servers, err := capi.List(ctx, mgmt, cfg.Namespace, capi.HCloudMachineKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func newWorld(t *testing.T, out ...string) *world {
 	for _, o := range w.rendered().Now {
 		w.objects.Put(o)
 	}
-	w.objects.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{
+	w.objects.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", clustertest.Map{
 		"status": clustertest.Map{"failureDomains": clustertest.Map{"nbg1": clustertest.Map{"controlPlane": true}}}})
 	for i := 1; i <= 3; i++ {
 		w.machine(fmt.Sprintf("m%d", i), i == 1)
@@ -93,10 +93,10 @@ func (w *world) machine(name string, server bool) {
 			"severity": "Warning", "reason": "ServerCreateFailedReason",
 			"message": "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"}}
 	}
-	w.objects.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, clustertest.Map{"metadata": meta,
+	w.objects.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{"metadata": meta,
 		"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "failureDomain": "nbg1",
 			"providerID": spec["providerID"]}}))
-	w.objects.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+	w.objects.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 		clustertest.Map{"metadata": meta, "spec": spec, "status": status}))
 }
 
@@ -295,7 +295,7 @@ func TestAnotherLocationOfTheNetworkZone(t *testing.T) {
 		t.Errorf("regions %v; Machines %s", regions, w.machines())
 	}
 	// CAPH and Cluster API pass the locations on; until then another Machine would be created in the old one.
-	w.objects.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s", clustertest.Map{
+	w.objects.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", clustertest.Map{
 		"status": clustertest.Map{"failureDomains": clustertest.Map{"nbg1": nil, "fsn1": clustertest.Map{}}}})
 	w.look(t.Context())
 	if name, serverType := w.template(); serverType != "cx33" || w.machines() != "m1" {
@@ -307,7 +307,7 @@ func TestAnotherLocationOfTheNetworkZone(t *testing.T) {
 func TestTheLocationsThatItHasAreKept(t *testing.T) {
 	w := newWorld(t, "cx33 nbg1", "cx33 fsn1", "cx33 hel1")
 	w.cfg.Location = "nbg1"
-	w.objects.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", clustertest.Map{
+	w.objects.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", clustertest.Map{
 		"spec": clustertest.Map{"controlPlaneRegions": []any{"fsn1", "hel1"}}})
 	w.look(t.Context())
 	regions, _, _ := unstructured.NestedStringSlice(w.get("HetznerCluster", "k8s").Object, "spec", "controlPlaneRegions")
@@ -347,13 +347,13 @@ func TestItLeavesAlone(t *testing.T) {
 	for what, change := range map[string]func(*world){
 		"a server type that is in stock again": func(w *world) { w.hetzner.Sell() },
 		"a paused cluster": func(w *world) {
-			w.objects.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+			w.objects.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		},
 		"the only server type and location": func(w *world) { w.cfg.ServerType, w.cfg.Location = "cx33", "nbg1" },
 		"Machines that wait for something else": func(w *world) {
 			for _, name := range []string{"m2", "m3"} {
-				w.objects.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name, clustertest.Map{
+				w.objects.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name, clustertest.Map{
 					"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "ServerCreateSucceeded",
 						"status": "False", "reason": "ImageNotFound", "message": "no image found"}}}})
 			}

@@ -43,19 +43,19 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 	defer stop()
 	changes := mgmt.Changes(watching,
 		kube.Selection{List: &corev1.SecretList{},
-			Options: []client.ListOption{client.InNamespace(config.Namespace),
+			Options: []client.ListOption{client.InNamespace(cfg.Namespace),
 				client.MatchingLabels{capi.ClusterNameLabel: c.Name}}},
-		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(cfg.Namespace, c.Name)},
 	)
 	var config []byte
 	var nodes []string
 	err := wait.Wait{What: "the talosconfig", Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
 		Explain: observer.Progress(mgmt, c)}.Until(ctx, say, func(ctx context.Context) (_ string, err error) {
 		var missing string
-		if nodes, missing, err = nodesOf(ctx, mgmt, c.Name, c.ControlPlane); missing != "" || err != nil {
+		if nodes, missing, err = nodesOf(ctx, mgmt, cfg.Namespace, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
 		}
-		config, err = management.SecretValue(ctx, mgmt, c.Name+"-talosconfig", "talosconfig")
+		config, err = management.SecretValue(ctx, mgmt, cfg.Namespace, c.Name+"-talosconfig", "talosconfig")
 		if kube.Absent(err) {
 			return "its Secret does not exist yet", nil
 		}
@@ -82,13 +82,13 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 
 // nodesOf lists the private addresses of the control plane servers, and says what is missing to the ones that are to
 // stay.
-func nodesOf(ctx context.Context, mgmt *kube.Cluster, cluster, controlPlane string) (nodes []string, missing string,
+func nodesOf(ctx context.Context, mgmt *kube.Cluster, namespace, cluster, controlPlane string) (nodes []string, missing string,
 	err error) {
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, controlPlane)
+	tcp, err := capi.Get(ctx, mgmt, namespace, capi.TalosControlPlaneKind, controlPlane)
 	if err != nil {
 		return nil, "", err
 	}
-	machines, err := capi.List(ctx, mgmt, capi.MachineKind, cluster)
+	machines, err := capi.List(ctx, mgmt, namespace, capi.MachineKind, cluster)
 	if err != nil {
 		return nil, "", err
 	}
@@ -121,7 +121,7 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	if err != nil {
 		return flow.Gone("the file %s is damaged: %v", was.File, err)
 	}
-	config, err := management.SecretValue(ctx, mgmt, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return verdict.FromError(err)
 	}
@@ -129,7 +129,7 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	nodes, missing, err := nodesOf(ctx, mgmt, cfg.ClusterName, cfg.ControlPlaneName())
+	nodes, missing, err := nodesOf(ctx, mgmt, cfg.Namespace, cfg.ClusterName, cfg.ControlPlaneName())
 	switch {
 	case err != nil:
 		return verdict.FromError(err)

@@ -15,8 +15,10 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/namespace"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -28,12 +30,43 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 	if err := refuseTokenOfOtherProject(ctx, cfg, tools, mgmt); err != nil {
 		return "", err
 	}
-	say("writing Secret %s/%s", config.Namespace, config.TokenSecretName)
+	if err := namespace.Ensure(ctx, cfg, say, mgmt); err != nil {
+		return "", err
+	}
+	say("writing Secret %s/%s", cfg.Namespace, config.TokenSecretName)
 	return apply.Secret(ctx, say, mgmt, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: config.TokenSecretName,
+		ObjectMeta: metav1.ObjectMeta{Namespace: cfg.Namespace, Name: config.TokenSecretName,
 			Labels: map[string]string{capi.MoveLabel: ""}},
 		Data: map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
 	})
+}
+
+// refuseTokenOfOtherCluster refuses to replace a token that other clusters in the namespace are managed with, unless the
+// new one is of the project that has their servers: then all of them get a new token.
+func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
+	all, err := clusterapi.Clusters(ctx, mgmt, client.InNamespace(cfg.Namespace))
+	if err != nil {
+		return fmt.Errorf("find out which clusters use Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
+	}
+	for _, o := range all {
+		if o.GetName() == cfg.ClusterName {
+			continue
+		}
+		machines, err := capi.List(ctx, mgmt, cfg.Namespace, capi.HCloudMachineKind, o.GetName())
+		if err != nil && !kube.Absent(err) {
+			return err
+		}
+		servers, err := hetzner.Servers(ctx, tools.Hetzner, o.GetName())
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(servers, func(s hetzner.Server) bool { return capi.HasServer(s, machines) }) {
+			return fmt.Errorf("cluster %s is managed from namespace %s, too, and with another token than cluster %s, and a "+
+				"namespace has one token: Secret %s/%s is not replaced. Set NAMESPACE to a namespace for cluster %s alone",
+				o.GetName(), cfg.Namespace, cfg.ClusterName, cfg.Namespace, config.TokenSecretName, cfg.ClusterName)
+		}
+	}
+	return nil
 }
 
 // refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token
@@ -42,14 +75,17 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 // name.
 func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
-	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.TokenSecretName}, secret)
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: config.TokenSecretName}, secret)
 	if kube.Absent(err) || err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read Secret %s/%s: %w", config.Namespace, config.TokenSecretName, err)
+		return fmt.Errorf("read Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
 	}
-	machines, err := capi.List(ctx, mgmt, capi.HCloudMachineKind, cfg.ClusterName)
+	if err := refuseTokenOfOtherCluster(ctx, cfg, tools, mgmt); err != nil {
+		return err
+	}
+	machines, err := capi.List(ctx, mgmt, cfg.Namespace, capi.HCloudMachineKind, cfg.ClusterName)
 	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {
 		return nil
 	}

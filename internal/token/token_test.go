@@ -33,10 +33,10 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			w := clustertest.New(t)
 			s := hetznertest.NewStore()
 			defer s.Close()
-			w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, config.TokenSecretName,
+			w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
 				clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
 			if tt.servers {
-				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.Namespace,
+				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.DefaultNamespace,
 					"k8s-control-plane-a", clustertest.Map{
 						"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
 						"spec":     clustertest.Map{"providerID": "hcloud://7"},
@@ -57,7 +57,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 				t.Fatalf("got %v", err)
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
-			if got := capi.Text(w.Management.Get("v1", "Secret", config.Namespace, config.TokenSecretName), "data",
+			if got := capi.Text(w.Management.Get("v1", "Secret", config.DefaultNamespace, config.TokenSecretName), "data",
 				config.TokenSecretKey); (got == want) == tt.refused {
 				t.Errorf("the Secret has the new token: %t", got == want)
 			}

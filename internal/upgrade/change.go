@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
@@ -48,7 +47,7 @@ func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[s
 	if err != nil {
 		return err
 	}
-	template, err := capi.Get(ctx, c.manager, capi.MachineTemplateKind,
+	template, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
 		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if err != nil {
 		return err
@@ -164,7 +163,7 @@ func (c *controlPlane) newTemplate(ctx context.Context, say flow.Say, live, is, 
 	}
 	template := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	template.SetGroupVersionKind(capi.MachineTemplateKind)
-	template.SetNamespace(config.Namespace)
+	template.SetNamespace(c.cfg.Namespace)
 	name, err := render.NameByContent(c.cfg.ControlPlaneName(), template)
 	if err != nil {
 		return nil, err

@@ -119,7 +119,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 	defer stop()
 	changes := rollout.Merge(watching,
 		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(c.cfg.ClusterName)}),
+			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
 		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
 	stock := stockout.Watch{Cfg: c.cfg, Tools: c.tools, Sources: c.sources, Say: say}
 	explain := c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))
@@ -160,5 +160,5 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 
 // talosControlPlane reads the TalosControlPlane.
 func (c *controlPlane) talosControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
-	return capi.Get(ctx, c.manager, capi.TalosControlPlaneKind, c.cfg.ControlPlaneName())
+	return capi.Get(ctx, c.manager, c.cfg.Namespace, capi.TalosControlPlaneKind, c.cfg.ControlPlaneName())
 }

@@ -104,7 +104,7 @@ func (e *environment) read(ctx context.Context, c clusters) (state, error) {
 
 // oldest replaces the versions that the control plane is changed to by the lowest that its servers have.
 func (s *state) oldest(ctx context.Context, c clusters, cfg config.Config) error {
-	machines, err := capi.List(ctx, c.manager, capi.MachineKind, cfg.ClusterName)
+	machines, err := capi.List(ctx, c.manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return err
 	}

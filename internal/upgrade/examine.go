@@ -19,7 +19,7 @@ type poolChanges struct {
 
 // pools says what the step workers does to the pools with the new versions.
 func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err error) {
-	deployments, templates, err := pools.Live(ctx, c.manager, e.cfg.ClusterName)
+	deployments, templates, err := pools.Live(ctx, c.manager, e.cfg.Namespace, e.cfg.ClusterName)
 	if err != nil || len(e.cfg.Workers)+len(deployments)+len(templates) == 0 {
 		return p, err
 	}

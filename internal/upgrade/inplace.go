@@ -96,7 +96,7 @@ func (c *controlPlane) upgradeServer(ctx context.Context, say flow.Say, name, ve
 	defer stop()
 	changes := rollout.Merge(watching,
 		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(c.cfg.ClusterName)}),
+			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
 		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
 	var asked time.Time
 	w := wait.Wait{What: fmt.Sprintf("server %s to run Talos %s", name, version), Within: c.serverTakes(), Changes: changes,

@@ -42,7 +42,7 @@ func (i installing) Upgrade(_ context.Context, r talosapi.Route, installer strin
 // at is the server at a route.
 func (p *provider) at(r talosapi.Route) string {
 	for _, name := range p.servers {
-		m := p.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name)
+		m := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		for _, address := range append(capi.Addresses(m, capi.AddressInternal), capi.Addresses(m, capi.AddressExternal)...) {
 			if address == r.Node || r.Node == "" && address == r.Endpoint {
 				return name
@@ -65,17 +65,17 @@ func inPlace(t *testing.T) (p *provider, tools platform.Tools, replaced func() [
 	template := capi.Text(p.controlPlane(), "spec", "infrastructureTemplate", "name")
 	var servers []schema.Server
 	for _, name := range p.servers {
-		p.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, name,
+		p.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 			object{"metadata": object{"annotations": object{capi.ClonedFromAnnotation: template}}})
 		p.runs(name, "v1.12.2")
-		m := p.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name)
+		m := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		servers = append(servers, schema.Server{ID: p.id(name), Name: name, Status: "running",
 			Labels:     map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"},
 			PrivateNet: []schema.ServerPrivateNet{{IP: capi.Addresses(m, capi.AddressInternal)[0]}}})
 	}
 	p.Hetzner.SetServers(servers...)
 	p.Management.SetReact(nil)
-	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		object{"metadata": object{"generation": 1}, "status": object{"observedGeneration": 1}})
 	var replaces []string
 	var provider sync.WaitGroup
@@ -102,13 +102,13 @@ func (p *provider) mismatches() (all []string) {
 		all = append(all, "all: another TalosConfig")
 	}
 	for _, name := range p.servers {
-		m := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+		m := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name)
 		from, has := m.GetAnnotations()[capi.ClonedFromAnnotation]
 		if template := capi.Text(tcp, "spec", "infrastructureTemplate", "name"); has && from != template {
 			all = append(all, fmt.Sprintf("%s: made from %s, not %s", name, from, template))
 		}
 	}
-	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		object{"status": object{"observedGeneration": tcp.GetGeneration()}})
 	return all
 }
@@ -144,13 +144,13 @@ func TestTalosInPlace(t *testing.T) {
 		t.Errorf("upgraded were %q, want %q", told, want)
 	}
 	tcp := p.controlPlane()
-	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace,
+	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace,
 		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if image := capi.Text(template, "spec", "template", "spec", "imageName"); image != "talos-amd64-v1.12.5" {
 		t.Errorf("new servers are made from %s", image)
 	}
 	for _, name := range p.servers {
-		m := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+		m := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name)
 		if is := m.GetAnnotations()[capi.ClonedFromAnnotation]; is != template.GetName() {
 			t.Errorf("%s says to be made from %q", name, is)
 		}
@@ -160,13 +160,13 @@ func TestTalosInPlace(t *testing.T) {
 	}
 	// One that was ended before it had set the last annotation is finished by the same command, without another upgrade.
 	last := p.servers[2]
-	p.Management.Change(clustertest.CAPH, "HCloudMachine", config.Namespace, last,
+	p.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, last,
 		object{"metadata": object{"annotations": object{capi.ClonedFromAnnotation: nil}}})
 	before := len(told)
 	if x, err := p.upgrade(t, cfg, tools, Options{InPlace: true}); err != nil || len(x.Stages) != 2 || len(told) != before {
 		t.Errorf("cut off at its end: %+v, %v; upgraded again: %v", x, err, told[before:])
 	}
-	if is := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, last).GetAnnotations(); is[capi.ClonedFromAnnotation] != template.GetName() {
+	if is := p.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, last).GetAnnotations(); is[capi.ClonedFromAnnotation] != template.GetName() {
 		t.Errorf("%s has the annotations %v", last, is)
 	}
 	if all := replaced(); len(all) > 0 {

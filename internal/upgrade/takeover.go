@@ -83,7 +83,7 @@ func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[
 	if err != nil {
 		return nil, "", err
 	}
-	live, err := capi.Get(ctx, c.manager, capi.MachineTemplateKind,
+	live, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.MachineTemplateKind,
 		capi.Text(tcp, "spec", "infrastructureTemplate", "name"))
 	if err != nil {
 		return nil, "", err
@@ -113,12 +113,12 @@ func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[
 
 // madeFromTemplates are the HCloudMachines of the control plane.
 func (c *controlPlane) madeFromTemplates(ctx context.Context) (all []*unstructured.Unstructured, err error) {
-	machines, err := capi.List(ctx, c.manager, capi.MachineKind, c.cfg.ClusterName)
+	machines, err := capi.List(ctx, c.manager, c.cfg.Namespace, capi.MachineKind, c.cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
 	for _, m := range capi.ControlPlaneMachines(machines) {
-		one, err := capi.Get(ctx, c.manager, capi.HCloudMachineKind, serverOf(&m))
+		one, err := capi.Get(ctx, c.manager, c.cfg.Namespace, capi.HCloudMachineKind, serverOf(&m))
 		if err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ func newProvider(t *testing.T) (*provider, platform.Tools) {
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
 		p.servers = append(p.servers, name)
-		w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, name, object{"spec": object{"version": "v1.32.2"}})
+		w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{"spec": object{"version": "v1.32.2"}})
 	}
 	w.Management.SetReact(p.react)
 	w.Hetzner.SetImages(hetznertest.Image(1, "talos-amd64-v1.12.2", "x86", "available"),
@@ -91,7 +91,7 @@ func (p *provider) react(o *unstructured.Unstructured) {
 	template := capi.Text(o, "spec", "infrastructureTemplate", "name")
 	version := capi.Text(o, "spec", "version")
 	current := func(name string) bool {
-		m := p.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name)
+		m := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 		return strings.HasPrefix(name, template+"-new") && capi.Text(m, "spec", "version") == version
 	}
 	if len(p.servers) > 3 {
@@ -120,14 +120,14 @@ func (p *provider) id(name string) int64 {
 
 func (p *provider) remove(name string) {
 	p.servers = p.servers[1:]
-	p.Management.Remove(clustertest.CAPI, "Machine", config.Namespace, name)
+	p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, name)
 	p.Workload.Remove("v1", "Node", "", name)
 }
 
 func (p *provider) add(name, version string) {
 	private := fmt.Sprintf("10.10.64.%d", 20+p.made)
 	p.servers = append(p.servers, name)
-	p.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, object{
+	p.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, object{
 		"metadata": object{"labels": object{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 		"spec":     object{"version": version, "infrastructureRef": object{"name": name}},
 		"status": object{"nodeRef": object{"name": name}, "addresses": []any{
@@ -183,14 +183,14 @@ func (p *provider) upgrade(t *testing.T, cfg config.Config, tools platform.Tools
 }
 
 func (p *provider) controlPlane() *unstructured.Unstructured {
-	return p.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	return p.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 }
 
 // The provider is held while each new server is not Ready, and is let go on at the end; what else was changed in the
 // control plane's objects stays.
 func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 	p, tools := newProvider(t)
-	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		object{"metadata": object{"annotations": object{"example.com/kept": "yes"}}})
 	p.mu.Lock()
 	p.held, p.made = 0, 0
@@ -208,7 +208,7 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 		t.Errorf("it was held %d times while %d servers came, want 6 of 6", p.held, p.made)
 	}
 	is := p.controlPlane()
-	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.Namespace,
+	template := p.Management.Get(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace,
 		capi.Text(is, "spec", "infrastructureTemplate", "name"))
 	spec := func(o *unstructured.Unstructured, fields ...string) string {
 		return capi.Text(o, append([]string{"spec"}, fields...)...)
@@ -268,7 +268,7 @@ func TestRefused(t *testing.T) {
 		"the image of the old Talos": {change: func(*provider) {}, want: []string{"is the image of the servers that there are"},
 			values: []string{"TALOS_VERSION=v1.13.9", "IMAGE_NAME=talos-amd64-v1.12.2"}},
 		"an even number": {change: func(p *provider) {
-			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			p.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				object{"spec": object{"replicas": 4}})
 		}, want: []string{"4 servers, an even number", "scale control-plane 3"}},
 		"a server that is not Ready": {change: func(p *provider) {

@@ -31,6 +31,9 @@ const (
 // Taken is the wait for an API server to accept a write.
 var Taken = flow.Wait{For: "the API server to take a Secret", Within: TakenWithin}
 
+// Namespace is the wait for the namespace of the cluster's objects.
+var Namespace = flow.Wait{For: "the namespace of the cluster's objects", Within: TakenWithin}
+
 // Download is the wait for a download that is tried again.
 var Download = flow.Wait{For: "a download that fails to succeed", Within: RetryFor}
 

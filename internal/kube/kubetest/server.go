@@ -44,6 +44,8 @@ func Builtin() []Resource {
 		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false},
 		{"apps", "v1", "StatefulSet", "statefulsets", false},
 		{"batch", "v1", "Job", "jobs", false},
+		{"", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", false},
+		{"coordination.k8s.io", "v1", "Lease", "leases", false},
 		{"policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", false},
 		{"apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", true},
 		{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", true},

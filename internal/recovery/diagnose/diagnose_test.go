@@ -27,7 +27,7 @@ import (
 func backupOf(uid string, taken time.Time) *source.Backup {
 	return &source.Backup{Contents: &backup.Contents{
 		Header: backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
-		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s",
+		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s",
 			nil)},
 	}}
 }
@@ -49,7 +49,7 @@ func TestWhichDisasterItIs(t *testing.T) {
 			says:     []string{"replace-machine " + recoverytest.Cp1}},
 		"management lost": {etcd: &recoverytest.BrokenEtcd{Members: all},
 			broken: func(w *clustertest.Environment, _ *inputs) {
-				w.Management.Remove(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+				w.Management.Remove(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 			},
 			disaster: ManagementLost, target: "readopt b.slipway", says: []string{"does not hold the Cluster object"}},
 		"management gone": {etcd: &recoverytest.BrokenEtcd{Members: all},

@@ -46,7 +46,7 @@ func recovered(t *testing.T, e *recoverytest.BrokenEtcd, w *clustertest.Environm
 	if !strings.HasPrefix(e.Calls[0], "snapshot of ") {
 		t.Errorf("before a snapshot is kept it does %v", e.Calls)
 	}
-	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}

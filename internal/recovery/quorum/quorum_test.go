@@ -232,7 +232,7 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if len(e.Old) != 3 || len(e.Members) > 0 {
 		t.Errorf("servers were wiped: %v", e.Calls)
 	}
-	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Fatal("the cluster was not paused: there is nothing to take back")
 	}
 	if len(w.Hetzner.PlacementGroups()) != 1 {
@@ -244,7 +244,7 @@ func TestAQuorumThatComesBackEndsTheRecovery(t *testing.T) {
 	if groups := w.Hetzner.PlacementGroups(); len(groups) > 0 {
 		t.Errorf("the claim is left: %+v", groups)
 	}
-	if cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"); capi.Truth(cluster, "spec",
+	if cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"); capi.Truth(cluster, "spec",
 		"paused") || len(cluster.GetAnnotations()) > 0 {
 		t.Errorf("the Cluster is left %v", cluster.Object)
 	}
@@ -313,7 +313,7 @@ func TestAnEtcdThatHasWorkedSinceIsLookedAtAnew(t *testing.T) {
 
 func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := brokenCluster(t, &recoverytest.BrokenEtcd{})
-	w.Management.Change(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		map[string]any{"spec": map[string]any{"paused": true}})
 	h, err := pauseStep{q}.pause(t.Context(), clustertest.Silent, etcddata.Survey{})
 	if err != nil || h.Paused {
@@ -322,7 +322,7 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	if err := (pauseStep{q}).unpause(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
-	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Error("somebody else's pause was taken back")
 	}
 }

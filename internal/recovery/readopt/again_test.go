@@ -36,7 +36,7 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	}
 	// The first one's folder is lost, and what it has put back is found.
 	w.Provider.There = true
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}},
 			"spec": clustertest.Map{"paused": true}}))
 	if taken, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
@@ -53,9 +53,9 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.Provider.There = true
 	left := func() *unstructured.Unstructured {
-		return w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1")
+		return w.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-control-plane-1")
 	}
-	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-1",
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-control-plane-1",
 		clustertest.Map{
 			"metadata": clustertest.Map{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}},
 			"spec":     clustertest.Map{"type": "another"}}))
@@ -89,7 +89,7 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 			t.Fatalf("in its place is %v", is)
 		}
 	}
-	if is := w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, "k8s-control-plane-0"); is == nil ||
+	if is := w.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-control-plane-0"); is == nil ||
 		capi.Text(is, "spec", "type") != "cx33" {
 		t.Errorf("beside it is %v", is)
 	}

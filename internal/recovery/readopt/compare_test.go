@@ -34,7 +34,7 @@ func managedBackup() source.Backup {
 		Snapshot: backup.Snapshot{Size: 1, SHA256: "5a5a"},
 	}
 	add := func(to *[]unstructured.Unstructured, apiVersion, kind, name, owner string, fields clustertest.Map) {
-		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.DefaultNamespace, name, fields)
 		o.SetUID(types.UID("old-" + kind + "-" + name))
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})

@@ -127,6 +127,7 @@ func (p *Plan) reopen(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
+	installing = append(installing, providers.LeaseWait(cfg))
 	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
 	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
@@ -156,7 +157,7 @@ func (p *Plan) reopen(cfg config.Config) error {
 
 	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(installed).Deadline(2*cfg.ProvidersTimeout.D() + wait.Overhead).
+		Spec(installed).Deadline(3*cfg.ProvidersTimeout.D() + wait.Overhead).
 		Waits(installing...)
 
 	p.putBack(put, id)

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
+	"github.com/slipway-k8s/slipway/internal/namespace"
 	"github.com/slipway-k8s/slipway/internal/nodes"
 	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/ownership"
@@ -157,6 +158,9 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
 			return steps.Cluster{}, err
 		}
+		if err := namespace.Ensure(ctx, r.cfg, say, target); err != nil {
+			return steps.Cluster{}, err
+		}
 		for i, o := range objects {
 			say("putting back %s (%d of %d)", clusterapi.KeyOf(o), i+1, len(objects))
 			if err := r.put(ctx, say, target, o); err != nil {
@@ -178,7 +182,7 @@ func (r putStep) renewToken(ctx context.Context, say flow.Say, m steps.Managemen
 		return steps.TokenSecret{}, err
 	}
 	uid, err := token.Write(ctx, r.cfg, r.tools, say, target)
-	return steps.TokenSecret{Namespace: config.Namespace, Name: config.TokenSecretName, UID: uid}, err
+	return steps.TokenSecret{Namespace: r.cfg.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
 // makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be
@@ -188,7 +192,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 	inv := clusterapi.Inventory{}
 	var err error
 	if begun {
-		if inv, err = clusterapi.Read(ctx, target, config.Namespace, config.TokenSecretName); err != nil {
+		if inv, err = clusterapi.Read(ctx, target, r.cfg.Namespace, config.TokenSecretName); err != nil {
 			return err
 		}
 	}
@@ -253,7 +257,7 @@ func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o 
 // also as the condition that the provider sets only when it bootstraps one.
 func (r putStep) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.ControlPlane()
-	tcp, err := capi.Get(ctx, target, capi.TalosControlPlaneKind, was.GetName())
+	tcp, err := capi.Get(ctx, target, r.cfg.Namespace, capi.TalosControlPlaneKind, was.GetName())
 	if err != nil {
 		return err
 	}
@@ -281,7 +285,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 	if err != nil {
 		return steps.Pivot{}, err
 	}
-	cluster, err := capi.Get(ctx, target, capi.ClusterKind, r.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, target, r.cfg.Namespace, capi.ClusterKind, r.cfg.ClusterName)
 	if err != nil {
 		return steps.Pivot{}, err
 	}

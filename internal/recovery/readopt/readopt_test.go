@@ -126,7 +126,7 @@ func (w *readoptWorld) plan(t *testing.T, accept ...string) *Plan {
 // TestOnlyWhatNobodyManagesIsReadopted holds every refusal of the look, none of which changes anything.
 func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 	cluster := func(fields clustertest.Map) *unstructured.Unstructured {
-		return kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", fields)
+		return kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", fields)
 	}
 	mine := clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}
 	for _, c := range []struct {
@@ -347,35 +347,35 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	w.order(t)
 	w.adopted(t)
-	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 	if !capi.Truth(tcp, "status", "bootstrapped") || !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) ||
 		capi.ConditionTrue(tcp, "Ready") || capi.Number(tcp, "status", "observedGeneration") != 0 {
 		t.Errorf("the control plane provider is told %v", tcp.Object["status"])
 	}
-	if capi.Text(w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0"), "status",
+	if capi.Text(w.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0"), "status",
 		"phase") != "" {
 		t.Error("a status is put back that its controller has to write")
 	}
 
 	// A change by another client keeps it paused; then it is let go.
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
 	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
 		!strings.Contains(err.Error(), "spec.version") ||
-		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
 	}
-	w.Management.Change(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-m0",
+	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
 	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
-		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
 		if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err != nil ||
-			capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), "spec", "paused") {
+			capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}
 	}
@@ -389,7 +389,7 @@ func (w *readoptWorld) order(t *testing.T) {
 	if len(w.written) == 0 || w.written[0] != "POST clusters" {
 		t.Fatalf("made first: %v", w.written)
 	}
-	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 	if !capi.Truth(cluster, "spec", "paused") || cluster.GetAnnotations()[capi.ReadoptedAnnotation] != "5a5a" {
 		t.Errorf("the Cluster is %v", cluster.Object)
 	}
@@ -421,11 +421,11 @@ func (w *readoptWorld) order(t *testing.T) {
 func (w *readoptWorld) adopted(t *testing.T) {
 	t.Helper()
 	const name = "k8s-control-plane-new"
-	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, name),
-		w.Management.Get(clustertest.CAPH, "HCloudMachine", config.Namespace, name)
+	machine, infrastructure := w.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, name),
+		w.Management.Get(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name)
 	if machine == nil || infrastructure == nil ||
-		w.Management.Get(clustertest.CABPT, "TalosConfig", config.Namespace, name) == nil ||
-		w.Management.Get("v1", "Secret", config.Namespace, name+"-bootstrap-data") == nil {
+		w.Management.Get(clustertest.CABPT, "TalosConfig", config.DefaultNamespace, name) == nil ||
+		w.Management.Get("v1", "Secret", config.DefaultNamespace, name+"-bootstrap-data") == nil {
 		t.Fatalf("the new server has %v and %v", machine, infrastructure)
 	}
 	if _, ok := machine.GetLabels()[capi.ControlPlaneLabel]; !ok ||

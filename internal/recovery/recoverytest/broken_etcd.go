@@ -250,7 +250,7 @@ func BrokenCluster(t *testing.T, e *BrokenEtcd) (*clustertest.Environment, confi
 		}
 	}
 	w.Management.Put(clustertest.CRD("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil))
 	cfg := config.Defaults()
 	cfg.ControlPlaneTimeout, cfg.NodesTimeout = config.Duration(10*time.Second), config.Duration(10*time.Second)
 	return w, cfg, tools.WithDefaults()

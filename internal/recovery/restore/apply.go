@@ -47,7 +47,7 @@ func (r applyStep) applyPaused(ctx context.Context, say flow.Say, m steps.Manage
 	if err != nil {
 		return steps.Cluster{}, err
 	}
-	live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
+	live, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.HetznerClusterKind, r.cfg.ClusterName)
 	if err != nil && !kube.Absent(err) {
 		return steps.Cluster{}, err
 	}
@@ -80,11 +80,11 @@ func (r applyStep) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
-		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+		Options: []client.ListOption{client.InNamespace(r.cfg.Namespace)}})
 	err = wait.Wait{What: "the load balancer", Within: r.cfg.LoadBalancerTimeout.D(), Changes: changes,
 		Explain: r.observer.Obstacles(mgmt, situation.WatchedOf(r.cfg))}.Until(ctx, say, func(ctx context.Context) (string,
 		error) {
-		live, err := capi.Get(ctx, mgmt, capi.HetznerClusterKind, r.cfg.ClusterName)
+		live, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.HetznerClusterKind, r.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
@@ -121,7 +121,7 @@ func (r applyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 // One that exists without the pause has that already: the pause goes only after that.
 func (r applyStep) createBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	wanted *unstructured.Unstructured, patience *time.Duration) error {
-	live, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, wanted.GetName())
+	live, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
 	case kube.Absent(err):
 		if err := apply.Objects(ctx, r.cfg, say, mgmt, []*unstructured.Unstructured{wanted}, patience); err != nil {
@@ -150,13 +150,13 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.VerifyObjects(ctx, mgmt, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+	if v := situation.VerifyObjects(ctx, mgmt, r.cfg.Namespace, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	if v := situation.VerifyEndpoint(ctx, r.cfg, r.tools, r.sources, was.LoadBalancerIP); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
+	tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
 		return verdict.FromError(err)
 	}

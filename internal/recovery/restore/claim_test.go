@@ -63,7 +63,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	w.Provider.There = true
 	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io",
 		"v1beta1")})
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil))
 	if _, err := (lostStep{others}).claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}

@@ -71,7 +71,7 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	target recovery.Target) error {
 	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 	defer cancel()
-	t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+		t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 		if err != nil {
 			return "", err
 		}
@@ -185,7 +185,7 @@ func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdda
 // identify asks the cluster who it is. A new etcd has another kube-system, and begins at
 // revision 1.
 func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
-	config, err := management.SecretValue(ctx, mgmt, c.Name+"-kubeconfig", "value")
+	config, err := management.SecretValue(ctx, mgmt, r.cfg.Namespace, c.Name+"-kubeconfig", "value")
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
@@ -254,7 +254,7 @@ func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Manage
 // other's: in two etcds of servers of the same names the members' IDs differ.
 func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
 	error) {
-	t, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return recovery.Membership{}, "", err
 	}

@@ -121,18 +121,18 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
 	if _, err := (releaseStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
-		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane"),
+		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane"),
 			"status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
 	}
 	w.etcd.data["127.0.1.2"] = true
 	w.Management.React = func(o *unstructured.Unstructured) {
 		if o.GetKind() == "TalosControlPlane" && !capi.Truth(o, "status", "bootstrapped") {
-			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane",
+			w.Management.Change(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 				map[string]any{"status": map[string]any{
 					"bootstrapped": true,
 					"conditions":   []any{map[string]any{"type": recovery.BootstrappedCondition, "status": "True"}}}})

@@ -39,7 +39,7 @@ func (w *restoreWorld) prepare(t *testing.T) (steps.Management, steps.Cluster) {
 	w.Management.React = nil
 	for i := range 3 {
 		name := fmt.Sprintf("k8s-control-plane-%d", i)
-		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.Namespace, name, map[string]any{
+		w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, map[string]any{
 			"metadata": map[string]any{"labels": map[string]any{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
 			"spec":     map[string]any{"infrastructureRef": map[string]any{"name": name}},
 			"status": map[string]any{"addresses": []any{map[string]any{"type": "InternalIP",
@@ -47,7 +47,7 @@ func (w *restoreWorld) prepare(t *testing.T) (steps.Management, steps.Cluster) {
 		}))
 	}
 	secret := func(name, key string, value []byte) {
-		w.Management.Put(kubetest.Object("v1", "Secret", config.Namespace, name,
+		w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, name,
 			map[string]any{"data": map[string]any{key: value}}))
 	}
 	secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
@@ -72,7 +72,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) steps.
 	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph",
 		map[string]any{"metadata": map[string]any{"labels": labels}}))
 	w.Workload.Put(kubetest.Object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop", nil))
-	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s",
+	w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		map[string]any{"metadata": map[string]any{"finalizers": []any{"hold"}, "annotations": annotations}}))
 	w.Workload.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system",
 		"infrastructure-hetzner", nil))
@@ -83,7 +83,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) steps.
 	for name, id := range map[string]string{"k8s-control-plane-0": "", "lost": "hcloud://99", "dedicated": "hrobot://7"} {
 		w.Workload.Put(kubetest.Object("v1", "Node", "", name, map[string]any{"spec": map[string]any{"providerID": id}}))
 	}
-	for _, key := range []string{config.Namespace, "team"} { // clusters that this one manages besides itself
+	for _, key := range []string{config.DefaultNamespace, "team"} { // clusters that this one manages besides itself
 		w.Workload.Put(kubetest.Object(clustertest.CAPI, "Cluster", key, "shop",
 			map[string]any{"metadata": map[string]any{"uid": key + "-shop"}}))
 	}
@@ -208,7 +208,7 @@ func lostBackup(t *testing.T) source.Backup {
 		t.Fatal(err)
 	}
 	object := func(apiVersion, kind, name string, fields clustertest.Map) unstructured.Unstructured {
-		o := kubetest.Object(apiVersion, kind, config.Namespace, name, fields)
+		o := kubetest.Object(apiVersion, kind, config.DefaultNamespace, name, fields)
 		o.SetUID("old")
 		o.SetResourceVersion("7")
 		o.SetFinalizers([]string{"hold"})
@@ -276,7 +276,7 @@ func newRestoreWorld(t *testing.T) *restoreWorld {
 
 // restoredCluster is the Cluster object that a restore of the environment's backup creates.
 func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
-	c := kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil)
+	c := kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil)
 	c.SetAnnotations(map[string]string{capi.RestoredAnnotation: w.source.Identity().Snapshot})
 	return c
 }

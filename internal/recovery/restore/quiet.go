@@ -221,7 +221,7 @@ func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 	pause := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"paused":true}}`))
 	for i := range all {
 		o := &all[i]
-		if o.GetNamespace() == config.Namespace && o.GetName() == r.cfg.ClusterName {
+		if o.GetNamespace() == r.cfg.Namespace && o.GetName() == r.cfg.ClusterName {
 			continue
 		}
 		name := o.GetNamespace() + "/" + o.GetName()
@@ -245,7 +245,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
-	inv, err := clusterapi.Read(ctx, workload, config.Namespace, config.TokenSecretName)
+	inv, err := clusterapi.Read(ctx, workload, r.cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return 0, err
 	}

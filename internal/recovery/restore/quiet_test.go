@@ -37,7 +37,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Fatalf("%+v, %v", swept, err)
 	}
 	for _, gone := range []*unstructured.Unstructured{
-		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s"), w.Workload.Get("v1", "Node", "", "lost"),
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), w.Workload.Get("v1", "Node", "", "lost"),
 		w.Workload.Get("v1", "Pod", "shop", "lost"),
 		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "caph"),
 		w.Workload.Get("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "caph-system", "infrastructure-hetzner"),
@@ -50,7 +50,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		w.Workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"),
 		w.Workload.Get("v1", "Pod", "shop", "waits"),
 		w.Workload.Get("v1", "Node", "", "dedicated"), w.Workload.Get("v1", "Pod", "shop", "dedicated"),
-		w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster",
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster",
 			"team", "shop"),
 		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
 	} {
@@ -58,7 +58,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 			t.Error("something that is not stale is gone")
 		}
 	}
-	for _, namespace := range []string{config.Namespace, "team"} {
+	for _, namespace := range []string{config.DefaultNamespace, "team"} {
 		if other := w.Workload.Get(clustertest.CAPI, "Cluster", namespace, "shop"); other != nil &&
 			!management.Paused(other) {
 			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back",
@@ -83,7 +83,7 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	if _, err := (staleStep{w.r}).sweepStale(t.Context(), w.say, kc, steps.Management{}, steps.Cluster{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.Workload.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s") == nil ||
+	if w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") == nil ||
 		capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
 	}

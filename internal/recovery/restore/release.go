@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
@@ -42,12 +41,12 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
-		Options: []client.ListOption{client.InNamespace(config.Namespace)}})
+		Options: []client.ListOption{client.InNamespace(r.cfg.Namespace)}})
 	released := false
 	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(),
 		Changes: changes}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, c.ControlPlane)
+		tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, c.ControlPlane)
 		if err != nil {
 			return "", err
 		}
@@ -70,7 +69,7 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 
 func (r releaseStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	tcp *unstructured.Unstructured) error {
-	_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+	_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func (r releaseStep) verifyRelease(ctx context.Context, was steps.Cluster) flow.
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	tcp, err := capi.Get(ctx, mgmt, capi.TalosControlPlaneKind, was.ControlPlane)
+	tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
 		return verdict.FromError(err)
 	}

@@ -58,7 +58,7 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 // ask it.
 func TestACopyOfALivingCluster(t *testing.T) {
 	w := newRestoreWorld(t)
-	s := kubetest.Object("v1", "Secret", config.Namespace, "k8s-kubeconfig",
+	s := kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-kubeconfig",
 		clustertest.Map{"data": clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}})
 	w.r.source.Contents.Secrets = append(w.r.source.Contents.Secrets, *s)
 	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
@@ -94,7 +94,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	refused("with a server that is off")
 	w.Hetzner.SetServers()
 	w.Provider.There = true
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.Namespace, "k8s", nil))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil))
 	w.Management.Put(clustertest.CRD("clusters", "cluster.x-k8s.io", "v1beta1", "Cluster"))
 	refused("with a management cluster that holds it")
 	w.Provider.There = false
@@ -256,12 +256,12 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	is := w.Management.Get("v1", "Secret", config.Namespace, "k8s-talos")
+	is := w.Management.Get("v1", "Secret", config.DefaultNamespace, "k8s-talos")
 	if is == nil || is.GetLabels()[capi.ClusterNameLabel] != "k8s" ||
 		capi.Text(is, "data", "bundle") != base64.StdEncoding.EncodeToString([]byte("every key")) {
 		t.Errorf("the seed is %v", is)
 	}
-	w.Management.Change("v1", "Secret", config.Namespace, "k8s-talos",
+	w.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-talos",
 		map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
 	if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err == nil ||
 		strings.Contains(err.Error(), "every key") {
@@ -285,7 +285,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 			metadata["labels"] = map[string]any{capi.MoveLabel: "", "team": "shop"}
 		}
 		fields["metadata"] = metadata
-		*to = append(*to, *kubetest.Object("v1", kind, config.Namespace, name, fields))
+		*to = append(*to, *kubetest.Object("v1", kind, config.DefaultNamespace, name, fields))
 	}
 	c := w.source.Contents
 	add(&c.Objects, "ConfigMap", "addons", map[string]any{"apiVersion": "addons.cluster.x-k8s.io/v1beta1",
@@ -303,8 +303,8 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	addons, mine := w.Management.Get("v1", "ConfigMap", config.Namespace, "addons"), w.Management.Get("v1", "Secret",
-		config.Namespace, "mine")
+	addons, mine := w.Management.Get("v1", "ConfigMap", config.DefaultNamespace, "addons"), w.Management.Get("v1", "Secret",
+		config.DefaultNamespace, "mine")
 	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" ||
 		len(addons.GetOwnerReferences()) > 0 {
 		t.Errorf("what the ClusterResourceSet names is %v", addons)
@@ -319,7 +319,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"k8s-control-plane-old-bootstrap-data", "k8s-kubeconfig", config.TokenSecretName} {
-		if w.Management.Get("v1", "Secret", config.Namespace, name) != nil {
+		if w.Management.Get("v1", "Secret", config.DefaultNamespace, name) != nil {
 			t.Errorf("Secret %s of the lost cluster was written", name)
 		}
 	}
@@ -336,7 +336,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		switch o.GetKind() {
 		case "HetznerCluster":
 			if capi.Text(o, "status", "controlPlaneLoadBalancer", "ipv4") == "" {
-				w.Management.Change(clustertest.CAPH, "HetznerCluster", config.Namespace, "k8s", map[string]any{
+				w.Management.Change(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s", map[string]any{
 					"spec":   map[string]any{"controlPlaneEndpoint": map[string]any{"host": "127.0.0.9"}},
 					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
 			}
@@ -357,16 +357,16 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 	if c.LoadBalancerIP != "127.0.0.9" || c.Endpoint != "127.0.0.9:6443" || c.Replicas != 3 {
 		t.Errorf("the cluster is %+v", c)
 	}
-	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.Namespace, "k8s-control-plane")
+	tcp := w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
 	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane",
 		"strategicPatches")
 	if !slices.Equal(patches, []string{"certSANs: [127.0.0.9, 127.0.0.70]"}) {
 		t.Errorf("the patches name %v", patches)
 	}
-	if w.Management.Get(clustertest.CAPI, "Machine", config.Namespace, "k8s-control-plane-old") != nil {
+	if w.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-old") != nil {
 		t.Error("a Machine of the backup was applied: its server would be made")
 	}
-	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.Namespace, "k8s")
+	cluster := w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
 	if capi.Truth(cluster, "spec", "paused") || len(cluster.GetFinalizers()) > 0 ||
 		capi.Text(cluster, "spec", "controlPlaneRef", "name") == "" ||
 		cluster.GetAnnotations()[capi.RestoredAnnotation] != "5a5a" {

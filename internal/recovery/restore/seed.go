@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/apply"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/namespace"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -29,7 +29,7 @@ type Seed struct {
 func (r seedStep) add(g *flow.Graph, management *flow.Step[steps.Management]) *flow.Step[Seed] {
 	return flow.Add1(g, "seed", r.seedSecrets, management).
 		Doc("the management cluster has the lost cluster's authorities, keys and tokens before a controller creates new ones").
-		Spec(r.source.Identity()).Verify(r.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken)
+		Spec(r.source.Identity()).Verify(r.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
 }
 
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A
@@ -49,11 +49,14 @@ func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Managem
 	if err := r.refuseOther(ctx, mgmt, name, data); err != nil {
 		return Seed{}, err
 	}
+	if err := namespace.Ensure(ctx, r.cfg, say, mgmt); err != nil {
+		return Seed{}, err
+	}
 	say("writing Secret %s", name)
 	// By its label the providers find it; the other makes it go along when the cluster is moved into itself, as it has no
 	// owner.
 	secret := &corev1.Secret{Type: corev1.SecretType(capi.Text(was, "type")), Data: data}
-	secret.Namespace, secret.Name = config.Namespace, name
+	secret.Namespace, secret.Name = r.cfg.Namespace, name
 	secret.Labels = map[string]string{capi.ClusterNameLabel: r.cfg.ClusterName, capi.MoveLabel: ""}
 	uid, err := apply.Secret(ctx, say, mgmt, secret)
 	if err != nil {
@@ -65,13 +68,13 @@ func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Managem
 			return Seed{}, err
 		}
 	}
-	return Seed{Secret: steps.TokenSecret{Namespace: config.Namespace, Name: name, UID: uid}}, nil
+	return Seed{Secret: steps.TokenSecret{Namespace: r.cfg.Namespace, Name: name, UID: uid}}, nil
 }
 
 // refuseOther compares a Secret that is there with the backup's. No value is part of what it says.
 func (r seedStep) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
 	is := &corev1.Secret{}
-	err := mgmt.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: name}, is)
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name}, is)
 	if kube.Absent(err) {
 		return nil
 	}

@@ -6,7 +6,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
@@ -43,19 +42,19 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(c.Name)},
-		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(c.Name)},
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(r.cfg.Namespace, c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(r.cfg.Namespace, c.Name)},
 		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
-			Options: []client.ListOption{client.InNamespace(config.Namespace)}},
+			Options: []client.ListOption{client.InNamespace(r.cfg.Namespace)}},
 	)
 	var out recovery.Target
 	stock := stockout.Watch{Cfg: r.cfg, Tools: r.tools, Sources: r.sources, Say: say}
 	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes,
 		Explain: r.observer.Progress(mgmt,
-			situation.Watched{Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
+			situation.Watched{Namespace: r.cfg.Namespace, Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, c.Name, c.LoadBalancerIP)
+		_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 		if kube.Absent(err) {
 			return "there is no talosconfig yet", nil
 		}
@@ -83,7 +82,7 @@ func (r etcdStep) verifyTarget(ctx context.Context, was recovery.Target) flow.Ve
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	machine, err := capi.Get(ctx, mgmt, capi.MachineKind, was.Machine)
+	machine, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.MachineKind, was.Machine)
 	if err != nil {
 		return verdict.FromError(err)
 	}

@@ -36,6 +36,17 @@ type Identity struct {
 	Snapshot string `json:"snapshot"` // SHA-256 of the etcd snapshot
 }
 
+// Namespace is the one that the cluster's objects were in: that of its Cluster object.
+func (s Backup) Namespace() string {
+	for i := range s.Contents.Objects {
+		if o := &s.Contents.Objects[i]; o.GroupVersionKind().GroupKind() == capi.ClusterKind.GroupKind() &&
+			o.GetName() == s.Contents.Header.Cluster {
+			return o.GetNamespace()
+		}
+	}
+	return config.DefaultNamespace
+}
+
 // Identity tells the backup from all others.
 func (s Backup) Identity() Identity {
 	h := s.Contents.Header
@@ -57,8 +68,9 @@ func (s Backup) Open() (io.ReadCloser, int64, error) {
 
 // Object finds an object of the backup by kind and name; nil: it has none.
 func (s Backup) Object(kind, name string) *unstructured.Unstructured {
+	namespace := s.Namespace()
 	i := slices.IndexFunc(s.Contents.Objects, func(o unstructured.Unstructured) bool {
-		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == config.Namespace
+		return o.GetKind() == kind && o.GetName() == name && o.GetNamespace() == namespace
 	})
 	if i < 0 {
 		return nil
@@ -68,8 +80,9 @@ func (s Backup) Object(kind, name string) *unstructured.Unstructured {
 
 // Secret finds a Secret of the backup; nil: it has none.
 func (s Backup) Secret(name string) *unstructured.Unstructured {
+	namespace := s.Namespace()
 	i := slices.IndexFunc(s.Contents.Secrets, func(o unstructured.Unstructured) bool {
-		return o.GetName() == name && o.GetNamespace() == config.Namespace
+		return o.GetName() == name && o.GetNamespace() == namespace
 	})
 	if i < 0 {
 		return nil
@@ -84,6 +97,10 @@ func (s Backup) Configure(cfg config.Config) (config.Config, error) {
 	if h.Cluster != cfg.ClusterName {
 		return cfg, fmt.Errorf("the backup is of cluster %s, not of %s: CLUSTER_NAME=%s, or another file", h.Cluster,
 			cfg.ClusterName, h.Cluster)
+	}
+	if namespace := s.Namespace(); namespace != cfg.Namespace {
+		return cfg, fmt.Errorf("the backup has the Cluster API objects of cluster %s in namespace %s, not in %s, and a cluster "+
+			"keeps its namespace: set NAMESPACE=%s", h.Cluster, namespace, cfg.Namespace, namespace)
 	}
 	var missing []string
 	need := func(kind, name string) *unstructured.Unstructured {

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 )
@@ -29,10 +28,10 @@ type Machine struct {
 
 // Machines are the backup's, by name.
 func (s Backup) Machines() (all []Machine) {
-	tcp := s.ControlPlane()
+	tcp, namespace := s.ControlPlane(), s.Namespace()
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
-		if o.GroupVersionKind().GroupKind() != capi.MachineKind.GroupKind() || o.GetNamespace() != config.Namespace {
+		if o.GroupVersionKind().GroupKind() != capi.MachineKind.GroupKind() || o.GetNamespace() != namespace {
 			continue
 		}
 		m := Machine{Name: o.GetName(), Server: capi.Text(o, "spec", "infrastructureRef", "name"),
@@ -98,9 +97,10 @@ func (s Backup) PlacementGroups() (names []string) {
 
 // All are the backup's objects and Secrets, of the cluster's namespace.
 func (s Backup) All() (all []*unstructured.Unstructured) {
+	namespace := s.Namespace()
 	for _, objects := range [][]unstructured.Unstructured{s.Contents.Objects, s.Contents.Secrets} {
 		for i := range objects {
-			if o := &objects[i]; o.GetNamespace() == config.Namespace {
+			if o := &objects[i]; o.GetNamespace() == namespace {
 				all = append(all, o)
 			}
 		}

@@ -25,9 +25,10 @@ var madeByControllers = []string{
 // when Cluster API looks at it, what it names is there.
 func (s Backup) Wanted() []*unstructured.Unstructured {
 	var objects []*unstructured.Unstructured
+	namespace := s.Namespace()
 	for i := range s.Contents.Objects {
 		o := &s.Contents.Objects[i]
-		if o.GetNamespace() == config.Namespace && !slices.Contains(madeByControllers, o.GetKind()) {
+		if o.GetNamespace() == namespace && !slices.Contains(madeByControllers, o.GetKind()) {
 			objects = append(objects, Bare(o))
 		}
 	}
@@ -79,10 +80,10 @@ func Bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	for _, name := range []string{situation.PausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
 		delete(annotations, name)
 	}
-	labels, name := o.GetLabels(), o.GetName()
+	labels, namespace, name := o.GetLabels(), o.GetNamespace(), o.GetName()
 	delete(o.Object, "status")
 	delete(o.Object, "metadata")
-	o.SetNamespace(config.Namespace)
+	o.SetNamespace(namespace)
 	o.SetName(name)
 	if len(labels) > 0 {
 		o.SetLabels(labels)
