@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -163,7 +164,7 @@ func (f *openedFleet) open(ctx context.Context, looking bool, say flow.Say) erro
 			err = usage.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
 		}
 	default:
-		if kubeconfig, err = inClusterKubeconfig(f.console); err == nil && kubeconfig == nil {
+		if kubeconfig, err = kube.PodKubeconfig(f.console.environment); errors.Is(err, kube.ErrNoPod) {
 			err = &usage.Error{Err: errNoManagement}
 		}
 	}
@@ -221,6 +222,7 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 		if err != nil || !exists {
 			return nil, err
 		}
+		say = func(string, ...any) {}
 	}
 	kubeconfig, err := management.Ensure(ctx, name, say)
 	if err != nil {
@@ -235,6 +237,11 @@ func (f *openedFleet) decided(c fleet.Cluster) []settings.Assignment {
 	all := []settings.Assignment{
 		settings.Assign("MANAGEMENT", config.ManagementExisting),
 		settings.Assign("STATE", config.StateSecretsScheme+f.Namespace),
+		settings.Assign("PIVOT", strconv.FormatBool(f.Pivot)),
+	}
+	if !c.Has("namespace") {
+		// A namespace for each: clusters can have different tokens then, and each can be moved alone.
+		all = append(all, settings.Assign("NAMESPACE", c.Name))
 	}
 	return all
 }
@@ -255,6 +262,3 @@ func (f *openedFleet) identity() (string, error) {
 	}
 	return string(data), nil
 }
-
-// inClusterKubeconfig opens the cluster that this process runs in; nil: it runs in none.
-func inClusterKubeconfig(*console) ([]byte, error) { return nil, nil }

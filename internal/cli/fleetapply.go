@@ -219,17 +219,23 @@ func statusLine(s rollout.Status) string {
 	return line
 }
 
-// lastWords are the last lines of what a run said, on one line.
+// lastWords are the error that a run has ended with, on one line; where it has said none, its last line.
 func lastWords(said string) string {
 	lines := strings.FieldsFunc(said, func(r rune) bool { return r == '\n' })
-	if len(lines) > messageLines {
-		lines = lines[len(lines)-messageLines:]
+	for i, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "error: ") || i == len(lines)-messageLines {
+			lines = lines[i:]
+			break
+		}
 	}
-	return strings.Join(lines, " | ")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return strings.Join(lines, " ")
 }
 
-// messageLines is how many lines of a failed run are shown: its error is there.
-const messageLines = 4
+// messageLines is how many lines are shown of a run that has ended without an error of its own.
+const messageLines = 2
 
 var errFleetFailed = errors.New("the fleet is not as configured")
 

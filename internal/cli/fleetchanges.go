@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,10 +48,31 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		}
 		all = append(all, one)
 	}
+	if len(problems) == 0 && !f.SkipDoctor && !f.options.Lab {
+		problems = overlaps(all)
+	}
 	if len(problems) > 0 {
 		return nil, &usage.Error{Err: errors.Join(problems...)}
 	}
 	return all, nil
+}
+
+// overlaps finds clusters with one token whose networks overlap: the doctor of the second one's run would refuse it.
+func overlaps(all []fleetCluster) (problems []error) {
+	for i, b := range all {
+		for _, a := range all[:i] {
+			was, errA := netip.ParsePrefix(a.cfg.NetworkCIDR)
+			is, errB := netip.ParsePrefix(b.cfg.NetworkCIDR)
+			if a.Token != b.Token || errA != nil || errB != nil || !was.Overlaps(is) {
+				continue
+			}
+			problems = append(problems, fmt.Errorf("cluster %s: networkCidr %s overlaps that of cluster %s (%s) in the same Hetzner "+
+				"project: give each cluster a range of its own, with controlPlaneCidr, podCidr and serviceCidr in it, or write "+
+				"skipDoctor: true, if nothing will ever be in both", b.Name, is, a.Name, was))
+			break
+		}
+	}
+	return problems
 }
 
 func checkFleetFiles(ctx context.Context, c fleetCluster) error {
@@ -157,7 +179,11 @@ func (f *openedFleet) change(c fleetCluster, action string, arguments []string) 
 func (f *openedFleet) changes(all []fleetCluster) ([]objects.Change, error) {
 	var changes []objects.Change
 	for _, c := range all {
-		change, err := f.change(c, objects.Apply, []string{targetAll})
+		arguments := []string{targetAll}
+		if f.SkipDoctor || f.lab != nil { // the networks of a lab's clusters are parts of one
+			arguments = append(arguments, "--skip-doctor")
+		}
+		change, err := f.change(c, objects.Apply, arguments)
 		if err != nil {
 			return nil, err
 		}

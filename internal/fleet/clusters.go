@@ -120,6 +120,9 @@ func (f *Fleet) Configuration(c Cluster, decided ...settings.Assignment) (settin
 	return cfg, nil
 }
 
+// Has reports whether a key is configured for a cluster, in its entry or in the defaults.
+func (c Cluster) Has(key string) bool { return indexOf(c.Config, key) >= 0 }
+
 // Document is a cluster's bootstrap.yaml, with what is decided for it. The same content is the same bytes.
 func (c Cluster) Document(decided []settings.Assignment) ([]byte, error) {
 	content := map[string]any{}

@@ -156,7 +156,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.Gitea != "" {
 		lab.programs = append(lab.programs, kubelet.GiteaProgram(cfg.Gitea, lab.realGitea.Load))
 	}
-	lab.programs = append(lab.programs, kubelet.CommandProgram(lab.path("command", "slipway")))
+	lab.programs = append(lab.programs, kubelet.CommandProgram(lab.path("command", "slipway"), lab.path("repository")))
 	lab.programs = append(lab.programs, lab.cfg.Originals.Programs(kubelet.DefaultPrograms())...)
 	// After an error, too, no process survives the lab.
 	defer func() { err = errors.Join(err, lab.processes.StopAll(context.WithoutCancel(ctx), 0)) }()

@@ -159,10 +159,11 @@ func FluxPrograms(bin string) []Program {
 }
 
 // CommandProgram maps Slipway's own image to the command that a fleet is rehearsed with, which it writes into the lab's
-// folder. It counts once it is there.
-func CommandProgram(file string) Program {
+// folder. It counts once it is there. It reads the manifests that the lab offers.
+func CommandProgram(file, repository string) Program {
 	return Program{
 		Image: "slipway.dev/slipway", Exec: file, Fidelity: Real, Note: "the command that the fleet was applied with",
+		Reads: []string{repository},
 		When: func() bool { _, err := os.Stat(file); return err == nil },
 	}
 }

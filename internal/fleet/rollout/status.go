@@ -21,7 +21,7 @@ type Phase string
 // Phases, in their order.
 const (
 	Waiting Phase = "waiting" // its turn has not come
-	Queued  Phase = "queued"  // its turn has come, and Kueue has not admitted it, or its Pod has not started
+	Queued  Phase = "queued"  // its turn has come, and no Pod runs: Kueue has not admitted it, or the next attempt follows
 	Running Phase = "running"
 	Done    Phase = "done"
 	Failed  Phase = "failed" // for good: its retries or its time are used up, or its configuration is refused
@@ -84,15 +84,14 @@ func statusOf(e Entry, job *batchv1.Job, pods []corev1.Pod, released bool) Statu
 		s.Began = &began
 	}
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
-	switch {
-	case released || !suspended:
+	if released || !suspended {
 		s.Phase = Queued
 	}
 	if len(pods) > 0 {
 		newest := &pods[len(pods)-1]
 		s.Pod = newest.Name
 		s.Message = podMessage(newest)
-		if newest.Status.Phase == corev1.PodRunning {
+		if newest.Status.Phase == corev1.PodRunning || newest.Status.Phase == corev1.PodSucceeded {
 			s.Phase = Running
 		}
 	}
