@@ -110,8 +110,11 @@ func (f *openedFleet) enterLab(ctx context.Context, all []fleetCluster) error {
 				c.decided = append(c.decided, settings.Assign(v.Name, v.Get(cfg.Config)))
 			}
 		}
-		// Everything in the lab sees this machine by its loopback.
-		c.decided = append(c.decided, settings.Assign("FIREWALL_ALLOW", "127.0.0.1/32"))
+		// Everything in the lab sees this machine, and the management cluster, by the loopback.
+		if cfg.FirewallAllow == "" && !f.Pivot || strings.Contains(cfg.FirewallAllow, "auto") {
+			cfg.FirewallAllow = "127.0.0.1/32"
+			c.decided = append(c.decided, settings.Assign("FIREWALL_ALLOW", cfg.FirewallAllow))
+		}
 		c.cfg = cfg
 	}
 	return nil
