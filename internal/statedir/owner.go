@@ -19,7 +19,9 @@ type Owner struct {
 }
 
 // OwnerOf is the cluster of a configuration.
-func OwnerOf(cfg config.Config) Owner { return Owner{Cluster: cfg.ClusterName, Namespace: cfg.Namespace} }
+func OwnerOf(cfg config.Config) Owner {
+	return Owner{Cluster: cfg.ClusterName, Namespace: cfg.Namespace}
+}
 
 // recordedNamespace is the namespace as the folder's record has it: empty for the default.
 func (o Owner) recordedNamespace() string {

@@ -29,7 +29,7 @@ func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
 	return flow.Add(g, StageProviders, p.run).
 		Doc("Cluster API and its providers have the new versions, in the cluster that manages this one").
 		Spec(providers.Versions(p.cfg)).Verify(p.verify).
-		Deadline(5*p.cfg.ProvidersTimeout.D() + wait.Overhead).
+		Deadline(5*p.cfg.ProvidersTimeout.D()+wait.Overhead).
 		Waits(providers.LeaseWait(p.cfg),
 			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()})
 }
