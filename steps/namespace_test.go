@@ -159,9 +159,16 @@ func TestPlanWithoutPivot(t *testing.T) {
 	w := clustertest.New(t)
 	cfg := w.Config()
 	cfg.Pivot = config.PivotFalse
+	if plan, err := New(cfg, w.Tools()); err != nil || !strings.Contains(plan.AllRefused, "FIREWALL_ALLOW") {
+		t.Errorf("a firewall that lets the management cluster not in: %q, %v", plan.AllRefused, err)
+	}
+	cfg.FirewallAllow = "auto"
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if plan.AllRefused != "" {
+		t.Error(plan.AllRefused)
 	}
 	for _, name := range plan.Bootstrap {
 		if !slices.Contains(plan.All, name) {
