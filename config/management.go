@@ -46,6 +46,10 @@ func (v *Findings) management(c Config) {
 	if c.Pivot != PivotTrue && c.Pivot != PivotFalse {
 		v.add("pivot", c.Pivot, "is neither true nor false", "write "+PivotTrue+" or "+PivotFalse)
 	}
+	if c.KeepsManager() && slices.Contains(c.Addons.names(), AddonAutoscaler) {
+		v.addPair("pivot", "addons", c.Pivot, "does not go together with the add-on "+AddonAutoscaler+", which changes the "+
+			"MachineDeployments of the cluster that it runs in", "leave one of them out")
+	}
 	switch {
 	case c.Management != "" && !slices.Contains(managements, c.Management):
 		v.add("management", c.Management, "is nothing that a management cluster can be", "write "+

@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"slices"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -24,7 +25,7 @@ func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.
 	return flow.Add1(g, "capi-init", step.run, management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
 		Spec(s.made.providers).Verify(step.verify).Deadline(3*s.cfg.ProvidersTimeout.D() + wait.Overhead).
-		Waits(append([]flow.Wait{providers.LeaseWait(s.cfg)}, s.made.installing...)...)
+		Waits(append(slices.Clone(s.made.installing), providers.LeaseWait(s.cfg))...)
 }
 
 // providersStep runs and verifies the steps capi-init and providers.

@@ -16,6 +16,8 @@ type Plan struct {
 	Bootstrap, All, Managed []string
 	// Refused names the steps that a configuration with PIVOT=false does not run: pivot, and what needs it.
 	Refused []string
+	// AllRefused is why the configuration allows no target all; empty: it does.
+	AllRefused string
 
 	Preflight    *flow.Step[Offer]
 	Reservation  *flow.Step[Reservation]
@@ -120,6 +122,11 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 		releases...)
 	if cfg.KeepsManager() {
 		p.All = append([]string{p.Endpoint.Name(), p.FirewallApply.Name()}, append(releases, p.Bootstrap...)...)
+		p.FirewallApply.OrderAfter(p.Nodes) // which the pivot, that it waits for else, comes after
+		if cfg.FirewallAllow == "" {
+			p.AllRefused = "PIVOT is false, and the firewall would cut the management cluster off from the servers: name the " +
+				"ranges that it is seen from in FIREWALL_ALLOW (auto: this machine's own address)"
+		}
 		p.Refused = []string{p.Pivot.Name(), p.Access.Name(), p.Clean.Name()}
 	}
 	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)

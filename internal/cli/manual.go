@@ -170,7 +170,8 @@ func stepManuals() map[string]manual {
 		"kind-create": {"this machine: a kind cluster, or what MANAGEMENT says; " + state +
 			"management.kubeconfig", "launch.md#management-cluster"},
 		"capi-init": {management + "cert-manager, Cluster API and three providers", "launch.md#in-what-order"},
-		"secret":    {management + "a Secret with the Hetzner token", "launch.md#in-what-order"},
+		"secret": {management + "a Secret with the Hetzner token, and its namespace where that is missing",
+			"launch.md#in-what-order"},
 		"endpoint": {project +
 			"a Primary IP, protected against deletion, and the control plane's load balancer, which has it",
 			"launch.md#the-address"},
@@ -206,7 +207,8 @@ func stepManuals() map[string]manual {
 		targetAccess:     {state + "kubeconfig and talosconfig", "pivot.md"},
 		"firewall":       {project + "a firewall", "firewall.md"},
 		"firewall-apply": {project + "which servers the firewall is applied to", "firewall.md"},
-		"clean": {"this machine: deletes the temporary management cluster; " + state +
+		"clean": {"this machine: deletes the temporary management cluster, and of an existing one only the namespace that Slipway " +
+			"created; " + state +
 			"management.kubeconfig", "pivot.md#clean"},
 	} {
 		all[name] = step(name, m[0], m[1])

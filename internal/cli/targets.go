@@ -42,6 +42,10 @@ func resolveTargets(words []string, plan *steps.Plan, managed bool) ([]string, e
 			names = append(names, plan.Managed...)
 		case word == targetBootstrap:
 			names = append(names, plan.Bootstrap...)
+		case word == targetAll && !managed && plan.AllRefused != "":
+			return nil, usage.Errorf("%s", plan.AllRefused)
+		case word == targetAll && managed && len(plan.Refused) > 0: // PIVOT=false came too late
+			names = append(names, append([]string{plan.FirewallApply.Name()}, plan.Managed...)...)
 		case word == targetAll:
 			names = append(names, plan.All...)
 		case slices.Contains(plan.Refused, word) && !managed:

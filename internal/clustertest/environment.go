@@ -4,6 +4,7 @@ package clustertest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -57,6 +58,9 @@ type Environment struct {
 	Charts               string // address of the chart repository
 	State                string // folder
 	Log                  *Buffer
+
+	// Namespace is the one of the cluster's objects in the management cluster; empty: default.
+	Namespace string
 
 	Mu           sync.Mutex
 	Inits        []clusterctl.InitOptions
@@ -121,6 +125,7 @@ func (w *Environment) Config() config.Config {
 	c := config.Defaults()
 	c.CiliumRepository, c.HCloudCCMRepository, c.TalosCCMRepository = w.Charts, w.Charts, w.Charts
 	c.AddonsRepository = w.Charts
+	c.Namespace = w.namespace()
 	return c
 }
 
@@ -163,8 +168,13 @@ const (
 	CACPPT = "controlplane.cluster.x-k8s.io/v1alpha3"
 )
 
+func (w *Environment) namespace() string { return cmp.Or(w.Namespace, config.DefaultNamespace) }
+
 // ReactManagement plays CAPH, CABPT and CACPPT.
 func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
+	if o.GetNamespace() != w.namespace() { // another cluster's
+		return
+	}
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	switch o.GetKind() {
 	case "HetznerCluster":
@@ -173,11 +183,11 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 		if capi.Text(o, "spec", "controlPlaneEndpoint", "host") == "" {
 			w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", LoadBalancerIP, owned, 6443,
 				50000))
-			w.Management.Change(CAPH, "HetznerCluster", config.DefaultNamespace, "k8s",
+			w.Management.Change(CAPH, "HetznerCluster", w.namespace(), "k8s",
 				Map{"spec": Map{"controlPlaneEndpoint": Map{"host": LoadBalancerIP}}})
 		}
 	case "TalosControlPlane":
-		if w.Management.Get(CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-0") != nil {
+		if w.Management.Get(CAPI, "Machine", w.namespace(), "k8s-control-plane-0") != nil {
 			return // made already
 		}
 		var servers []schema.Server
@@ -188,11 +198,11 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 				schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned,
 					PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
 			labels := Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
-			w.Management.Put(kubetest.Object(CAPH, "HCloudMachine", config.DefaultNamespace, name, Map{
+			w.Management.Put(kubetest.Object(CAPH, "HCloudMachine", w.namespace(), name, Map{
 				"metadata": Map{"labels": labels}, "spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i)},
 				"status": Map{"instanceState": "running"},
 			}))
-			w.Management.Put(kubetest.Object(CAPI, "Machine", config.DefaultNamespace, name, Map{
+			w.Management.Put(kubetest.Object(CAPI, "Machine", w.namespace(), name, Map{
 				"metadata": Map{"labels": labels}, "spec": Map{"infrastructureRef": Map{"name": name}},
 				"status": Map{"addresses": []any{Map{"type": "InternalIP", "address": private},
 					Map{"type": "ExternalIP", "address": "127.0.1." + fmt.Sprint(i)}}},
@@ -206,12 +216,12 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 		}
 		w.Hetzner.SetServers(servers...)
 		secret := func(name, key string, value []byte) {
-			w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, name,
+			w.Management.Put(kubetest.Object("v1", "Secret", w.namespace(), name,
 				Map{"metadata": Map{"labels": Map{capi.ClusterNameLabel: "k8s"}}, "data": Map{key: value}}))
 		}
 		secret("k8s-kubeconfig", "value", w.Workload.Kubeconfig())
 		secret("k8s-talosconfig", "talosconfig", w.Talosconfig)
-		w.Management.Change(CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+		w.Management.Change(CACPPT, "TalosControlPlane", w.namespace(), "k8s-control-plane",
 			Map{"status": Map{"initialized": true}})
 	}
 }
@@ -233,7 +243,7 @@ func (w *Environment) ReactWorkload(o *unstructured.Unstructured) {
 		case "hcloud-cloud-controller-manager":
 			w.Workload.Change("v1", "Node", "", name,
 				Map{"spec": Map{"providerID": fmt.Sprintf("hcloud://%d", 100+i), "taints": nil}})
-			w.Management.Change(CAPI, "Machine", config.DefaultNamespace, name, Map{"status": Map{"nodeRef": Map{"name": name}}})
+			w.Management.Change(CAPI, "Machine", w.namespace(), name, Map{"status": Map{"nodeRef": Map{"name": name}}})
 		}
 	}
 }

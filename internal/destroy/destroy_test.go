@@ -457,3 +457,49 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 		})
 	}
 }
+
+// given is a management cluster that was there before.
+type given struct{ clustertest.Provider }
+
+func (*given) Given() bool { return true }
+
+func (*given) Delete(context.Context, string) error { return errors.New("it was deleted") }
+
+// A management cluster that was there before stays, with the clusters in it; what Slipway created in it for the cluster
+// goes.
+func TestDestroyInAGivenManagementCluster(t *testing.T) {
+	kinds := clustertest.ClusterAPIKinds()
+	mgmt := kubetest.New("management", kinds...)
+	defer mgmt.Close()
+	clustertest.Define(mgmt, kinds)
+	ours := clustertest.Map{"metadata": clustertest.Map{"labels": clustertest.Map{"app.kubernetes.io/managed-by": "slipway"}}}
+	for _, namespace := range []string{"team-a", "team-b"} {
+		mgmt.Put(kubetest.Object("v1", "Namespace", "", namespace, ours))
+		mgmt.Put(kubetest.Object("v1", "Secret", namespace, config.TokenSecretName, nil))
+	}
+	mgmt.Put(kubetest.Object(clustertest.CAPI, "Cluster", "team-a", "k8s", nil))
+	mgmt.Put(kubetest.Object(clustertest.CAPI, "Cluster", "team-b", "k8s", nil)) // of the same name
+	theirs := func() string {
+		return fmt.Sprint(mgmt.Get("v1", "Namespace", "", "team-b"), mgmt.Get(clustertest.CAPI, "Cluster", "team-b", "k8s"),
+			mgmt.Get("v1", "Secret", "team-b", config.TokenSecretName))
+	}
+	before := theirs()
+	s := hetznertest.NewStore()
+	defer s.Close()
+	plantCluster(s)
+	o := demolisher(t, s, nil)
+	o.cfg.Namespace = "team-a"
+	o.tools.Management = &given{clustertest.Provider{Kubeconfig: mgmt.Kubeconfig(), There: true}}
+	if err := o.tools.Files.Write(platform.ManagementKubeconfig, mgmt.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	if err := listAndDestroy(t.Context(), o, Options{}, quietly); err != nil {
+		t.Fatal(err)
+	}
+	if mgmt.Get(clustertest.CAPI, "Cluster", "team-a", "k8s") != nil || mgmt.Get("v1", "Namespace", "", "team-a") != nil {
+		t.Error("the cluster's object or its namespace is left")
+	}
+	if after := theirs(); after != before {
+		t.Errorf("the other cluster was touched: %s, before %s", after, before)
+	}
+}

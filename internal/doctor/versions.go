@@ -47,29 +47,36 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 	if d.tools.Management.Name() == config.ManagementLocal {
 		return "a local management cluster of Kubernetes " + d.cfg.KubernetesVersion, nil
 	}
-	path := d.cfg.ManagementKubeconfig
-	if path == "" || d.tools.Management.Name() != "kubeconfig" {
+	if d.tools.Management.Name() != "kubeconfig" {
 		image, _, _ := strings.Cut(d.cfg.KindNodeImage, "@")
 		return image, nil
 	}
-	is, err := d.askManagement(ctx, path)
+	is, err := d.askManagement(ctx)
 	if err != nil {
-		f := unknown("see the check management", "the Kubernetes version of the cluster of MANAGEMENT_KUBECONFIG cannot be "+
-			"read: %v", err)
+		f := unknown("see the check management", "the Kubernetes version of the existing management cluster cannot be read: "+
+			"%v", err)
 		return "", &f
 	}
 	v, err := semver.ParseTolerant(is)
 	if err != nil || !config.Management().Has(v) {
 		f := failed("name another cluster in MANAGEMENT_KUBECONFIG, or leave it to kind",
-			"the cluster of MANAGEMENT_KUBECONFIG is Kubernetes %s, and Cluster API v1.%d is managed from %s", is,
+			"the existing management cluster is Kubernetes %s, and Cluster API v1.%d is managed from %s", is,
 			config.ClusterctlMinor, config.Management())
 		return "", &f
 	}
 	return "your cluster of Kubernetes " + is, nil
 }
 
-func (d *Doctor) askManagement(ctx context.Context, path string) (string, error) {
-	kubeconfig, err := os.ReadFile(path)
+// managementKubeconfig opens the existing management cluster: the configured one, or the one around this Pod.
+func (d *Doctor) managementKubeconfig(ctx context.Context) ([]byte, error) {
+	if path := d.cfg.ManagementKubeconfig; path != "" {
+		return os.ReadFile(path)
+	}
+	return d.tools.Existing(ctx, d.cfg.ManagementName())
+}
+
+func (d *Doctor) askManagement(ctx context.Context) (string, error) {
+	kubeconfig, err := d.managementKubeconfig(ctx)
 	if err != nil {
 		return "", err
 	}

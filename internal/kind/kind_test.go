@@ -268,7 +268,8 @@ func TestGivenManagement(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	silent := errors.New("connection refused")
 	var ready error
-	g := Given{path: path, ready: func(context.Context, []byte) error { return ready }}
+	g := behind(path)
+	g.ready = func(context.Context, []byte) error { return ready }
 	if _, err := g.Exists(t.Context(), ""); err == nil {
 		t.Error("a missing kubeconfig says nothing about the cluster")
 	}

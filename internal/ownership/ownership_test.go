@@ -38,8 +38,16 @@ func TestRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Read(files)
-	if err != nil || r.Format != Format || r.Cluster != "k8s" || r.Management == nil || r.Management.UID != "u" {
+	if err != nil || r.Format != plainFormat || r.Cluster != "k8s" || r.Management == nil || r.Management.UID != "u" {
 		t.Errorf("%+v, %v", r, err)
+	}
+	// A namespace is what an older release would not know of: it is to refuse the folder.
+	named := memory{}
+	if err := (Record{Cluster: "k8s", Namespace: "team-a"}).Write(named); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := Read(named); err != nil || r.Format != Format || r.Namespace != "team-a" {
+		t.Errorf("with a namespace: %+v, %v", r, err)
 	}
 	for text, want := range map[string]string{
 		"{":                             "unexpected end of JSON",

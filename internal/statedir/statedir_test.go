@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -208,5 +210,47 @@ func TestRunFiles(t *testing.T) {
 	entries, err := os.ReadDir(string(s))
 	if err != nil || len(entries) != 2 {
 		t.Errorf("in the folder are %v, %v", entries, err)
+	}
+}
+
+// A folder without a namespace in its record, as older releases wrote it, is of the default namespace, and a cluster
+// keeps its namespace once anything was made for it.
+func TestNamespaceOfFolder(t *testing.T) {
+	s := Dir(filepath.Join(t.TempDir(), "state"))
+	quiet := func(string, ...any) {}
+	if err := (ownership.Record{Cluster: "k8s"}).Write(s.Files()); err != nil {
+		t.Fatal(err)
+	}
+	there, elsewhere := Owner{Cluster: "k8s", Namespace: config.DefaultNamespace}, Owner{Cluster: "k8s", Namespace: "team-a"}
+	if err := s.CheckOwner(t.Context(), there); err != nil {
+		t.Error(err)
+	}
+	if err := s.Claim(t.Context(), elsewhere, WorldHetzner, quiet); err != nil {
+		t.Errorf("before anything was made: %v", err)
+	}
+	if r, err := ownership.Read(s.Files()); err != nil || r.Namespace != "team-a" {
+		t.Errorf("recorded: %+v, %v", r, err)
+	}
+	record(t, s, "kind-create")
+	before, err := s.Files().Read(ownership.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = s.Claim(t.Context(), there, WorldHetzner, quiet)
+	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "set NAMESPACE=team-a") {
+		t.Errorf("another namespace: %v", err)
+	}
+	if after, err := s.Files().Read(ownership.File); err != nil || string(after) != string(before) {
+		t.Errorf("the record was changed: %s, %v", after, err)
+	}
+	if _, err := s.Claimed(there, WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
+		t.Error("the journal is locked for another namespace")
+	}
+	unlock, err := s.Claimed(elsewhere, WorldHetzner, s.Journal()).Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unlock(); err != nil {
+		t.Error(err)
 	}
 }
