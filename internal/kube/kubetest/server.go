@@ -43,7 +43,7 @@ func Builtin() []Resource {
 		{"", "v1", "ServiceAccount", "serviceaccounts", false}, {"", "v1", "Event", "events", false},
 		{"apps", "v1", "Deployment", "deployments", false}, {"apps", "v1", "DaemonSet", "daemonsets", false},
 		{"apps", "v1", "StatefulSet", "statefulsets", false},
-		{"batch", "v1", "Job", "jobs", false},
+		{"batch", "v1", "Job", "jobs", false}, {"coordination.k8s.io", "v1", "Lease", "leases", false},
 		{"policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", false},
 		{"apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", true},
 		{"admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", true},
