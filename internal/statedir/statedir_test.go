@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -208,5 +209,21 @@ func TestRunFiles(t *testing.T) {
 	entries, err := os.ReadDir(string(s))
 	if err != nil || len(entries) != 2 {
 		t.Errorf("in the folder are %v, %v", entries, err)
+	}
+}
+
+// A folder that cannot be written to, as the root of a container image, says what to do. For root there is none such.
+func TestClaimWhereNothingCanBeWritten(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root can write everywhere")
+	}
+	parent := t.TempDir()
+	if err := os.Chmod(parent, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	s := Dir(filepath.Join(parent, ".slipway", "k8s"))
+	err := s.Claim(t.Context(), "k8s", WorldHetzner, func(string, ...any) {})
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("it says %v", err)
 	}
 }
