@@ -262,7 +262,8 @@ func TestPush(t *testing.T) {
 }
 
 func TestPushIsToNoDefault(t *testing.T) {
-	for _, reference := range []string{"slipway", "registry.example.com/slipway", "slipway:v1", "registry.example.com/a b:v1"} {
+	for _, reference := range []string{"slipway", "registry.example.com/slipway", "slipway:v1",
+		"registry.example.com/a b:v1"} {
 		r := release{source: "/does-not-exist", program: ".", name: "x", image: true}
 		err := r.buildAndPush(t.Context(), t.TempDir(), []target{host()}, reference)
 		if bad := (*name.ErrBadName)(nil); !errors.As(err, &bad) {

@@ -1,5 +1,6 @@
-// Command release builds what is released: static, stripped binaries that carry the lab's source, their checksums, a list of the
-// modules that each is built from, and a container image. The same commit gives the same bytes on every machine.
+// Command release builds what is released: static, stripped binaries that carry the lab's source, their checksums, a
+// list of the modules that each is built from, and a container image. The same commit gives the same bytes on every
+// machine.
 package main
 
 import (

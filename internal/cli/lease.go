@@ -59,9 +59,8 @@ func sharePeers(ctx context.Context, r *running) {
 	if err != nil || !ok {
 		return
 	}
-	here := remotestate.Here(r.cfg.ClusterName)
-	r.peers = ratepeers.Join(ctx, leases, ratepeers.Project(r.tools.Token.Reveal()),
-		fmt.Sprintf("%s/%s", here.Host, r.id), r.hub.Note)
+	holder := fmt.Sprintf("%s/%s/%s", remotestate.Here("").Host, r.cfg.ClusterName, r.id)
+	r.peers = ratepeers.Join(ctx, leases, ratepeers.Project(r.tools.Token.Reveal()), holder, r.hub.Note)
 	r.limit.Share = r.peers.Runs
 }
 

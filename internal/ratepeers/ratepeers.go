@@ -1,5 +1,5 @@
-// Package ratepeers lets the runs that work in one Hetzner project know how many they are, so that each keeps to its part
-// of the project's rate limit: every run has a Lease in a namespace of a Kubernetes cluster that all of them reach.
+// Package ratepeers lets the runs that work in one Hetzner project know how many they are, so that each keeps to its
+// part of the project's rate limit: every run has a Lease in a namespace of a Kubernetes cluster that all of them reach.
 package ratepeers
 
 import (
@@ -61,8 +61,8 @@ type sign struct {
 }
 
 // Join gives the run a Lease, which it keeps until Leave. The client needs to list, create, update and delete Leases in
-// its namespace; where it cannot, say gets one message, and the run goes on with what it knew last, in the beginning that
-// it is alone. say also gets a message for each change of the number of runs. holder is who runs, for people.
+// its namespace; where it cannot, say gets one message, and the run goes on with what it knew last, in the beginning
+// that it is alone. say also gets a message for each change of the number of runs. holder is who runs, for people.
 func Join(ctx context.Context, leases typed.LeaseInterface, project, holder string,
 	say func(format string, args ...any)) *Peers {
 	p := newPeers(leases, project, holder, say)
@@ -85,8 +85,8 @@ func Join(ctx context.Context, leases typed.LeaseInterface, project, holder stri
 }
 
 func newPeers(leases typed.LeaseInterface, project, holder string, say func(format string, args ...any)) *Peers {
-	p := &Peers{leases: leases, project: project, holder: holder, name: namePrefix + strings.ToLower(rand.Text()), say: say,
-		stop: func() {}, ended: make(chan struct{}), seen: map[string]sign{}}
+	p := &Peers{leases: leases, project: project, holder: holder, name: namePrefix + strings.ToLower(rand.Text()),
+		say: say, stop: func() {}, ended: make(chan struct{}), seen: map[string]sign{}}
 	p.runs.Store(1)
 	return p
 }
@@ -220,6 +220,6 @@ func (p *Peers) cannot(ctx context.Context, do string, err error) {
 	if runs := p.Runs(); runs > 1 {
 		as = fmt.Sprintf("as one of %d", runs)
 	}
-	p.say("the runs of this Hetzner project do not know of one another, and may exceed its rate limit: %s in the cluster of "+
-		"the state: %v; this run continues %s", do, err, as)
+	p.say("the runs of this Hetzner project do not know of one another, and may exceed its rate limit: %s in the cluster "+
+		"of the state: %v; this run continues %s", do, err, as)
 }

@@ -16,12 +16,11 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-
-	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 const token, namespace = "planted-token-of-the-tests", "slipway"
@@ -134,7 +133,8 @@ func TestRunsCountOneAnother(t *testing.T) {
 		if n := runsOf(one, two, three, other, nil); !slices.Equal(n, []int{3, 3, 3, 1, 1}) {
 			t.Errorf("they count %v", n)
 		}
-		if want := "3 runs of this Hetzner project are at work: each takes a third of the rate limit"; said.String() != want {
+		want := "3 runs of this Hetzner project are at work: each takes a third of the rate limit"
+		if said.String() != want {
 			t.Errorf("it said %q, want %q", said, want)
 		}
 		for _, name := range c.names() {
@@ -156,9 +156,9 @@ func TestRunsCountOneAnother(t *testing.T) {
 		if n := runsOf(one, other); !slices.Equal(n, []int{1, 1}) || !strings.HasSuffix(said.String(), "whole rate limit") {
 			t.Errorf("after it has expired they count %v and said %q", n, said)
 		}
-		want := []string{foreign.GetName(), one.name, other.name}
-		if slices.Sort(want); !slices.Equal(c.names(), want) {
-			t.Errorf("there are %v, want %v", c.names(), want)
+		left := []string{foreign.GetName(), one.name, other.name}
+		if slices.Sort(left); !slices.Equal(c.names(), left) {
+			t.Errorf("there are %v, want %v", c.names(), left)
 		}
 		one.Leave(t.Context())
 		other.Leave(t.Context())
@@ -181,7 +181,8 @@ func TestClusterAway(t *testing.T) {
 		if n := runsOf(one, two); !slices.Equal(n, []int{2, 2}) {
 			t.Errorf("while the cluster is away they count %v", n)
 		}
-		if s := said.String(); strings.Count(s, "connection refused") != 1 || !strings.HasSuffix(s, "continues as one of 2") {
+		if s := said.String(); strings.Count(s, "connection refused") != 1 ||
+			!strings.HasSuffix(s, "continues as one of 2") {
 			t.Errorf("it said %q", s)
 		}
 		c.setAway(nil)
@@ -336,7 +337,8 @@ func TestThreeRunsStayWithinTheLimit(t *testing.T) {
 				case sharing && (hetzner.refused > 0 || failed.Load() > 0):
 					t.Errorf("%d requests were refused, %d failed", hetzner.refused, failed.Load())
 				case sharing && (slices.Min(sent) < 120 || hetzner.left < 12):
-					t.Errorf("they sent %v, and %.0f of %.0f are left: they did not get their parts", sent, hetzner.left, hetzner.limit)
+					t.Errorf("they sent %v, and %.0f of %.0f are left: they did not get their parts", sent, hetzner.left,
+						hetzner.limit)
 				case !sharing && hetzner.refused == 0:
 					t.Error("without sharing no request was refused: the test shows nothing")
 				}

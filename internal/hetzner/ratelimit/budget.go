@@ -59,8 +59,8 @@ func (b Budget) String() string {
 	return s
 }
 
-// reserve is what is left to the controllers of the cluster. Of several runs each learns from its own answers alone what
-// the others took, so that they slow their requests earlier.
+// reserve is what is left to the controllers of the cluster. Of several runs each learns from its own answers alone
+// what the others took, so that they slow their requests earlier.
 func (b Budget) reserve() int {
 	return min(b.Limit*max(1, b.runs)/reserveShare, b.Limit/mostReserve)
 }
