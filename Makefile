@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE PUSH,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -141,10 +141,13 @@ PACE ?= fast,real
 bench:           ; $(GO) run ./test/bench -pairs $(PAIRS) -pace $(PACE)
 bench-flow:      ; $(GO) test -run '^$$' -bench BenchmarkRun -benchtime 3x ./flow
 
-# Static binaries for linux and darwin on amd64 and arm64, with checksums and SBOMs, in dist/; release-check builds two clones of HEAD
-# in different folders and compares the bytes. install puts the binary of this machine into PREFIX/bin, GOBIN or ~/.local/bin.
-.PHONY: release release-check install
-release:         ; $(GO) run ./hack/release
+# Static binaries for linux and darwin on amd64 and arm64, with checksums and SBOMs, and a container image of those for linux, in
+# dist/; release-image builds the image and its binaries alone: make release-image PUSH=registry/repository:tag pushes it.
+# release-check builds two clones of HEAD in different folders and compares the bytes. install puts the binary of this machine
+# into PREFIX/bin, GOBIN or ~/.local/bin.
+.PHONY: release release-image release-check install
+release:         ; $(GO) run ./hack/release -image
+release-image:   ; $(GO) run ./hack/release -targets linux/amd64,linux/arm64 $(if $(PUSH),-push '$(PUSH)',-image)
 release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 

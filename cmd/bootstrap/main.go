@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 
+	// Roots for where the system has none, as in the container image. Those of the system, and SSL_CERT_FILE, go first.
+	_ "golang.org/x/crypto/x509roots/fallback"
+
 	"github.com/slipway-k8s/slipway/internal/cli"
 )
 

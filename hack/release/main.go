@@ -1,5 +1,6 @@
-// Command release builds what is released: static, stripped binaries that carry the lab's source, their checksums and a list of the
-// modules that each is built from. The same commit gives the same bytes on every machine.
+// Command release builds what is released: static, stripped binaries that carry the lab's source, their checksums, a
+// list of the modules that each is built from, and a container image. The same commit gives the same bytes on every
+// machine.
 package main
 
 import (
@@ -24,17 +25,22 @@ func main() {
 	install := flag.Bool("install", false, "build for this machine and put the binary into PREFIX/bin, $GOBIN or "+
 		"~/.local/bin")
 	check := flag.Bool("check", false, "build in two clones of HEAD in different folders and compare the bytes")
+	packed := flag.Bool("image", false, "pack the binaries for Linux as a container image too: slipway-VERSION-oci.tar")
+	push := flag.String("push", "", "push that image to registry/repository:tag, with the credentials of docker login")
 	flag.Parse()
 	targets, err := parseTargets(*only)
 	if err == nil {
-		r := release{source: ".", program: "./cmd/bootstrap", name: "bootstrap"}
+		r := release{source: ".", program: "./cmd/bootstrap", name: "bootstrap",
+			image: *packed || *push != "" || *check && hasLinux(targets)}
 		switch {
+		case *install && (*check || r.image) || *check && *push != "":
+			err = errors.New("-install takes neither -check nor -image nor -push, and -check takes no -push")
 		case *install:
 			err = r.install(ctx)
 		case *check:
 			err = r.check(ctx, targets)
 		default:
-			err = r.build(ctx, *out, targets)
+			err = r.buildAndPush(ctx, *out, targets, *push)
 		}
 	}
 	if err != nil {
@@ -63,36 +69,88 @@ func parseTargets(text string) (all []target, err error) {
 	return all, nil
 }
 
-// release is a program of a source tree.
-type release struct{ source, program, name string }
+// hasLinux reports whether an image can be made.
+func hasLinux(targets []target) bool {
+	return slices.ContainsFunc(targets, func(t target) bool { return t.os == "linux" })
+}
 
-// build fills the folder with everything that is released. A file that is there of an earlier build is replaced.
-func (r release) build(ctx context.Context, out string, targets []target) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
+// release is a program of a source tree.
+type release struct {
+	source, program, name string
+	image                 bool // packed as a container image too
+}
+
+// buildAndPush builds, and pushes the image that it built; empty: it pushes none.
+func (r release) buildAndPush(ctx context.Context, out string, targets []target, reference string) error {
+	if reference == "" {
+		_, err := r.build(ctx, out, targets)
 		return err
 	}
-	archive, err := packLab(ctx, r.source)
+	to, err := parsePush(reference)
 	if err != nil {
 		return err
 	}
+	made, err := r.build(ctx, out, targets)
+	if err != nil {
+		return err
+	}
+	return made.push(ctx, to)
+}
+
+// build fills the folder with everything that is released, and returns the image that is part of it. A file that is
+// there of an earlier build is replaced.
+func (r release) build(ctx context.Context, out string, targets []target) (made image, err error) {
+	if r.image && !hasLinux(targets) {
+		return made, errNoLinux
+	}
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return made, err
+	}
+	archive, err := packLab(ctx, r.source)
+	if err != nil {
+		return made, err
+	}
 	var files []string
+	var binaries []binary
 	for _, t := range targets {
 		name := fmt.Sprintf("%s-%s-%s", r.name, t.os, t.arch)
 		path := filepath.Join(out, name)
 		if err := r.compile(ctx, t, archive, path); err != nil {
-			return err
+			return made, err
 		}
 		if err := writeSBOM(r.name, path, path+".cdx.json"); err != nil {
-			return err
+			return made, err
 		}
 		files = append(files, name, name+".cdx.json")
-		info, err := os.Stat(path)
-		if err != nil {
-			return err
+		if t.os == "linux" {
+			binaries = append(binaries, binary{t.arch, path})
 		}
+		if err := printSize(path); err != nil {
+			return made, err
+		}
+	}
+	if r.image {
+		if made, err = newImage(binaries); err != nil {
+			return made, err
+		}
+		saved, err := made.save(out)
+		if err != nil {
+			return made, err
+		}
+		files = append(files, saved)
+		if err := printSize(filepath.Join(out, saved)); err != nil {
+			return made, err
+		}
+	}
+	return made, writeSums(out, files)
+}
+
+func printSize(path string) error {
+	info, err := os.Stat(path)
+	if err == nil {
 		fmt.Printf("%s: %d MB\n", path, info.Size()/1e6)
 	}
-	return writeSums(out, files)
+	return err
 }
 
 // compile builds one binary. The lab's source is laid over the tree, so that building does not change it.
@@ -176,7 +234,7 @@ func (r release) check(ctx context.Context, targets []target) (err error) {
 			return fmt.Errorf("clone %s: %w: %s", r.source, err, out)
 		}
 		dist := filepath.Join(temporary, name, "dist")
-		if err := (release{clone, r.program, r.name}).build(ctx, dist, targets); err != nil {
+		if _, err := (release{clone, r.program, r.name, r.image}).build(ctx, dist, targets); err != nil {
 			return err
 		}
 		data, err := os.ReadFile(filepath.Join(dist, sumsFile))

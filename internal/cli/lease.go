@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
+	"github.com/slipway-k8s/slipway/internal/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -41,6 +42,26 @@ func placeOf(c *console, a arguments, cfg settings.Configuration, state statedir
 	access := statestore.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
 	p, err = access.Place(worldOf(a.Options), string(state), command)
 	return p, true, err
+}
+
+// sharePeers has the run keep to its part of the rate limit of the Hetzner project, where the state is in a Kubernetes
+// cluster: there the runs of a project find one another. It needs the run's token, and comes before its first request.
+func sharePeers(ctx context.Context, r *running) {
+	if r.console.stateStays {
+		return
+	}
+	access := statestore.Access{Config: r.cfg.Config, Environment: r.console.environment, WorkDir: r.console.workDir,
+		Hide: r.console.hide}
+	leases, ok, err := access.Leases()
+	if err != nil {
+		r.hub.Note("this run does not look for other runs of its Hetzner project, which share the rate limit: %v", err)
+	}
+	if err != nil || !ok {
+		return
+	}
+	holder := fmt.Sprintf("%s/%s/%s", remotestate.Here("").Host, r.cfg.ClusterName, r.id)
+	r.peers = ratepeers.Join(ctx, leases, ratepeers.Project(r.tools.Token.Reveal()), holder, r.hub.Note)
+	r.limit.Share = r.peers.Runs
 }
 
 // otherWorld reports whether a state folder belongs to another environment than the one that is asked for.

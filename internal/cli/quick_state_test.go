@@ -7,14 +7,19 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"filippo.io/age"
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
+	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -146,5 +151,66 @@ func TestStateFollowsTheCluster(t *testing.T) {
 	other.run(t)
 	if _, is := storedIn(t, q.environment, statedir.Dir(filepath.Join(q.dir, "looks"))); is != remotestate.Same {
 		t.Errorf("after status, the folder is %q: %s", is, other.stderr)
+	}
+}
+
+// TestRunsShareTheRateLimit has a run whose state is in a cluster find another run of its Hetzner project there, and
+// leave nothing of its own.
+func TestRunsShareTheRateLimit(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	server := kubetest.New("another cluster")
+	defer server.Close()
+	file := filepath.Join(q.dir, "state-kubeconfig")
+	if err := os.WriteFile(file, server.Kubeconfig(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.environment = newStore(t, []string{"STATE=k8s://default", "STATE_KUBECONFIG=" + file})
+	config, err := clientcmd.RESTConfigFromKubeConfig(server.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := ratepeers.Join(t.Context(), client.CoordinationV1().Leases("default"), ratepeers.Project(hetznertest.Token),
+		"another run", func(string, ...any) {})
+	out, err := os.Create(filepath.Join(q.dir, "stdout"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	q.stdout = out
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	said, err := os.ReadFile(out.Name())
+	if want := "2 runs of this Hetzner project are at work: each takes half of the rate limit"; err != nil ||
+		strings.Count(string(said), want) != 1 {
+		t.Errorf("it does not say %q once: %v\n%s", want, err, said)
+	}
+	count := func() (n int) {
+		for path := range server.All() {
+			if strings.Contains(path, "/leases/") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := count(); n != 1 {
+		t.Errorf("after the run there are %d Leases, want that of the other run", n)
+	}
+	other.Leave(t.Context())
+	if n := count(); n != 0 {
+		t.Errorf("at last there are %d Leases", n)
+	}
+}
+
+// TestRunWithoutHome has a whole run need no home folder, as a container has none that can be written to.
+func TestRunWithoutHome(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	q.environment = []string{"HOME=/proc/there-is-none"}
+	if code := q.run(t, death{}); code != ExitDone || len(q.keys(t)) == 0 {
+		t.Errorf("exit %d after %d calls: %s", code, len(q.keys(t)), q.stderr)
 	}
 }

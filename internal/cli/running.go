@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/factory"
 	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -40,6 +41,7 @@ type running struct {
 	files   *statedir.RunFiles
 	effects *effect.Recorder
 	limit   *ratelimit.Governor
+	peers   *ratepeers.Peers // the other runs of the Hetzner project; nil: they are not looked for
 	hub     *ui.Hub
 	log     io.Writer
 	tools   platform.Tools
@@ -78,6 +80,7 @@ func withCredentials(ctx context.Context, c *console, a arguments, cfg settings.
 		return err
 	}
 	defer r.close()
+	defer func() { r.peers.Leave(ctx) }()
 	r.token, r.git = token, git
 	err = do(ctx, r)
 	logPanic(r.log, err)
@@ -181,6 +184,7 @@ func connect(ctx context.Context, r *running) error {
 		return connectToLab(ctx, r)
 	}
 	r.tools.Token, r.tools.Git = r.token, r.git
+	sharePeers(ctx, r)
 	r.tools.Factory = factory.Address
 	r.tools.Hetzner = hetznerClient(r.console.environment[settings.EndpointVariable], r.token, r.effects,
 		r.limit)
@@ -256,6 +260,7 @@ func connectToLab(ctx context.Context, r *running) error {
 		return &usage.Error{Err: err}
 	}
 	r.cfg, r.tools = cfg, rehearsedManagement(cfg, tools, r.state, l, info)
+	sharePeers(ctx, r)
 	keepSetup(r)
 	resumeManagement(ctx, r)
 	return nil

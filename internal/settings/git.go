@@ -41,7 +41,7 @@ func (c Configuration) GitAccess(ctx context.Context, environment map[string]str
 		access.Token, err = oneWord(token, what, "the file "+c.GitTokenFile+" (gitTokenFile)")
 		return access, err
 	case c.GitTokenCommand != "":
-		token, err := outputOf(ctx, c.GitTokenCommand)
+		token, err := OutputOf(ctx, c.GitTokenCommand)
 		if err != nil {
 			return access, usage.Errorf("run gitTokenCommand for the token of the Git repository: %w", err)
 		}

@@ -56,3 +56,14 @@ func TestGitAccess(t *testing.T) {
 		})
 	}
 }
+
+// A machine without a shell, as the container image is one, says what else can be done.
+func TestNoShell(t *testing.T) {
+	was := shellProgram
+	shellProgram = filepath.Join(t.TempDir(), "sh")
+	defer func() { shellProgram = was }()
+	_, err := OutputOf(t.Context(), "echo word")
+	if err == nil || !strings.Contains(err.Error(), "needs /bin/sh") || !strings.Contains(err.Error(), "name a file") {
+		t.Errorf("it says %v", err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +46,7 @@ func (c Configuration) Token(ctx context.Context, environment map[string]string)
 		}
 		return oneWord(string(data), "Hetzner token", "the file "+c.TokenFile+" ("+TokenFileKey+")")
 	case c.TokenCommand != "":
-		out, err := outputOf(ctx, c.TokenCommand)
+		out, err := OutputOf(ctx, c.TokenCommand)
 		if err != nil {
 			return platform.Secret{}, usage.Errorf("run %s for the Hetzner token: %w", TokenCommandKey, err)
 		}
@@ -55,15 +56,25 @@ func (c Configuration) Token(ctx context.Context, environment map[string]string)
 	}
 }
 
-// outputOf runs a command that prints a secret. Its error has the last line that the command wrote besides.
-func outputOf(ctx context.Context, line string) (string, error) {
+// shellProgram runs commands that print a secret. It is a variable for tests.
+var shellProgram = "/bin/sh"
+
+// errNoShell is about the container image, above all.
+var errNoShell = errors.New("it needs /bin/sh, which is not there: name a file instead of a command, or set the " +
+	"environment variable")
+
+// OutputOf runs a command that prints a secret. Its error has the last line that the command wrote besides.
+func OutputOf(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, TokenWithin)
 	defer cancel()
-	command := exec.CommandContext(ctx, "/bin/sh", "-c", line)
+	command := exec.CommandContext(ctx, shellProgram, "-c", line)
 	var stderr bytes.Buffer
 	command.Stdin, command.Stderr = os.Stdin, &stderr
 	command.WaitDelay = time.Second
 	out, err := command.Output()
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", errNoShell
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, text.LastLine(stderr.String()))
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -82,6 +83,9 @@ func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format
 		return nil
 	}
 	unlock, err := s.Journal().Lock(ctx)
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
+		err = fmt.Errorf("%w: work in a folder that this user can write to, or name one with --state-dir", err)
+	}
 	if err != nil {
 		return fmt.Errorf("take the state folder: %w", err)
 	}

@@ -2,6 +2,7 @@ package statedir
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -252,5 +253,21 @@ func TestNamespaceOfFolder(t *testing.T) {
 	}
 	if err := unlock(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A folder that cannot be written to, as the root of a container image, says what to do. For root there is none such.
+func TestClaimWhereNothingCanBeWritten(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Skip("root can write everywhere")
+	}
+	parent := t.TempDir()
+	if err := os.Chmod(parent, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	s := Dir(filepath.Join(parent, ".slipway", "k8s"))
+	err := s.Claim(t.Context(), Owner{Cluster: "k8s", Namespace: config.DefaultNamespace}, WorldHetzner, func(string, ...any) {})
+	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "--state-dir") {
+		t.Errorf("it says %v", err)
 	}
 }

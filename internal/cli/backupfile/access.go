@@ -5,10 +5,8 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"filippo.io/age"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/s3"
 	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -92,16 +89,11 @@ func (a Access) passphrase(ctx context.Context) (word string, err error) {
 		}
 		word = string(data)
 	case a.Config.BackupPassphraseCommand != "":
-		ctx, cancel := context.WithTimeout(ctx, settings.TokenWithin)
-		defer cancel()
-		command := exec.CommandContext(ctx, "/bin/sh", "-c", a.Config.BackupPassphraseCommand)
-		var stderr strings.Builder
-		command.Stdin, command.Stderr, command.WaitDelay = os.Stdin, &stderr, time.Second
-		out, err := command.Output()
+		out, err := settings.OutputOf(ctx, a.Config.BackupPassphraseCommand)
 		if err != nil {
-			return "", usage.Errorf("run BACKUP_PASSPHRASE_COMMAND: %w: %s", err, text.LastLine(stderr.String()))
+			return "", usage.Errorf("run BACKUP_PASSPHRASE_COMMAND: %w", err)
 		}
-		word = string(out)
+		word = out
 	default:
 		return "", nil
 	}

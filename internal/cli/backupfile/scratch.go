@@ -24,7 +24,7 @@ const (
 func newScratch(ctx context.Context) (dir string, remove func() error, err error) {
 	removeAbandonedScratch(ctx)
 	if dir, err = os.MkdirTemp("", scratchPrefix); err != nil {
-		return "", nil, fmt.Errorf("create a scratch folder: %w", err)
+		return "", nil, fmt.Errorf("create a scratch folder in %s (TMPDIR names another place): %w", os.TempDir(), err)
 	}
 	unlock, err := flow.LockFile(ctx, filepath.Join(dir, scratchLock))
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"filippo.io/age"
 	"k8s.io/client-go/kubernetes"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -122,8 +123,30 @@ func (a Access) Store() (objectstore.Store, error) {
 	return objectstore.S3(bucket), nil
 }
 
-// secrets is the store in a namespace of the cluster that STATE_KUBECONFIG opens, or that this process runs in.
+// secrets is the store in a namespace of a cluster.
 func (a Access) secrets(namespace string) (objectstore.Store, error) {
+	client, err := a.cluster()
+	if err != nil {
+		return nil, err
+	}
+	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
+}
+
+// Leases are those of the namespace in which the state is; ok is false where it is in no cluster.
+func (a Access) Leases() (leases coordinationv1.LeaseInterface, ok bool, err error) {
+	namespace, is := strings.CutPrefix(a.Config.State, config.StateSecretsScheme)
+	if !is {
+		return nil, false, nil
+	}
+	client, err := a.cluster()
+	if err != nil {
+		return nil, true, err
+	}
+	return client.CoordinationV1().Leases(namespace), true, nil
+}
+
+// cluster is the one that STATE_KUBECONFIG opens, or that this process runs in.
+func (a Access) cluster() (kubernetes.Interface, error) {
 	var c *rest.Config
 	var err error
 	if a.Config.StateKubeconfig != "" {
@@ -143,7 +166,7 @@ func (a Access) secrets(namespace string) (objectstore.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the cluster of the state: %w", err)
 	}
-	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
+	return client, nil
 }
 
 // List lists the clusters that a store has states of, each as its environment and its name.

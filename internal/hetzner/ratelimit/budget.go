@@ -13,6 +13,8 @@ type Budget struct {
 	Remaining int       // requests that are left
 	Full      time.Time // when Limit are left again, by this machine's clock
 	PerSecond float64   // requests that come back
+
+	runs int // that share it; 0 is one
 }
 
 // hour is the time in which the documented rate limit refills.
@@ -57,8 +59,11 @@ func (b Budget) String() string {
 	return s
 }
 
-// reserve is what is left to the controllers of the cluster.
-func (b Budget) reserve() int { return b.Limit / reserveShare }
+// reserve is what is left to the controllers of the cluster. Of several runs each learns from its own answers alone
+// what the others took, so that they slow their requests earlier.
+func (b Budget) reserve() int {
+	return min(b.Limit*max(1, b.runs)/reserveShare, b.Limit/mostReserve)
+}
 
 // Low says whether the command begins to slow its requests.
 func (b Budget) Low() bool { return b.Remaining < b.reserve() }
@@ -67,9 +72,11 @@ func (b Budget) Low() bool { return b.Remaining < b.reserve() }
 // that it does not begin again at once.
 func (b Budget) Enough() int { return b.reserve() + b.reserve()/4 }
 
-// spacing is the time between two requests of the command while it slows them.
+// spacing is the time between two requests of the command while it slows them: all runs together take what one takes
+// alone.
 func (b Budget) spacing() time.Duration {
-	return min(time.Duration(spacingFactor/b.PerSecond*float64(time.Second)), mostPause)
+	factor := float64(spacingFactor * max(1, b.runs))
+	return min(time.Duration(factor/b.PerSecond*float64(time.Second)), mostPause)
 }
 
 // Until is how long it takes at least until so many requests are left; 0: they are.

@@ -14,7 +14,10 @@ const (
 	// reserveShare: while less than a tenth of the limit is left (360 of 3600), the command slows its requests. CAPH,
 	// which pauses for five minutes once it is refused, and the Hetzner CCM go on at their own pace.
 	reserveShare = 10
-	// spacingFactor: the slowed command sends one request in the time in which two come back.
+	// mostReserve: however many runs share the limit, they do not slow their requests while half of it is left.
+	mostReserve = 2
+	// spacingFactor: the slowed command sends one request in the time in which two come back. Where several runs share
+	// the limit, all of them together do.
 	spacingFactor = 2
 	// leastPause and mostPause bound the pause after a refused request. It doubles from one refusal to the next.
 	leastPause = 100 * time.Millisecond
@@ -27,6 +30,10 @@ const (
 
 // Governor is the state that all requests of a process share. Its zero value does not work: New makes one.
 type Governor struct {
+	// Share is how many runs share the rate limit of the project, this one among them; nil: one. It must not wait, and is
+	// set before the first request.
+	Share func() int
+
 	say  func(format string, args ...any)
 	turn chan struct{} // held by the one request that waits for its time; the others queue for it
 
@@ -204,6 +211,7 @@ func (g *Governor) until(ctx context.Context, from time.Time) time.Duration {
 	if wait := g.refused.Sub(now); wait > 0 {
 		return wait
 	}
+	g.last.runs = g.runs()
 	if g.slow {
 		wait := g.sent.Add(g.last.spacing()).Sub(now)
 		// The reserve is a courtesy: a request is not lost for it. One with little time waits for half of it at most.
@@ -218,12 +226,21 @@ func (g *Governor) until(ctx context.Context, from time.Time) time.Duration {
 	return 0
 }
 
+// runs is how many runs share the rate limit.
+func (g *Governor) runs() int {
+	if g.Share == nil {
+		return 1
+	}
+	return max(1, g.Share())
+}
+
 // answered takes note of an answer.
 func (g *Governor) answered(header http.Header, refused bool) {
 	g.mu.Lock()
 	now := time.Now()
 	b, told := Read(header, now)
 	if told {
+		b.runs = g.runs()
 		g.last = b
 	}
 	was := g.slow

@@ -356,3 +356,30 @@ func (l *locked) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer l.mu.Unlock()
 	return l.next.RoundTrip(r)
 }
+
+// Runs that share the limit begin to slow their requests earlier, at half of it at the latest, and all of them together
+// take half of what comes back. What counts is how many there are when a request is sent.
+func TestShare(t *testing.T) {
+	for runs, low := range map[int]int{0: 360, 1: 360, 3: 1080, 9: 1800} {
+		synctest.Test(t, func(t *testing.T) {
+			said, hetzner := notes{}, &project{limit: 3600, per: time.Hour, left: float64(low) + 10}
+			g, now := New(said.say), runs
+			g.Share = func() int { return now }
+			through, began := g.Transport(hetzner), time.Now()
+			mustSend(t, through, 10)
+			if time.Since(began) > 0 || len(said) > 0 {
+				t.Errorf("%d runs: it is slow after %v, and says %q", runs, time.Since(began), said)
+			}
+			mustSend(t, through, 2) // the first of which leaves less
+			apart := time.Duration(max(1, runs)) * 2 * time.Second
+			if took := time.Since(began); took < apart-apart/10 || took > apart+apart/10 || len(said) != 1 {
+				t.Errorf("%d runs: the next request left after %v, want %v; it says %q", runs, took, apart, said)
+			}
+			now, began = 1, time.Now()
+			mustSend(t, through, 1)
+			if took := time.Since(began); took > 2500*time.Millisecond {
+				t.Errorf("%d runs: alone, the next request left after %v", runs, took)
+			}
+		})
+	}
+}

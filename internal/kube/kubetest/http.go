@@ -301,8 +301,14 @@ func strict(was, in *unstructured.Unstructured, status bool) *unstructured.Unstr
 
 // demanded is which precondition of a deletion does not hold; empty: all do.
 func demanded(r *http.Request, o *unstructured.Unstructured) (differs string) {
-	var options metav1.DeleteOptions
-	if err := json.NewDecoder(r.Body).Decode(&options); err != nil || options.Preconditions == nil {
+	options := &metav1.DeleteOptions{}
+	data, err := io.ReadAll(r.Body)
+	if err == nil && bytes.HasPrefix(data, protobufPrefix) {
+		_, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, options)
+	} else if err == nil {
+		err = json.Unmarshal(data, options)
+	}
+	if err != nil || options.Preconditions == nil {
 		return ""
 	}
 	if uid := options.Preconditions.UID; uid != nil && *uid != o.GetUID() {
@@ -314,13 +320,16 @@ func demanded(r *http.Request, o *unstructured.Unstructured) (differs string) {
 	return ""
 }
 
+// protobufPrefix begins what a client of built-in kinds sends.
+var protobufPrefix = []byte("k8s\x00")
+
 // body reads an object, JSON, YAML or, of built-in kinds, protobuf.
 func body(w http.ResponseWriter, r *http.Request) (*unstructured.Unstructured, bool) {
 	data, err := io.ReadAll(r.Body)
 	o := map[string]any{}
 	switch {
 	case err != nil:
-	case bytes.HasPrefix(data, []byte("k8s\x00")):
+	case bytes.HasPrefix(data, protobufPrefix):
 		var typed runtime.Object
 		if typed, _, err = scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil); err == nil {
 			o, err = runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
