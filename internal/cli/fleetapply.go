@@ -219,23 +219,16 @@ func statusLine(s rollout.Status) string {
 	return line
 }
 
-// lastWords are the error that a run has ended with, on one line; where it has said none, its last line.
+// lastWords are the error that a run has ended with; where it has said none, its last line.
 func lastWords(said string) string {
 	lines := strings.FieldsFunc(said, func(r rune) bool { return r == '\n' })
-	for i, line := range slices.Backward(lines) {
-		if strings.HasPrefix(line, "error: ") || i == len(lines)-messageLines {
-			lines = lines[i:]
-			break
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "error: ") {
+			return line
 		}
 	}
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return strings.Join(lines, " ")
+	return text.LastLine(said)
 }
-
-// messageLines is how many lines are shown of a run that has ended without an error of its own.
-const messageLines = 2
 
 var errFleetFailed = errors.New("the fleet is not as configured")
 
