@@ -242,7 +242,8 @@ func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.VerifyObjects(ctx, mgmt, a.cfg.Namespace, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+	v := situation.VerifyObjects(ctx, mgmt, a.cfg.Namespace, was.Objects, was.Name, was.UID)
+	if v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	return situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)

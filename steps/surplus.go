@@ -127,7 +127,8 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = mostSpare(s, spare, replaces)
-	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name, p.cluster.LoadBalancerIP)
+	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name,
+		p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so no server can be asked
 	}

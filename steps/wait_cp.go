@@ -78,7 +78,8 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 			return "", nil
 		}
 		a := step.observer.Explain(s)
-		if did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(step.cfg.Namespace), s); did != "" || err != nil {
+		did, err := situation.DeleteUnmade(ctx, step.tools, mgmt, c.watched(step.cfg.Namespace), s)
+		if did != "" || err != nil {
 			return did, err
 		}
 		changed, lacks, err := stock.Look(ctx, mgmt)
@@ -97,7 +98,8 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 
 // watched is what there is to look at of it.
 func (c Cluster) watched(namespace string) situation.Watched {
-	return situation.Watched{Namespace: namespace, Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP}
+	return situation.Watched{Namespace: namespace, Name: c.Name, ControlPlane: c.ControlPlane,
+		LoadBalancerIP: c.LoadBalancerIP}
 }
 
 // verify asks the workload cluster itself. Silence is no answer: servers restart, lines break.

@@ -49,7 +49,8 @@ func (step machinesStep) run(ctx context.Context, say flow.Say, m Management, c 
 		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(step.cfg.Namespace, c.Name)})
 	var out Machines
 	err = wait.Wait{What: "the Machines", Within: step.cfg.NodesTimeout.D(), Changes: changes,
-		Explain: step.observer.Obstacles(mgmt, c.watched(step.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		Explain: step.observer.Obstacles(mgmt, c.watched(step.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string,
+		error) {
 		var without string
 		out, without, err = step.read(ctx, mgmt)
 		return without, err

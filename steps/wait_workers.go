@@ -55,7 +55,8 @@ func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Node
 	changes := rollout.Merge(watching,
 		reader.Management.Changes(watching,
 			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(w.cfg.Namespace, w.cfg.ClusterName)},
-			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind), Options: capi.OfCluster(w.cfg.Namespace, w.cfg.ClusterName)}),
+			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind),
+				Options: capi.OfCluster(w.cfg.Namespace, w.cfg.ClusterName)}),
 		reader.Workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	var out Nodes

@@ -24,6 +24,9 @@ func (q *quick) look() string {
 	var lines []string
 	for name, api := range map[string]*kubetest.Server{"management": q.Management, "workload": q.Workload} {
 		for path, o := range api.All() {
+			if o.GetKind() == "Lease" { // it says who was at work when
+				continue
+			}
 			lines = append(lines, fmt.Sprintf("%s %s %s", name, path, plainObject(o.Object)))
 		}
 	}

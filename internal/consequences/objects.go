@@ -70,7 +70,8 @@ func ReadLiveObjects(
 		}
 	}
 	var err error
-	if live.Machines, err = capi.List(ctx, manager, namespace, capi.MachineKind, cluster); err != nil && !kube.Absent(err) {
+	live.Machines, err = capi.List(ctx, manager, namespace, capi.MachineKind, cluster)
+	if err != nil && !kube.Absent(err) {
 		return LiveObjects{}, err
 	}
 	live.Others, err = listOthers(ctx, manager, namespace, cluster)
@@ -78,7 +79,8 @@ func ReadLiveObjects(
 }
 
 // listOthers lists what may have been applied and is no longer in the manifests, and what may refer to it.
-func listOthers(ctx context.Context, manager *kube.Cluster, namespace, cluster string) ([]unstructured.Unstructured, error) {
+func listOthers(ctx context.Context, manager *kube.Cluster, namespace,
+	cluster string) ([]unstructured.Unstructured, error) {
 	kinds, err := clusterapi.Kinds(ctx, manager)
 	if err != nil {
 		return nil, err

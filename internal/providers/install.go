@@ -33,7 +33,7 @@ func Install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 		return err
 	}
 	if what != nothing {
-		err := exclusively(ctx, cfg, say, mgmt, kubeconfig, func(ctx context.Context) error {
+		err := exclusively(ctx, cfg, tools, say, mgmt, kubeconfig, func(ctx context.Context) error {
 			// Again: another run may have installed them while this one waited for its turn.
 			what, err := lacking(ctx, cfg, mgmt)
 			if err != nil || what == nothing {

@@ -2,11 +2,10 @@ package providers
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -17,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -46,12 +46,16 @@ var errLeaseLost = errors.New("the lease of the providers (Lease kube-system/" +
 
 // exclusively changes the providers of a cluster while no other run does, on whatever machine. The cluster itself needs
 // no Lease: it is one run's alone.
-func exclusively(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster, kubeconfig string,
-	change func(context.Context) error) error {
+func exclusively(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster,
+	kubeconfig string, change func(context.Context) error) error {
 	if kubeconfig != platform.ManagementKubeconfig {
 		return change(ctx)
 	}
-	l := &lease{mgmt: mgmt, me: holderName(), lasts: leaseFor, every: renewEvery}
+	identity, err := ownership.Identity(tools)
+	if err != nil {
+		return err
+	}
+	l := &lease{mgmt: mgmt, me: holderName(identity), identity: identity, lasts: leaseFor, every: renewEvery}
 	if err := l.acquire(ctx, say, cfg.ProvidersTimeout.D()); err != nil {
 		return err
 	}
@@ -61,7 +65,7 @@ func exclusively(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kub
 		defer close(renewing)
 		l.renew(holding, lose)
 	}()
-	err := change(holding)
+	err = change(holding)
 	if cause := context.Cause(holding); err != nil && errors.Is(cause, errLeaseLost) {
 		err = fmt.Errorf("%w (%w)", cause, err)
 	}
@@ -71,21 +75,20 @@ func exclusively(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kub
 	return err
 }
 
-// holderName tells a person which run holds a Lease, and this run from all others.
-func holderName() string {
+// holderName tells a person which run holds a Lease, and the runs of this state folder from all others.
+func holderName(identity string) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	random := make([]byte, 4)
-	_, _ = rand.Read(random) // it never fails
-	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), hex.EncodeToString(random))
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), identity)
 }
 
 // lease is the Lease as one run sees it.
 type lease struct {
 	mgmt         *kube.Cluster
 	me           string
+	identity     string // of the state folder, whose runs never work at once: what one of them held was left by a killed one
 	lasts, every time.Duration
 
 	// What another holder has written, and when this run saw it first. Clocks of two machines are never compared.
@@ -141,7 +144,7 @@ func (l *lease) failed(what string, err error) error {
 // heldBy tells who holds the Lease; empty: nobody does, or its holder has given no sign for as long as it lasts.
 func (l *lease) heldBy(is *coordinationv1.Lease) string {
 	holder := text(is.Spec.HolderIdentity)
-	if holder == "" || holder == l.me {
+	if holder == "" || holder == l.me || l.identity != "" && strings.HasSuffix(holder, "/"+l.identity) {
 		return ""
 	}
 	lasts := l.lasts

@@ -48,7 +48,7 @@ func TestProvidersAreChangedByOneRunAtATime(t *testing.T) {
 					waited.Store(true)
 				}
 			}
-			err := exclusively(t.Context(), cfg, say, c, platform.ManagementKubeconfig, func(context.Context) error {
+			err := exclusively(t.Context(), cfg, platform.Tools{Files: platform.FilesIn(t.TempDir())}, say, c, platform.ManagementKubeconfig, func(context.Context) error {
 				if n := at.Add(1); n > most.Load() {
 					most.Store(n)
 				}
@@ -71,7 +71,7 @@ func TestProvidersAreChangedByOneRunAtATime(t *testing.T) {
 	}
 	// The cluster itself is one run's alone.
 	s, c := connected(t)
-	if err := exclusively(t.Context(), cfg, silent, c, platform.Kubeconfig, func(context.Context) error { return nil }); err != nil ||
+	if err := exclusively(t.Context(), cfg, platform.Tools{}, silent, c, platform.Kubeconfig, func(context.Context) error { return nil }); err != nil ||
 		len(s.Writes()) != 0 {
 		t.Errorf("in the cluster itself: %v, %v", err, s.Writes())
 	}
@@ -96,6 +96,21 @@ func TestExpiredLeaseIsTaken(t *testing.T) {
 	}
 	if took := time.Since(began); took < lasts {
 		t.Errorf("taken after %s, before it can have expired (%s)", took, lasts)
+	}
+	// The run after a killed one, with its state folder, does not wait.
+	next.me, next.identity = holderName("0123456789abcdef"), "0123456789abcdef"
+	is, err := next.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := "elsewhere/1/0123456789abcdef"
+	is.Spec.HolderIdentity = &before
+	if err := c.Update(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	if err := next.acquire(t.Context(), silent, 20*time.Second); err != nil || time.Since(began) > lasts {
+		t.Errorf("what a killed run of the same state folder held: %v after %s", err, time.Since(began))
 	}
 	if err := killed.again(t.Context()); !errors.Is(err, errLeaseLost) {
 		t.Errorf("the first holder renews a Lease that is another's: %v", err)

@@ -31,7 +31,7 @@ func Upgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 			return applyUpgrade(ctx, cfg, tools, sources, say, mgmt, kubeconfig)
 		})
 	}
-	if err := exclusively(ctx, cfg, say, mgmt, kubeconfig, upgrade); err != nil {
+	if err := exclusively(ctx, cfg, tools, say, mgmt, kubeconfig, upgrade); err != nil {
 		return fmt.Errorf("upgrade the providers: %w", err)
 	}
 	return awaitServing(ctx, cfg, say, mgmt)

@@ -27,15 +27,17 @@ func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstruct
 		f[key] = s
 	}
 	if s.BuiltIn != nil {
+		if !ofClusterAPI(o) { // the file's checks say more
+			return nil
+		}
 		return checkNamespace(namespace, s, o)
 	}
-	group := o.GroupVersionKind().Group
 	switch {
 	case twice:
 		return fmt.Errorf("%s: %s is in %s already: an object belongs to one file; to change it there, put your own %s in "+
 			"that file's place",
 			s.Name, kube.Describe(o), other.Name, other.Path)
-	case group != groupOfClusterAPI && !strings.HasSuffix(group, "."+groupOfClusterAPI):
+	case !ofClusterAPI(o):
 		return fmt.Errorf("%s: %s is not of Cluster API (apiVersion %s): files in %s/ are applied to the management "+
 			"cluster, and a pivot moves nothing else from there; apply it to the cluster itself, once that runs",
 			s.Name, kube.Describe(o), o.GetAPIVersion(), manifestsFolder)
@@ -55,6 +57,12 @@ func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstruct
 	labels[capi.MoveLabel] = ""
 	o.SetLabels(labels)
 	return nil
+}
+
+// ofClusterAPI tells whether an object is of a kind of Cluster API or its providers.
+func ofClusterAPI(o *unstructured.Unstructured) bool {
+	group := o.GroupVersionKind().Group
+	return group == groupOfClusterAPI || strings.HasSuffix(group, "."+groupOfClusterAPI)
 }
 
 // checkNamespace refuses an object of a file that is in another namespace than the cluster's objects.

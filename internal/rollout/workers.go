@@ -65,7 +65,8 @@ type WorkerReader struct {
 
 // Read reads what there is now.
 func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
-	if w.Deployments, err = capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineDeploymentKind, o.Cfg.ClusterName); err != nil {
+	w.Deployments, err = capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineDeploymentKind, o.Cfg.ClusterName)
+	if err != nil {
 		return Workers{}, err
 	}
 	machines, err := capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineKind, o.Cfg.ClusterName)

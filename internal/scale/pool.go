@@ -85,7 +85,8 @@ func (p Pool) look(ctx context.Context, manager *kube.Cluster) (state poolState,
 	slices.SortFunc(state.deployments, func(a, b unstructured.Unstructured) int {
 		return 1000*(len(a.GetName())-len(b.GetName())) + strings.Compare(a.GetName(), b.GetName())
 	})
-	state.template, err = capi.Get(ctx, manager, p.cfg.Namespace, capi.MachineTemplateKind, orders.Template(&state.deployments[0]))
+	state.template, err = capi.Get(ctx, manager, p.cfg.Namespace, capi.MachineTemplateKind,
+		orders.Template(&state.deployments[0]))
 	return state, err
 }
 

@@ -216,7 +216,8 @@ func (p Pool) awaitWhole(ctx context.Context, say flow.Say, with clusters, repli
 	changes := rollout.Merge(watching,
 		with.manager.Changes(watching,
 			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)},
-			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind), Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
+			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind),
+				Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
 		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	reader := &rollout.WorkerReader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload,

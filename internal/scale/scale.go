@@ -238,8 +238,8 @@ func setReplicas(ctx context.Context, cfg config.Config, say flow.Say, manager *
 	})
 }
 
-func tryReplicas(ctx context.Context, manager *kube.Cluster, namespace string, kind schema.GroupVersionKind, name string, from,
-	to int) error {
+func tryReplicas(ctx context.Context, manager *kube.Cluster, namespace string, kind schema.GroupVersionKind,
+	name string, from, to int) error {
 	o, err := capi.Get(ctx, manager, namespace, kind, name)
 	if err != nil {
 		return err

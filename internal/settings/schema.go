@@ -50,7 +50,7 @@ func propertyOf(v config.Variable) property {
 		p.Type = []string{"integer", "null"}
 		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
 	}
-	if v.Name == "GITEA" { // YAML's true and false are as good as the words
+	if v.Name == "GITEA" || v.Name == "PIVOT" { // YAML's true and false are as good as the words
 		p.Type = []string{"boolean", "string", "null"}
 		p.Enum = []any{true, false}
 	}

@@ -20,8 +20,9 @@ func NextServerPossible(ctx context.Context, cfg config.Config, tools platform.T
 	if err != nil {
 		return err
 	}
-	template, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineTemplateKind, capi.Text(tcp, "spec", "infrastructureTemplate",
-		"name"))
+	template, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineTemplateKind,
+		capi.Text(tcp, "spec", "infrastructureTemplate",
+			"name"))
 	if err != nil {
 		return err
 	}

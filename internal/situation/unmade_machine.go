@@ -54,8 +54,8 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 	if err != nil {
 		return nil, "", err
 	}
-	bootstrapConfig, err := capi.Get(ctx, mgmt, c.Namespace, capi.TalosConfigKind, capi.Text(machine, "spec", "bootstrap", "configRef",
-		"name"))
+	bootstrapConfig, err := capi.Get(ctx, mgmt, c.Namespace, capi.TalosConfigKind,
+		capi.Text(machine, "spec", "bootstrap", "configRef", "name"))
 	if err != nil {
 		return nil, "", err
 	}

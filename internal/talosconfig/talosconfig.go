@@ -82,8 +82,8 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 
 // nodesOf lists the private addresses of the control plane servers, and says what is missing to the ones that are to
 // stay.
-func nodesOf(ctx context.Context, mgmt *kube.Cluster, namespace, cluster, controlPlane string) (nodes []string, missing string,
-	err error) {
+func nodesOf(ctx context.Context, mgmt *kube.Cluster, namespace, cluster, controlPlane string) (nodes []string,
+	missing string, err error) {
 	tcp, err := capi.Get(ctx, mgmt, namespace, capi.TalosControlPlaneKind, controlPlane)
 	if err != nil {
 		return nil, "", err

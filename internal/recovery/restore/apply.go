@@ -150,7 +150,8 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.VerifyObjects(ctx, mgmt, r.cfg.Namespace, was.Objects, was.Name, was.UID); v.Answer() != flow.AnswerHolds {
+	v := situation.VerifyObjects(ctx, mgmt, r.cfg.Namespace, was.Objects, was.Name, was.UID)
+	if v.Answer() != flow.AnswerHolds {
 		return v
 	}
 	if v := situation.VerifyEndpoint(ctx, r.cfg, r.tools, r.sources, was.LoadBalancerIP); v.Answer() != flow.AnswerHolds {

@@ -52,7 +52,8 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
 		Changes: changes,
 		Explain: r.observer.Progress(mgmt,
-			situation.Watched{Namespace: r.cfg.Namespace, Name: c.Name, ControlPlane: c.ControlPlane, LoadBalancerIP: c.LoadBalancerIP})}
+			situation.Watched{Namespace: r.cfg.Namespace, Name: c.Name, ControlPlane: c.ControlPlane,
+				LoadBalancerIP: c.LoadBalancerIP})}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 		if kube.Absent(err) {

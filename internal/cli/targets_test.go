@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// With PIVOT=false no target leads to the pivot, until the cluster manages itself.
+func TestTargetsWithoutPivot(t *testing.T) {
+	planOf := func(allow string) *steps.Plan {
+		cfg := config.Defaults()
+		cfg.Pivot, cfg.FirewallAllow = config.PivotFalse, allow
+		plan, err := steps.New(cfg, platform.Tools{Management: kind.Given{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan
+	}
+	plan := planOf("auto")
+	for _, word := range []string{targetPivot, targetAccess, "clean"} {
+		_, err := resolveTargets([]string{targetBootstrap, word}, plan, false)
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "PIVOT=true") {
+			t.Errorf("%s: %v", word, err)
+		}
+		if _, err := resolveTargets([]string{word}, plan, true); err != nil {
+			t.Errorf("%s of a cluster that manages itself: %v", word, err)
+		}
+	}
+	for _, managed := range []bool{false, true} {
+		names, err := resolveTargets([]string{targetAll}, plan, managed)
+		if err != nil || !slices.Contains(names, "firewall-apply") || slices.Contains(names, targetPivot) ||
+			slices.Contains(names, targetAccess) != managed {
+			t.Errorf("all, managed %t: %v, %v", managed, names, err)
+		}
+	}
+	_, err := resolveTargets([]string{targetAll}, planOf(""), false)
+	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "FIREWALL_ALLOW") {
+		t.Errorf("all with a firewall that closes the management cluster out: %v", err)
+	}
+	if _, err := resolveTargets([]string{targetBootstrap}, planOf(""), false); err != nil {
+		t.Errorf("bootstrap, which has no firewall: %v", err)
+	}
+}
