@@ -9,6 +9,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -115,7 +116,7 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 	if !slices.Equal(a.entries, s.Entries) {
 		return false, fmt.Errorf("fleet %s: %w", a.fleet, ErrReplaced)
 	}
-	all, err := Look(ctx, a.cluster, s.Rollout)
+	all, jobs, err := look(ctx, a.cluster, s.Rollout)
 	if err != nil {
 		return false, err
 	}
@@ -139,41 +140,39 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		}
 		s.Released = append(s.Released, d.release...)
 	}
-	return len(d.release) > 0, a.begin(ctx, s.Rollout)
+	again, err = a.begin(ctx, s.Rollout, jobs)
+	return again || len(d.release) > 0, err
 }
 
 func same(a, b Status) bool {
 	return a.Cluster == b.Cluster && a.Job == b.Job && a.Phase == b.Phase && a.Attempts == b.Attempts && a.Message == b.Message
 }
 
-// begin lets the Jobs of the released clusters run, or gives them to Kueue, which lets them run.
-func (a *advancing) begin(ctx context.Context, r Rollout) error {
-	patch := []byte(`{"spec":{"suspend":false}}`)
-	if r.Queue != "" {
-		patch = fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, objects.QueueLabel, r.Queue)
-	}
+// begin lets the Jobs of the released clusters run, or gives them to Kueue, which lets them run. jobs are as they were
+// listed: one that was changed since, or made anew, is not touched. again: there was such a one.
+func (a *advancing) begin(ctx context.Context, r Rollout, jobs map[string]*batchv1.Job) (again bool, err error) {
 	for _, e := range r.Entries {
-		if !slices.Contains(r.Released, e.Cluster) {
+		job := jobs[e.Job] // where it is gone decide says so
+		if job == nil || !slices.Contains(r.Released, e.Cluster) || begun(job, r.Queue) {
 			continue
 		}
-		job := &batchv1.Job{}
-		if err := a.cluster.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: e.Job}, job); err != nil {
-			if client.IgnoreNotFound(err) == nil {
-				continue // decide says so
-			}
-			return fmt.Errorf("read Job %s/%s: %w", r.Namespace, e.Job, err)
-		}
-		begun := job.Spec.Suspend == nil || !*job.Spec.Suspend
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
 		if r.Queue != "" {
-			begun = begun || job.Labels[objects.QueueLabel] == r.Queue
-		}
-		if begun {
-			continue
+			patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion,
+				objects.QueueLabel, r.Queue)
 		}
 		o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: e.Job}}
-		if err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
-			return fmt.Errorf("begin Job %s/%s: %w", r.Namespace, e.Job, err)
+		switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {
+		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+			again = true
+		case err != nil:
+			return false, fmt.Errorf("begin Job %s/%s: %w", r.Namespace, e.Job, err)
 		}
 	}
-	return nil
+	return again, nil
+}
+
+// begun reports whether a Job runs, or is Kueue's.
+func begun(job *batchv1.Job, queue string) bool {
+	return job.Spec.Suspend == nil || !*job.Spec.Suspend || queue != "" && job.Labels[objects.QueueLabel] == queue
 }

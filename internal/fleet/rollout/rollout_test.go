@@ -37,14 +37,16 @@ type manager struct {
 	began    []string // clusters, in the order in which their Jobs began
 	kueue    bool     // Jobs begin by Kueue, which lets one work at a time
 	endsSelf bool     // Jobs end by themselves
+	takes    time.Duration
+	pods     bool // Jobs have a Pod each, which is pending and runs before the Job ends
 }
 
 // jobTakes is long enough that Jobs which are begun together work at once.
 const jobTakes = 30 * time.Millisecond
 
-func newManager(t *testing.T) *manager {
+func newManager(t testing.TB) *manager {
 	t.Helper()
-	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, endsSelf: true}
+	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, endsSelf: true, takes: jobTakes}
 	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
 		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
 	m.Server.React = m.react
@@ -79,8 +81,17 @@ func (m *manager) react(o *unstructured.Unstructured) {
 	m.most = max(m.most, at)
 	if m.endsSelf {
 		fails := m.fails[cluster]
-		time.AfterFunc(jobTakes, func() { m.end(name, fails) })
+		if m.pods {
+			m.Put(podOf(name, "Pending"))
+			time.AfterFunc(m.takes/2, func() { m.Put(podOf(name, "Running")) })
+		}
+		time.AfterFunc(m.takes, func() { m.end(name, fails) })
 	}
+}
+
+func podOf(job, phase string) *unstructured.Unstructured {
+	return kubetest.Object("v1", "Pod", namespace, job+"-x", object{"metadata": object{"labels": object{
+		objects.FleetLabel: "demo", batchv1.JobNameLabel: job}}, "status": object{"phase": phase}})
 }
 
 func (m *manager) end(job string, fails bool) {
@@ -112,14 +123,14 @@ func fleetOf(names ...string) Preparation {
 	return p
 }
 
-func advance(t *testing.T, m *manager) (Result, error) {
+func advance(t testing.TB, m *manager) (Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	return Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf})
 }
 
-func prepare(t *testing.T, m *manager, r Rollout, p Preparation) {
+func prepare(t testing.TB, m *manager, r Rollout, p Preparation) {
 	t.Helper()
 	r.Fleet, r.Namespace, r.Action = "demo", namespace, objects.Apply
 	if err := Prepare(t.Context(), m.cluster, r, p); err != nil {
@@ -238,6 +249,64 @@ func TestADecisionFromAnOlderReadingIsRefused(t *testing.T) {
 	}
 	if r, err := Read(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(r.Released, []string{"a"}) {
 		t.Errorf("released %v, %v", r.Released, err)
+	}
+}
+
+// A Job that was changed since it was listed is not begun: it may have been made anew, and its turn is to come again.
+func TestAJobIsBegunAsItWasListed(t *testing.T) {
+	m := newManager(t)
+	m.Server.Strict = true
+	prepare(t, m, Rollout{MaxParallel: 2}, fleetOf("a", "b"))
+	s, err := read(t.Context(), m.cluster, namespace, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, jobs, err := look(t.Context(), m.cluster, s.Rollout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Released = []string{"a", "b"}
+	name := fleetOf("a").Changes[0].Name()
+	m.Change("batch/v1", "Job", namespace, name, object{"metadata": object{"annotations": object{"changed": "since"}}})
+	suspended := func(cluster string) bool {
+		job := m.Get("batch/v1", "Job", namespace, fleetOf(cluster).Changes[0].Name())
+		is, _, _ := unstructured.NestedBool(job.Object, "spec", "suspend")
+		return is
+	}
+	a := &advancing{cluster: m.cluster}
+	if again, err := a.begin(t.Context(), s.Rollout, jobs); !again || err != nil || !suspended("a") || suspended("b") {
+		t.Errorf("again %t, a suspended %t, b suspended %t: %v", again, suspended("a"), suspended("b"), err)
+	}
+	// The next look begins it.
+	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done, b done" {
+		t.Errorf("%s, %v", phases(result.Clusters), err)
+	}
+}
+
+// Whatever a fleet's size: no Job is asked for by itself, and each is begun by one request.
+func TestRequestsForEachJob(t *testing.T) {
+	m := newManager(t)
+	m.pods = true
+	var asked, begun atomic.Int64
+	m.Server.Fail = func(r *http.Request) (int, string) {
+		if _, name, is := strings.Cut(r.URL.Path, "/jobs/"); is && name != "" {
+			switch r.Method {
+			case http.MethodGet:
+				asked.Add(1)
+			case http.MethodPatch:
+				begun.Add(1)
+			}
+		}
+		return 0, ""
+	}
+	var names []string
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("c%02d", i))
+	}
+	prepare(t, m, Rollout{MaxParallel: 3}, fleetOf(names...))
+	if result, err := advance(t, m); err != nil || strings.Count(phases(result.Clusters), "done") != len(names) ||
+		asked.Load() != 0 || begun.Load() != int64(len(names)) {
+		t.Errorf("%d Jobs were asked for, %d begun: %s, %v", asked.Load(), begun.Load(), phases(result.Clusters), err)
 	}
 }
 

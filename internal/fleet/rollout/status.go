@@ -45,23 +45,36 @@ type Status struct {
 
 // Look reads where the Jobs of a rollout are.
 func Look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, error) {
+	all, _, err := look(ctx, c, r)
+	return all, err
+}
+
+// look also gives the Jobs, by their names.
+func look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, map[string]*batchv1.Job, error) {
 	jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{objects.FleetLabel: r.Fleet}}
 	if err := c.List(ctx, jobs, of...); err != nil {
-		return nil, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
+		return nil, nil, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
 	}
 	if err := c.List(ctx, pods, of...); err != nil {
-		return nil, fmt.Errorf("list the Pods of fleet %s: %w", r.Fleet, err)
+		return nil, nil, fmt.Errorf("list the Pods of fleet %s: %w", r.Fleet, err)
+	}
+	byName := map[string]*batchv1.Job{}
+	for i := range jobs.Items {
+		byName[jobs.Items[i].Name] = &jobs.Items[i]
+	}
+	podsByJob := map[string][]corev1.Pod{}
+	for _, pod := range pods.Items {
+		job := pod.Labels[batchv1.JobNameLabel]
+		podsByJob[job] = append(podsByJob[job], pod)
 	}
 	var all []Status
 	for _, e := range r.Entries {
-		i := slices.IndexFunc(jobs.Items, func(j batchv1.Job) bool { return j.Name == e.Job })
-		if i < 0 {
-			continue
+		if job := byName[e.Job]; job != nil {
+			all = append(all, statusOf(e, job, podsOf(podsByJob[e.Job], e.Job), slices.Contains(r.Released, e.Cluster)))
 		}
-		all = append(all, statusOf(e, &jobs.Items[i], podsOf(pods.Items, e.Job), slices.Contains(r.Released, e.Cluster)))
 	}
-	return all, nil
+	return all, byName, nil
 }
 
 // podsOf are the Pods of a Job, the newest last.
