@@ -242,5 +242,5 @@ func Pods(ctx context.Context, c *kube.Cluster, r Rollout) ([]corev1.Pod, error)
 	if err != nil {
 		return nil, fmt.Errorf("list the Pods of Job %s/%s: %w", r.Namespace, r.Entries[0].Job, err)
 	}
-	return podsOf(pods.Items, r.Entries[0].Job), nil
+	return inOrder(pods.Items), nil
 }

@@ -82,16 +82,18 @@ func (m *manager) react(o *unstructured.Unstructured) {
 	if m.endsSelf {
 		fails := m.fails[cluster]
 		if m.pods {
-			m.Put(podOf(name, "Pending"))
-			time.AfterFunc(m.takes/2, func() { m.Put(podOf(name, "Running")) })
+			m.Put(podOf(o, "Pending"))
+			time.AfterFunc(m.takes/2, func() { m.Put(podOf(o, "Running")) })
 		}
 		time.AfterFunc(m.takes, func() { m.end(name, fails) })
 	}
 }
 
-func podOf(job, phase string) *unstructured.Unstructured {
-	return kubetest.Object("v1", "Pod", namespace, job+"-x", object{"metadata": object{"labels": object{
-		objects.FleetLabel: "demo", batchv1.JobNameLabel: job}}, "status": object{"phase": phase}})
+func podOf(job *unstructured.Unstructured, phase string) *unstructured.Unstructured {
+	return kubetest.Object("v1", "Pod", namespace, job.GetName()+"-"+string(job.GetUID()), object{"metadata": object{
+		"labels": object{objects.FleetLabel: "demo", batchv1.JobNameLabel: job.GetName()},
+		"ownerReferences": []any{object{"apiVersion": "batch/v1", "kind": "Job", "name": job.GetName(),
+			"uid": string(job.GetUID()), "controller": true}}}, "status": object{"phase": phase}})
 }
 
 func (m *manager) end(job string, fails bool) {
@@ -307,6 +309,33 @@ func TestRequestsForEachJob(t *testing.T) {
 	if result, err := advance(t, m); err != nil || strings.Count(phases(result.Clusters), "done") != len(names) ||
 		asked.Load() != 0 || begun.Load() != int64(len(names)) {
 		t.Errorf("%d Jobs were asked for, %d begun: %s, %v", asked.Load(), begun.Load(), phases(result.Clusters), err)
+	}
+}
+
+// A Job that is made anew under its name is not taken for running while Pods of its predecessor are still there.
+func TestPodsOfAnEarlierJobOfTheSameName(t *testing.T) {
+	m := newManager(t)
+	m.pods = true
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	clear(m.working)
+	m.mu.Unlock()
+	p := fleetOf("a")
+	p.Again = true
+	prepare(t, m, Rollout{MaxParallel: 1}, p)
+	r, err := Read(t.Context(), m.cluster, namespace, "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := Look(t.Context(), m.cluster, r); err != nil || len(all) != 1 || all[0].Phase != Waiting || all[0].Attempts != 0 {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" || len(m.order()) != 2 ||
+		result.Clusters[0].Attempts != 1 {
+		t.Errorf("%+v, began %v: %v", result.Clusters, m.order(), err)
 	}
 }
 

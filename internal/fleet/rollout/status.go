@@ -9,6 +9,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
@@ -63,30 +65,31 @@ func look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, map[string
 	for i := range jobs.Items {
 		byName[jobs.Items[i].Name] = &jobs.Items[i]
 	}
-	podsByJob := map[string][]corev1.Pod{}
+	// By the UID: Pods of a Job that was made anew under its name are there for a moment longer than it.
+	podsByJob := map[types.UID][]corev1.Pod{}
 	for _, pod := range pods.Items {
-		job := pod.Labels[batchv1.JobNameLabel]
-		podsByJob[job] = append(podsByJob[job], pod)
+		if owner := metav1.GetControllerOf(&pod); owner != nil {
+			podsByJob[owner.UID] = append(podsByJob[owner.UID], pod)
+		}
 	}
 	var all []Status
 	for _, e := range r.Entries {
 		if job := byName[e.Job]; job != nil {
-			all = append(all, statusOf(e, job, podsOf(podsByJob[e.Job], e.Job), slices.Contains(r.Released, e.Cluster)))
+			all = append(all, statusOf(e, job, inOrder(podsByJob[job.UID]), slices.Contains(r.Released, e.Cluster)))
 		}
 	}
 	return all, byName, nil
 }
 
-// podsOf are the Pods of a Job, the newest last.
-func podsOf(pods []corev1.Pod, job string) []corev1.Pod {
-	of := slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Labels[batchv1.JobNameLabel] != job })
-	slices.SortFunc(of, func(a, b corev1.Pod) int {
+// inOrder sorts Pods, the newest last.
+func inOrder(pods []corev1.Pod) []corev1.Pod {
+	slices.SortFunc(pods, func(a, b corev1.Pod) int {
 		if order := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); order != 0 {
 			return order
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	return of
+	return pods
 }
 
 func statusOf(e Entry, job *batchv1.Job, pods []corev1.Pod, released bool) Status {
