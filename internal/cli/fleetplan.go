@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -181,16 +180,17 @@ func (p *fleetPlan) print(c *console) {
 			fmt.Fprintf(c.stdout, "  %s: Hetzner and the cluster were not asked: %s\n", one.Cluster, text.Printable(one.Offline))
 		}
 	}
-	total := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
+	besides := ""
 	if p.Unpriced {
-		total += ", and what has no price above"
+		besides = ", besides what has no monthly price in Hetzner's list"
 	}
-	fmt.Fprintf(c.stdout, "\nall together %s a month, VAT included, for what is created\n", strings.TrimSpace(total))
+	fmt.Fprintf(c.stdout, "\nall together %.2f %s a month, VAT included, for what is created%s\n", p.Monthly,
+		text.Dash(p.Currency), besides)
 }
 
 func priceOf(f *forecast.Forecast) string {
 	if f.Bill == nil {
 		return "not known"
 	}
-	return f.Bill.Monthly.String()
+	return fmt.Sprintf("%.2f %s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
 }
