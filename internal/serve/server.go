@@ -57,6 +57,8 @@ type Server struct {
 	ending  context.Context // ends the streams
 	end     context.CancelFunc
 	handler http.Handler
+	// slow bounds how slowly a client may send.
+	slow struct{ header, request time.Duration }
 
 	readyMu sync.Mutex
 	readyAt time.Time
@@ -74,6 +76,7 @@ func New(o Options) *Server {
 	s := &Server{Options: o, metrics: metrics.New(o.Clusters), changes: auth.NewLimits(1, 10), looks: auth.NewLimits(2, 20),
 		streams: make(chan struct{}, streamsMost)}
 	s.ending, s.end = context.WithCancel(context.Background())
+	s.slow.header, s.slow.request = headerWithin, readWithin
 	s.handler = s.routes()
 	return s
 }
@@ -84,7 +87,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.S
 // Serve answers on a listener until the context ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerWithin, ReadTimeout: readWithin, IdleTimeout: idleWithin,
+		Handler: s, ReadHeaderTimeout: s.slow.header, ReadTimeout: s.slow.request, IdleTimeout: idleWithin,
 		MaxHeaderBytes: headerMost, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
 		TLSConfig: s.TLS,
 	}

@@ -111,7 +111,8 @@ function login() {
       failed.replaceChildren(problem(error));
       token.select();
     }
-  } }, el("h2", {}, "Log in"), el("label", { for: "token" }, "Token"), token, el("button", {}, "Log in"), failed,
+  } }, el("h2", {}, "Log in"), el("label", { for: "token" }, "Token"),
+  el("input", { type: "text", autocomplete: "username", value: "slipway", readonly: true, class: "hidden", tabindex: "-1", "aria-hidden": "true" }), token, el("button", {}, "Log in"), failed,
   el("p", { class: "soft small" }, "The command that serves this page has printed which file the token is in. An ID token of the configured OpenID Connect issuer is taken, too.")));
   token.focus();
 }
@@ -168,7 +169,7 @@ async function viewNew(mine, name) {
   const path = `/clusters/${encodeURIComponent(name)}`;
   const cluster = await request(path);
   if (mine !== shown) return;
-  const result = el("div", { "aria-live": "polite" });
+  const result = el("div");
   const start = el("button", { type: "button", disabled: true, onclick: () => attempt(async () => {
     start.disabled = true;
     const run = await post(`${path}/runs`, { targets: planned });
@@ -192,7 +193,7 @@ async function viewNew(mine, name) {
       result.replaceChildren(el("h3", {}, `Plan of ${targets.join(" ")}`), plan(p));
       start.disabled = Boolean(p.refused);
       start.textContent = `Start ${targets.join(" ")}`;
-      if (!start.disabled) start.focus();
+      announce(`the plan of ${targets.join(" ")} is shown`);
     } catch (error) {
       if (mineAsked === asked) result.replaceChildren(problem(error));
     }
@@ -242,12 +243,14 @@ async function viewRun(mine, name, id) {
       ["Effects", () => fetched(`${path}/effects`, "Reading what the run changed…", effects)]]));
 }
 
+/** report shows the report in a frame, which runs nothing. Where there is none, the first request says why. */
 function report(path) {
+  const url = `${api}${path}/report`;
   const box = el("div", {}, loading("Writing the report…"));
-  fetch(`${api}${path}/report`, { credentials: "same-origin" }).then(async (response) => {
+  fetch(url, { credentials: "same-origin" }).then(async (response) => {
     if (!response.ok) throw new Error((await response.json()).error);
-    box.replaceChildren(el("p", {}, el("a", { href: `${api}${path}/report`, target: "_blank", rel: "noopener" }, "Open the report in a window of its own")),
-      el("iframe", { src: `${api}${path}/report`, title: "report of the run", sandbox: "" }));
+    box.replaceChildren(el("p", {}, el("a", { href: url, target: "_blank", rel: "noopener" }, "Open the report in a window of its own")),
+      el("iframe", { src: url, title: "report of the run", sandbox: "" }));
   }).catch((error) => box.replaceChildren(problem(error)));
   return box;
 }

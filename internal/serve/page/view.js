@@ -39,7 +39,7 @@ export const loading = (text) => el("p", { class: "soft", "aria-busy": "true" },
 export function table(caption, head, rows) {
   return el("div", { class: "scroll" }, el("table", { class: "cards" }, el("caption", {}, caption),
     el("thead", {}, el("tr", {}, head.map((h) => el("th", { scope: "col" }, h)))),
-    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { "data-name": i > 0 && head[i] }, cell ?? "")))))));
+    el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { "data-name": i > 0 && head[i], class: typeof cell === "string" && cell.length < 14 && "brief" }, cell ?? "")))))));
 }
 
 const facts = (pairs) => el("dl", { class: "facts" }, pairs.filter(([, v]) => v).map(([k, v]) => el("div", {}, el("dt", {}, k), el("dd", {}, v))));
@@ -68,8 +68,10 @@ export class Steps {
     this.rows = new Map();
     this.list = el("ol", { class: "steps", "aria-label": "steps of the run" });
     this.said = el("ul", { class: "said", tabindex: "0", "aria-label": "messages" });
-    this.notes = el("div");
-    this.node = el("div", {}, this.notes, this.list, el("details", {}, el("summary", {}, "All messages, in their order"), this.said));
+    this.notes = el("ul", { class: "notes" });
+    this.count = el("summary");
+    this.noted = el("details", { hidden: true }, this.count, this.notes);
+    this.node = el("div", {}, this.list, this.noted, el("details", {}, el("summary", {}, "All messages, in their order"), this.said));
   }
 
   row(step) {
@@ -87,7 +89,11 @@ export class Steps {
   add(e) {
     const text = e.error || e.message || "";
     if (text) this.said.append(el("li", {}, el("span", { class: "at" }, clock(e.time)), el("span", {}, e.step ?? ""), el("span", {}, text)));
-    if (e.kind === "note") this.notes.append(el("p", { class: "note" }, e.message));
+    if (e.kind === "note") {
+      this.notes.append(el("li", {}, e.message));
+      this.count.textContent = `Notes (${this.notes.children.length})`;
+      this.noted.hidden = false;
+    }
     if (e.kind === "run-started") this.announce(`run begins: ${e.message}`);
     if (e.kind === "run-finished") this.announce(e.error ? "run failed" : "run finished");
     if (!e.step) return;
@@ -104,8 +110,7 @@ export class Steps {
     row.mark.textContent = symbols[state];
     row.mark.classList.toggle("pulse", state === "running" || state === "verifying");
     row.state.textContent = `(${state})`;
-    row.why.textContent = (state === "done" && row.words ? row.words : text) || says || "";
-    if (state === "running" && text) row.words = e.kind === "step-progress" ? text : row.words;
+    row.why.textContent = state === "done" && text ? `last: ${text}` : text || says || "";
     row.time.textContent = e.elapsedNs && state !== "verifying" ? duration(e.elapsedNs) : "";
   }
 
@@ -130,7 +135,7 @@ export function runHead(r) {
   const share = r.steps.wanted ? Math.min(100, (100 * r.steps.done) / r.steps.wanted) : 0;
   const bar = el("i", { class: r.state });
   bar.style.width = `${r.state === "finished" ? 100 : share}%`;
-  const explained = { interrupted: "Its process ended before the run did. What is done is kept: resume continues there.",
+  const explained = { interrupted: "What is done is kept: resume continues there.",
     cancelled: "It was cancelled. What is done is kept: resume continues there.", starting: "Its process has started.",
     running: r.cancelRequested ? "It is being interrupted: steps at work end first." : "" }[r.state];
   return el("div", {},

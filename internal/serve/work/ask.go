@@ -53,7 +53,7 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = endWithin
 	err := cmd.Run()
-	message := c.Hide.Text(strings.ToValidUTF8(strings.TrimSpace(said.String()), "?"))
+	message := c.Hide.Text(strings.ToValidUTF8(strings.TrimSpace(string(said.data)), "?"))
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return nil, fmt.Errorf("%w: %s took longer than %s and was ended: %s", ErrTimeout, strings.Join(words, " "), within,
@@ -63,7 +63,7 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	case out.cut:
 		return nil, fmt.Errorf("%s printed more than %d MB", strings.Join(words, " "), outputMost>>20)
 	}
-	if document := bytes.TrimSpace(out.Bytes()); len(document) > 0 && json.Valid(document) {
+	if document := bytes.TrimSpace(out.data); len(document) > 0 && json.Valid(document) {
 		return document, nil
 	}
 	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
@@ -75,18 +75,16 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	return nil, fmt.Errorf("run %s: %w: %s", strings.Join(words, " "), err, message)
 }
 
-// bounded is a buffer that drops what is too much.
+// bounded is a buffer that drops what is too much. It is no bytes.Buffer, whose ReadFrom would take everything.
 type bounded struct {
-	bytes.Buffer
+	data []byte
 	most int
 	cut  bool
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.most - b.Len(); len(p) > room {
-		b.cut = true
-		_, _ = b.Buffer.Write(p[:max(0, room)])
-		return len(p), nil
-	}
-	return b.Buffer.Write(p)
+	room := max(0, b.most-len(b.data))
+	b.cut = b.cut || len(p) > room
+	b.data = append(b.data, p[:min(len(p), room)]...)
+	return len(p), nil
 }
