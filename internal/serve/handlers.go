@@ -276,5 +276,6 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 	// It is shown inside the page, has its style in itself, and runs nothing.
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'self'")
 	h.Set("X-Frame-Options", "SAMEORIGIN")
+	h.Del("Cross-Origin-Opener-Policy") // a document in a sandbox may not have one
 	_, _ = io.WriteString(w, s.Hide.Text(strings.ToValidUTF8(string(page), "?")))
 }

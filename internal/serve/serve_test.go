@@ -172,7 +172,9 @@ func (d *desk) until(id string, is func(work.Run) bool) work.Run {
 }
 
 func inState(s work.State) func(work.Run) bool { return func(r work.Run) bool { return r.State == s } }
-func waits(r work.Run) bool                    { return r.State == work.Running && r.Steps.AtWork == 1 && r.Steps.Done == 1 }
+func waits(r work.Run) bool {
+	return r.State == work.Running && r.Steps.AtWork == 1 && r.Steps.Done == 1
+}
 
 // split takes a route's pattern apart, with the run in it.
 func split(r route, run string) (method, path string) {

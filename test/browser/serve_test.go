@@ -101,7 +101,8 @@ func TestARunIsWatched(t *testing.T) {
 	b.picture("finished", 375)
 	b.do("the effects", chromedp.KeyEvent("3"), b.see("main", "changes of"), b.see("table", "workload create"))
 	b.picture("effects", 375)
-	b.do("the report", chromedp.KeyEvent("2"), chromedp.WaitVisible("iframe"), b.seeInFrame("Time line"))
+	b.do("the report", chromedp.KeyEvent("2"), chromedp.WaitVisible("iframe"))
+	b.seeInFrame("Bootstrap of desk")
 	b.picture("report", 1280)
 	b.do("status and doctor", chromedp.KeyEvent("u"), b.see("main h2", "desk"), chromedp.KeyEvent("2"), b.see("table", "Ready"))
 	b.picture("status", 1280)
@@ -397,28 +398,33 @@ func (b *browser) see(selector, text string) chromedp.Action {
 	})
 }
 
-// seeInFrame waits until the frame in the page shows a heading.
-func (b *browser) seeInFrame(text string) chromedp.Action {
-	return chromedp.ActionFunc(func(ctx context.Context) error {
-		for {
-			tree, err := page.GetFrameTree().Do(ctx)
-			for _, child := range tree.ChildFrames {
-				world, err := page.CreateIsolatedWorld(child.Frame.ID).Do(ctx)
-				if err != nil {
-					continue
-				}
-				is, _, err := runtime.Evaluate(fmt.Sprintf("document.body.innerText.includes(%q)", text)).WithContextID(world).Do(ctx)
-				if err == nil && string(is.Value) == "true" {
-					return nil
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("the frame does not show %q: %w; %v", text, ctx.Err(), err)
-			case <-time.After(100 * time.Millisecond):
-			}
+// seeInFrame waits until the frame in the page, which is a target of its own, shows a text.
+func (b *browser) seeInFrame(text string) {
+	b.t.Helper()
+	var shown string
+	for deadline := time.Now().Add(viewWithin); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		targets, err := chromedp.Targets(b.ctx)
+		if err != nil {
+			b.t.Fatal(err)
 		}
-	})
+		for _, target := range targets {
+			if target.Type != "iframe" {
+				continue
+			}
+			frame, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(target.TargetID))
+			within, end := context.WithTimeout(frame, 10*time.Second)
+			err := chromedp.Run(within, chromedp.Evaluate("document.body.innerText", &shown))
+			end()
+			if err == nil && strings.Contains(shown, text) {
+				b.t.Cleanup(cancel) // which closes the frame
+				return
+			}
+			shown += fmt.Sprint(" ", err)
+			cancel()
+		}
+	}
+	b.picture("failed", 1280)
+	b.t.Fatalf("the frame does not show %q, but %q", text, shown)
 }
 
 func (b *browser) login(d *desk) {

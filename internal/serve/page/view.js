@@ -184,7 +184,7 @@ export function status(s) {
     now && (now.servers ?? []).length > 0 && table("Servers", ["name", "state", "machine", "talos", "node"], now.servers.map((v) => [el("b", {}, v.name), v.state, v.phase, v.talos, v.node])),
     now && (now.etcdMembers ?? []).length > 0 && el("p", { class: "soft" }, `${now.etcdMembers.length} members of etcd, ${(now.releases ?? []).length} releases${price(now.costAMonth) ? `, ${price(now.costAMonth)} a month` : ""}`),
     table("Steps, as the journal and the cluster have them", ["step", "journal", "now", "why"],
-      s.steps.map((v) => [el("b", {}, v.step), v.state, v.world ?? "", v.error || v.reason || v.said || ""])));
+      s.steps.map((v) => [el("b", {}, v.step), v.state, v.world ?? "", v.error || v.reason || (v.state === "done" ? "" : v.said) || ""])));
 }
 
 export function effects(list) {
