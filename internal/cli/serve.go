@@ -61,6 +61,11 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if err != nil {
 		return err
 	}
+	if o.TokenFile != "" { // before anything is written
+		if _, _, err := auth.ReadToken(settings.InFolder(c.workDir, o.TokenFile)); err != nil {
+			return err
+		}
+	}
 	var cert *serve.Certificate
 	if o.Cert != "" {
 		if cert, err = serve.ReadCertificate(settings.InFolder(c.workDir, o.Cert), settings.InFolder(c.workDir, o.Key)); err != nil {
@@ -202,10 +207,11 @@ func readServed(ctx context.Context, c *console, a arguments) (s servedCluster, 
 	if s.cfg, err = loadConfig(a, c.environment); err != nil {
 		return s, err
 	}
-	s.state = statedir.New(settings.InFolder(c.workDir, a.Options.StateDir), s.cfg.ClusterName, a.workDir)
-	if a.Options.StateDir == "" {
-		s.state = statedir.New("", s.cfg.ClusterName, a.workDir)
+	from := a.workDir
+	if a.Options.StateDir != "" {
+		from = c.workDir // where --state-dir was written
 	}
+	s.state = statedir.New(a.Options.StateDir, s.cfg.ClusterName, from)
 	if err := s.state.CheckOwner(ctx, s.cfg.ClusterName); err != nil {
 		return s, err
 	}

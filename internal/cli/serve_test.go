@@ -65,14 +65,14 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 			t.Errorf("serve %s: %+v", args, r)
 		}
 	}
-	if treeDigest(t, dir) != before {
-		t.Error("something was written")
-	}
 	for _, file := range []string{"short", "empty", "missing"} {
 		r := execute(t, t.Context(), dir, "", "serve", "--listen", "127.0.0.1:0", "--token-file", file)
 		if r.code != ExitUsage || strings.Contains(r.stderr, "password") {
 			t.Errorf("token file %s: %+v", file, r)
 		}
+	}
+	if treeDigest(t, dir) != before {
+		t.Error("something was written")
 	}
 }
 

@@ -14,6 +14,8 @@ import (
 const (
 	// lookEvery is how often the events of a run are looked at.
 	lookEvery = 250 * time.Millisecond
+	// stateEvery is how often, without new events, it is looked what has become of the run.
+	stateEvery = time.Second
 	// beatEvery is how often a stream without events says that it is there.
 	beatEvery = 15 * time.Second
 )
@@ -51,11 +53,16 @@ func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64
 	over := time.After(s.StreamLasts)
 	beat := time.Now()
 	var shown []byte
-	for {
+	var looked time.Time
+	now := run
+	for news := false; ; {
 		s.Learn()
-		now, err := c.Find(run.ID) // before the events are read: when it has ended, those are all
-		if err != nil {
-			return // it is not kept any more
+		if news || now.Run == "" || time.Since(looked) > stateEvery {
+			var err error
+			if now, err = c.Find(run.ID); err != nil { // before the events are read: when it has ended, those are all
+				return // it is not kept any more
+			}
+			looked, news = time.Now(), false
 		}
 		if state, err := json.Marshal(now); err == nil && !slices.Equal(state, shown) {
 			shown = state
@@ -67,6 +74,7 @@ func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64
 				break
 			}
 			if len(lines) > 0 {
+				news = true
 				first := next
 				for _, l := range lines {
 					first -= int64(len(l))

@@ -26,7 +26,7 @@ func (s *Server) bound(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
-		if s.TLS != nil {
+		if s.TLS != nil && auth.Loopback().Check(r) != nil { // at "localhost" there may be other programs, without TLS
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if r.ContentLength > bodyMost {

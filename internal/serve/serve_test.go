@@ -316,6 +316,13 @@ func TestWhatIsTooLargeOrWrong(t *testing.T) {
 			t.Errorf("10 MB %s: %d %s", name, w.Code, w.Body)
 		}
 	}
+	ignored := httptest.NewRequest("GET", prefix+"/clusters", strings.NewReader(large)) // of a route that reads no body
+	ignored.Host = "localhost"
+	d.bearer(ignored)
+	w := httptest.NewRecorder()
+	if d.server.ServeHTTP(w, ignored); w.Code != http.StatusRequestEntityTooLarge {
+		t.Errorf("10 MB where none is read: %d", w.Code)
+	}
 	for body, status := range map[string]int{
 		`{`: 400, `{"targets":["quick"],"more":1}`: 400, `{"targets":["quick"]} {}`: 400, `{"targets":"quick"}`: 400, `{"targets":[]}`: 400,
 		`{"targets":["destroy"]}`: 400, `{"targets":["--state-dir=/"]}`: 400,

@@ -54,7 +54,7 @@ func TestARunIsWatched(t *testing.T) {
 	b.do("start", chromedp.WaitEnabled(`//button[starts-with(., "Start")]`), chromedp.Click(`//button[starts-with(., "Start")]`),
 		b.see("main h2", "running"))
 	d.wait("wait-cp has begun", func() bool { return strings.Contains(d.events(), `"step":"wait-cp"`) })
-	b.do("a step that waits says for what", b.see("ol.steps li.running", "wait-cp"))
+	b.do("a step that waits says for what", b.see("ol.steps", "wait-cp"), b.see("ol.steps .why", "desk-control-plane-"))
 	b.picture("running", 1280)
 	b.picture("running", 375)
 

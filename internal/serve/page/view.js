@@ -165,7 +165,7 @@ export function plan(p) {
     (p.deviations ?? []).length > 0 && table("Where configuration and cluster differ", ["variable", "configured", "in the cluster"],
       p.deviations.map((d) => [d.variable || d.what, d.wanted, d.live])),
     (p.remarks ?? []).map((r) => el("p", { class: "note" }, r.text)),
-    table("What each step would do", ["step", "would", "why", "takes"], p.steps.map((s) => [el("b", {}, s.step), would[s.would] ?? s.would, s.why ?? "", s.expectedNs ? duration(s.expectedNs) : ""])));
+    table("What each step would do", ["step", "would", "takes", "why"], p.steps.map((s) => [el("b", {}, s.step), would[s.would] ?? s.would, s.expectedNs ? duration(s.expectedNs) : "", s.why ?? ""])));
 }
 
 export function doctor(d) {

@@ -23,6 +23,7 @@ const kept = 100
 // Record is what serve knows of a run that it started. Its JSON names are stable.
 type Record struct {
 	ID      string    `json:"id"`
+	World   string    `json:"world"` // in which it works: statedir.WorldLab or statedir.WorldHetzner
 	Targets []string  `json:"targets"`
 	By      string    `json:"by"` // who asked for it
 	Started time.Time `json:"started"`

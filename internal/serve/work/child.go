@@ -75,7 +75,7 @@ func (c *Cluster) start(r records.Record) (Run, error) {
 	if _, err := rand.Read(random); err != nil {
 		return Run{}, err
 	}
-	r.Started, r.Host = time.Now().UTC().Truncate(time.Millisecond), c.host
+	r.Started, r.Host, r.World = time.Now().UTC().Truncate(time.Millisecond), c.host, c.World
 	r.ID = r.Started.Format(timeOfID) + "-" + hex.EncodeToString(random)
 	if err := c.store.Save(r); err != nil {
 		return Run{}, err
@@ -224,7 +224,7 @@ func (c *Cluster) resume(id, by string, automatic int) (Run, error) {
 	}
 	if !all[i].Resumable {
 		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended without "+
-			"reaching its targets and is a run of steps", id)
+			"reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.World)
 	}
 	return c.start(records.Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
 }
@@ -257,7 +257,7 @@ func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
 	return run, err == nil, err
 }
 
-// Interrupt interrupts what this process has started, and waits for its end or for the time.
+// Interrupt interrupts the runs that serve has started, and waits for its end or for the time.
 func (c *Cluster) Interrupt(within time.Duration) {
 	deadline := time.Now().Add(within)
 	for asked := false; ; asked = true {

@@ -173,7 +173,7 @@ func endOf(r runs.Run) State {
 func (c *Cluster) view(r records.Record) Run {
 	r = c.link(r)
 	state := c.stateOf(r)
-	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, World: c.World, Targets: slices.Clone(r.Targets), State: state,
+	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, World: r.World, Targets: slices.Clone(r.Targets), State: state,
 		Started: r.Started, By: r.By, Resumes: r.Resumes, Message: r.Message, Cancel: !state.Ended(),
 		Cancelled: !r.Cancelled.IsZero()}
 	if state.Ended() {
@@ -182,7 +182,6 @@ func (c *Cluster) view(r records.Record) Run {
 	}
 	if s, err := c.read(r.Run); r.Run != "" && err == nil {
 		v.Steps = count(s.run.Events)
-		v.World = cmp.Or(s.run.Setup.World, v.World)
 		if state == Failed && v.Message == "" {
 			_, v.Message = s.run.Outcome()
 		}
@@ -249,7 +248,8 @@ func (c *Cluster) list() ([]Run, error) {
 	}
 	slices.SortStableFunc(all, func(a, b Run) int { return b.Started.Compare(a.Started) })
 	if len(all) > 0 && all[0].State.Ended() && all[0].State != Finished && c.CheckTargets(all[0].Targets) == nil {
-		all[0].Resumable = true
+		// What was rehearsed is not continued at Hetzner, where it would cost money.
+		all[0].Resumable = all[0].World == c.World
 	}
 	for id := range c.seen { // of runs that the state folder does not keep any more
 		if !slices.Contains(ids, id) {

@@ -282,6 +282,33 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 	closeCluster(t, c)
 }
 
+// A rehearsal that was interrupted is not continued at Hetzner.
+func TestARehearsalStaysOne(t *testing.T) {
+	dir := t.TempDir()
+	c := openCluster(t, dir)
+	r := start(t, c, servetest.Waiting)
+	until(t, c, r.ID, waits)
+	c.Interrupt(30 * time.Second)
+	until(t, c, r.ID, inState(Interrupted))
+	closeCluster(t, c)
+	o := options(t, dir)
+	o.World = statedir.WorldHetzner
+	c, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if next, resumed, err := c.ResumeInterrupted(); resumed || err != nil {
+		t.Errorf("it is resumed: %+v, %v", next, err)
+	}
+	if _, err := c.Resume(r.ID, "someone"); !errors.Is(err, ErrBusy) {
+		t.Errorf("it is resumed by hand: %v", err)
+	}
+	if found, err := c.Find(r.ID); err != nil || found.Resumable || found.World != statedir.WorldLab {
+		t.Errorf("%+v, %v", found, err)
+	}
+	closeCluster(t, c)
+}
+
 func TestInterruptAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	c := openCluster(t, dir)
