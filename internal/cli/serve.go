@@ -68,7 +68,8 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	}
 	var cert *serve.Certificate
 	if o.Cert != "" {
-		if cert, err = serve.ReadCertificate(settings.InFolder(c.workDir, o.Cert), settings.InFolder(c.workDir, o.Key)); err != nil {
+		cert, err = serve.ReadCertificate(settings.InFolder(c.workDir, o.Cert), settings.InFolder(c.workDir, o.Key))
+		if err != nil {
 			return err
 		}
 	}
@@ -100,8 +101,8 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if err != nil {
 		return err
 	}
-	options := serve.Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: version(), Hide: c.hide,
-		Learn: learnSecrets(c, served, tokenFile), Log: log}
+	options := serve.Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: version(),
+		Hide: c.hide, Learn: learnSecrets(c, served, tokenFile), Log: log}
 	scheme := "http"
 	if cert != nil {
 		scheme, options.TLS = "https", cert.Config()
@@ -114,7 +115,8 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if o.Resume {
 		resumeServed(clusters, log)
 	}
-	if err := tellServing(c, a, serving{"serving", scheme + "://" + listener.Addr().String(), tokenFile, namesOf(served)}); err != nil {
+	at := serving{"serving", scheme + "://" + listener.Addr().String(), tokenFile, namesOf(served)}
+	if err := tellServing(c, a, at); err != nil {
 		return err
 	}
 	err = s.Serve(ctx, listener)
@@ -144,8 +146,8 @@ func (o serveOptions) check() error {
 	case o.Issuer == "" && len(o.Allowed) > 0:
 		return usage.Errorf("--oidc-allow goes with --oidc-issuer")
 	case !alone && o.Cert == "":
-		return usage.Errorf("--listen %s is reached from other machines, and tokens would be readable on the way: name a "+
-			"certificate with --tls-cert and --tls-key, or listen on 127.0.0.1", o.Listen)
+		return usage.Errorf("--listen %s is reached from other machines, and tokens would be readable on the way: "+
+			"name a certificate with --tls-cert and --tls-key, or listen on 127.0.0.1", o.Listen)
 	case !alone && o.TokenFile == "" && o.Issuer == "":
 		return usage.Errorf("--listen %s is reached from other machines: name who may use it with --token-file or "+
 			"--oidc-issuer, or listen on 127.0.0.1", o.Listen)
@@ -191,8 +193,8 @@ func servedClusters(ctx context.Context, c *console, a arguments) ([]servedClust
 		}
 		for _, other := range all {
 			if other.cfg.ClusterName == s.cfg.ClusterName || other.state == s.state {
-				return nil, usage.Errorf("folders %s and %s are both of cluster %s: give each clusterName in its bootstrap.yaml, and "+
-					"set no CLUSTER_NAME", other.given.workDir, s.given.workDir, s.cfg.ClusterName)
+				return nil, usage.Errorf("folders %s and %s are both of cluster %s: give each clusterName in its "+
+					"bootstrap.yaml, and set no CLUSTER_NAME", other.given.workDir, s.given.workDir, s.cfg.ClusterName)
 			}
 		}
 		all = append(all, s)
@@ -217,8 +219,8 @@ func readServed(ctx context.Context, c *console, a arguments) (s servedCluster, 
 	}
 	world, err := s.state.World()
 	if err == nil && world == statedir.WorldHetzner && a.Options.Lab {
-		err = usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)",
-			s.state)
+		err = usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder "+
+			"(--state-dir)", s.state)
 	}
 	if err != nil {
 		return s, err
@@ -235,13 +237,13 @@ func readServed(ctx context.Context, c *console, a arguments) (s servedCluster, 
 }
 
 // openClusters opens the clusters. Those that are open are in the answer where it fails, too.
-func openClusters(ctx context.Context, c *console, served []servedCluster, self string, log *slog.Logger) (all []*work.Cluster,
-	err error) {
+func openClusters(ctx context.Context, c *console, served []servedCluster, self string,
+	log *slog.Logger) (all []*work.Cluster, err error) {
 	for _, s := range served {
 		words, env := s.commandLine(c)
 		one, err := work.Open(ctx, work.Options{Name: s.cfg.ClusterName, Dir: s.given.workDir, State: s.state,
-			World: worldOf(s.given.Options), Executable: self, Arguments: words, Env: env, Targets: s.targets, Hide: c.hide,
-			Log: log})
+			World: worldOf(s.given.Options), Executable: self, Arguments: words, Env: env, Targets: s.targets,
+			Hide: c.hide, Log: log})
 		if err != nil {
 			return all, err
 		}
@@ -250,8 +252,8 @@ func openClusters(ctx context.Context, c *console, served []servedCluster, self 
 	return all, nil
 }
 
-// commandLine is what a command needs to get to the cluster from its folder: what was given to this one. A value that is
-// not to be read in a list of processes is in the environment.
+// commandLine is what a command needs to get to the cluster from its folder: what was given to this one. A value that
+// is not to be read in a list of processes is in the environment.
 func (s servedCluster) commandLine(c *console) (words, env []string) {
 	o := s.given.Options
 	o.StateDir = string(s.state)
@@ -378,7 +380,8 @@ func namesOf(served []servedCluster) (names []string) {
 func newServeCommand(in *invocation) *cobra.Command {
 	var own serveOptions
 	cmd := in.command("serve [FOLDER…]", groupOther,
-		"an HTTP API and a page to watch and start runs; of each folder's bootstrap.yaml, default: the configured cluster",
+		"an HTTP API and a page to watch and start runs; of each folder's bootstrap.yaml, "+
+			"default: the configured cluster",
 		func(ctx context.Context, c *console, a arguments) error { return runServe(ctx, c, a, own) })
 	f := cmd.Flags()
 	f.StringVar(&own.Listen, "listen", "127.0.0.1:8087", "answer at `HOST:PORT`")
@@ -388,7 +391,8 @@ func newServeCommand(in *invocation) *cobra.Command {
 	f.StringVar(&own.Key, "tls-key", "", "its key, in `FILE`")
 	f.StringArrayVar(&own.Hosts, "allowed-host", nil,
 		"answer to this `NAME` too, besides those of the certificate and of this machine alone")
-	f.StringVar(&own.Issuer, "oidc-issuer", "", "take ID tokens of this OpenID Connect issuer, a `URL`, as bearer tokens")
+	f.StringVar(&own.Issuer, "oidc-issuer", "",
+		"take ID tokens of this OpenID Connect issuer, a `URL`, as bearer tokens")
 	f.StringVar(&own.ClientID, "oidc-client-id", "", "that are for this client `ID`")
 	f.StringArrayVar(&own.Allowed, "oidc-allow", nil, "and of this `USER`: an e-mail address, or a subject")
 	f.BoolVar(&own.Resume, "resume", false, "resume a run that was interrupted with an earlier serve")

@@ -29,7 +29,8 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 		defer func() { <-s.streams }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		s.fail(w, r, &problem{http.StatusServiceUnavailable, fmt.Sprintf("%d streams of events are open already: close one", streamsMost)})
+		s.fail(w, r, &problem{http.StatusServiceUnavailable,
+			fmt.Sprintf("%d streams of events are open already: close one", streamsMost)})
 		return
 	}
 	var at int64

@@ -67,7 +67,8 @@ func (s *Server) routes() http.Handler {
 			s.fail(w, r, &problem{http.StatusMisdirectedRequest, err.Error()})
 			return
 		}
-		s.fail(w, r, &problem{http.StatusNotFound, "there is no " + r.Method + " " + r.URL.Path + ": openapi.json describes what there is"})
+		s.fail(w, r, &problem{http.StatusNotFound,
+			"there is no " + r.Method + " " + r.URL.Path + ": openapi.json describes what there is"})
 	})
 	return s.bound(mux)
 }

@@ -73,8 +73,8 @@ func New(o Options) *Server {
 	if o.StreamLasts == 0 {
 		o.StreamLasts = time.Hour
 	}
-	s := &Server{Options: o, metrics: metrics.New(o.Clusters), changes: auth.NewLimits(1, 10), looks: auth.NewLimits(2, 20),
-		streams: make(chan struct{}, streamsMost)}
+	s := &Server{Options: o, metrics: metrics.New(o.Clusters), changes: auth.NewLimits(1, 10),
+		looks: auth.NewLimits(2, 20), streams: make(chan struct{}, streamsMost)}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.slow.header, s.slow.request = headerWithin, readWithin
 	s.handler = s.routes()

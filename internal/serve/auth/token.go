@@ -38,8 +38,8 @@ func ReadToken(path string) (Token, string, error) {
 	words := strings.Fields(string(data))
 	switch {
 	case len(words) != 1:
-		return Token{}, "", usage.Errorf("the token file %s has %d words: it has to hold one token and nothing else", path,
-			len(words))
+		return Token{}, "", usage.Errorf("the token file %s has %d words: it has to hold one token and nothing else",
+			path, len(words))
 	case len(words[0]) < shortest:
 		return Token{}, "", usage.Errorf("the token in %s has %d characters, and %d are the fewest: "+
 			"openssl rand -hex 32 makes one", path, len(words[0]), shortest)

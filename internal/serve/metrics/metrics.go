@@ -1,4 +1,5 @@
-// Package metrics counts, for Prometheus, what the runs of clusters do: steps, waits, calls, the rate budget of Hetzner.
+// Package metrics counts, for Prometheus, what the runs of clusters do: steps, waits, calls, requests that Hetzner has
+// left.
 package metrics
 
 import (
@@ -65,17 +66,20 @@ func New(clusters []*work.Cluster) *Metrics {
 		runs:  gauge("runs", "Runs that are known, by state.", "cluster", "state"),
 		ended: counter("runs_ended_total", "Runs that ended since serve started.", "cluster", "state"),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "slipway", Name: "step_duration_seconds",
-			Help: "How long steps took, by outcome.", Buckets: []float64{0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600}},
+			Help:    "How long steps took, by outcome.",
+			Buckets: []float64{0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600}},
 			[]string{"cluster", "step", "outcome"}),
 		atWork: gauge("step_at_work", "1 for each step that is at work.", "cluster", "step"),
-		silent: gauge("step_unchanged_seconds", "How long a step that is at work has waited for the same.", "cluster", "step"),
+		silent: gauge("step_unchanged_seconds", "How long a step that is at work has waited for the same.",
+			"cluster", "step"),
 		said: counter("step_waits_total", "How often what a step does or waits for has changed.", "cluster",
 			"step"),
 		calls: counter("calls_total", "Calls that change something outside of the process, by where, verb and outcome.",
 			"cluster", "world", "verb", "outcome"),
 		requests: gauge("hetzner_requests", "Requests to the Hetzner API of the last run that has said so, by kind.",
 			"cluster", "kind"),
-		left:  gauge("hetzner_ratelimit_remaining", "Requests that the Hetzner project had left at the last answer.", "cluster"),
+		left: gauge("hetzner_ratelimit_remaining", "Requests that the Hetzner project had left at the last answer.",
+			"cluster"),
 		limit: gauge("hetzner_ratelimit_limit", "The most requests that the Hetzner project can have left.", "cluster"),
 	}
 	m.registry.MustRegister(m.runs, m.ended, m.steps, m.atWork, m.silent, m.said, m.calls, m.requests, m.left, m.limit,

@@ -1,5 +1,5 @@
-// Package records keeps what serve has to know of the runs that it started after it was killed: a file for each, without
-// secrets.
+// Package records keeps what serve has to know of the runs that it started after it was killed: a file for each,
+// without secrets.
 package records
 
 import (

@@ -94,7 +94,8 @@ func lines(data string) (all []string) {
 }
 
 // value is a secret of a kubeconfig or a talosconfig.
-var value = regexp.MustCompile(`(?m)^\s*-?\s*(?:client-key-data|key|token|password|id-token|refresh-token):\s*"?([^\s"]+)"?\s*$`)
+var value = regexp.MustCompile(
+	`(?m)^\s*-?\s*(?:client-key-data|key|token|password|id-token|refresh-token):\s*"?([^\s"]+)"?\s*$`)
 
 // values are those secrets, as they are written and as they are meant.
 func values(data string) (all []string) {

@@ -66,7 +66,8 @@ func Main() int {
 		return 0
 	case "report":
 		page := "<!DOCTYPE html><title>report</title><p>" + secret
-		if err := os.WriteFile(state.Path(filepath.Join(statedir.RunsFolder, args[1], "report.html")), []byte(page), 0o600); err != nil {
+		path := state.Path(filepath.Join(statedir.RunsFolder, args[1], "report.html"))
+		if err := os.WriteFile(path, []byte(page), 0o600); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -112,8 +113,8 @@ func run(state statedir.Dir, args []string) error {
 	}
 	began := time.Now()
 	event := func(kind flow.EventKind, step, message, failed string) {
-		_ = json.NewEncoder(files.Events).Encode(flow.Event{Time: time.Now(), Kind: kind, Run: id, Step: step, Message: message,
-			Elapsed: time.Since(began), Err: failed})
+		_ = json.NewEncoder(files.Events).Encode(flow.Event{Time: time.Now(), Kind: kind, Run: id, Step: step,
+			Message: message, Elapsed: time.Since(began), Err: failed})
 	}
 	setup, err := json.Marshal(runs.Setup{World: statedir.WorldLab, Cluster: "desk", Targets: args[:1]})
 	if err == nil {
@@ -122,15 +123,16 @@ func run(state statedir.Dir, args []string) error {
 	if err != nil {
 		return err
 	}
-	rate, _ := json.Marshal(map[string]any{"requests": 7, "slowed": 1, "refused": 0, "waitedNs": 2e9, "limit": 3600, "remaining": 3001})
+	rate, _ := json.Marshal(map[string]any{"requests": 7, "slowed": 1, "refused": 0, "waitedNs": 2e9, "limit": 3600,
+		"remaining": 3001})
 	if err := os.WriteFile(state.Path(filepath.Join(statedir.RunsFolder, id, runs.RateFile)), rate, 0o600); err != nil {
 		return err
 	}
 	event(flow.RunStarted, "", "2 steps", "")
 	event(flow.StepStarted, "first", "it has not run yet", "")
 	for i, phase := range []effect.Phase{effect.Leaves, effect.Applied} {
-		_ = json.NewEncoder(files.Effects).Encode(effect.Line{Time: time.Now(), Seq: i + 1, World: effect.Hetzner, Verb: "create",
-			Object: "servers/one", Nth: 1, Phase: phase, Step: "first"})
+		_ = json.NewEncoder(files.Effects).Encode(effect.Line{Time: time.Now(), Seq: i + 1, World: effect.Hetzner,
+			Verb: "create", Object: "servers/one", Nth: 1, Phase: phase, Step: "first"})
 	}
 	event(flow.StepDone, "first", "made", "")
 	event(flow.StepStarted, "second", "it has not run yet", "")

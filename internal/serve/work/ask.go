@@ -33,8 +33,8 @@ type AskError struct {
 
 func (e *AskError) Error() string { return e.Message }
 
-// Ask has a command that changes nothing print its document as JSON. One that found something wrong, as the doctor does,
-// may end with an exit code and a document: then the document is the answer.
+// Ask has a command that changes nothing print its document as JSON. One that found something wrong, as the doctor
+// does, may end with an exit code and a document: then the document is the answer.
 func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string) (json.RawMessage, error) {
 	select {
 	case c.asks <- struct{}{}:
@@ -56,8 +56,8 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	message := c.Hide.Text(strings.ToValidUTF8(strings.TrimSpace(string(said.data)), "?"))
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: %s took longer than %s and was ended: %s", ErrTimeout, strings.Join(words, " "), within,
-			message)
+		return nil, fmt.Errorf("%w: %s took longer than %s and was ended: %s", ErrTimeout, strings.Join(words, " "),
+			within, message)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case out.cut:

@@ -194,7 +194,8 @@ func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
 	}
 	if !again {
 		// First: should serve be killed now, the run must not be resumed against what a person wants.
-		if err := c.change(r.ID, func(old *records.Record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() }); err != nil {
+		err := c.change(r.ID, func(old *records.Record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() })
+		if err != nil {
 			return Run{}, err
 		}
 	}
@@ -223,8 +224,8 @@ func (c *Cluster) resume(id, by string, automatic int) (Run, error) {
 		return Run{}, refuse(ErrUnknown, "cluster %s has no run %s", c.Name, id)
 	}
 	if !all[i].Resumable {
-		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended without "+
-			"reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.World)
+		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended "+
+			"without reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.World)
 	}
 	return c.start(records.Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
 }
@@ -249,8 +250,8 @@ func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
 		return Run{}, false, nil
 	}
 	if r.Automatic >= resumedInARow {
-		c.Log.Warn("the run was interrupted after each of several automatic resumes: resume it by hand", "cluster", c.Name,
-			"run", r.ID, "resumes", r.Automatic)
+		c.Log.Warn("the run was interrupted after each of several automatic resumes: resume it by hand",
+			"cluster", c.Name, "run", r.ID, "resumes", r.Automatic)
 		return Run{}, false, nil
 	}
 	run, err := c.resume(last.ID, ByItself, r.Automatic+1)

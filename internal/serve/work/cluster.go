@@ -67,8 +67,8 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	unlock, err := flow.LockFile(ctx, filepath.Join(folder, "lock"))
 	if locked, is := errors.AsType[*flow.LockedError](err); is {
-		return nil, usage.Errorf("process %d on %s serves cluster %s already, with the state folder %s: end it first, or serve "+
-			"another folder", locked.PID, locked.Host, o.Name, o.State)
+		return nil, usage.Errorf("process %d on %s serves cluster %s already, with the state folder %s: end it "+
+			"first, or serve another folder", locked.PID, locked.Host, o.Name, o.State)
 	}
 	if err != nil {
 		return nil, err
