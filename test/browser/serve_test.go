@@ -91,7 +91,8 @@ func TestARunIsWatched(t *testing.T) {
 	}
 	b.do("log in again", chromedp.WaitVisible("#token"))
 	b.login(d)
-	b.do("the killed run says what to do", b.see("main h2", "interrupted"), b.see("main", "What is done is kept"))
+	b.do("the killed run says what to do", b.see("main h2", "interrupted"), b.see("main", "What is done is kept"),
+		b.see("main", "resumed by "+next.ID))
 	b.picture("interrupted", 1280)
 	b.do("its cluster", chromedp.KeyEvent("u"), b.see("ul.cards", "interrupted"), b.see("ul.cards", "by serve"))
 	b.do("the resumed run, by keys", chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter), b.see("main", "resumes "))

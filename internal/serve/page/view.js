@@ -135,8 +135,8 @@ export function runHead(r) {
   const share = r.steps.wanted ? Math.min(100, (100 * r.steps.done) / r.steps.wanted) : 0;
   const bar = el("i", { class: r.state });
   bar.style.width = `${r.state === "finished" ? 100 : share}%`;
-  const explained = { interrupted: "What is done is kept: resume continues there.",
-    cancelled: "It was cancelled. What is done is kept: resume continues there.", starting: "Its process has started.",
+  const kept = r.resumable ? "What is done is kept: resume continues there." : "What is done is kept.";
+  const explained = { interrupted: kept, cancelled: `It was cancelled. ${kept}`, starting: "Its process has started.",
     running: r.cancelRequested ? "It is being interrupted: steps at work end first." : "" }[r.state];
   return el("div", {},
     el("h2", {}, r.targets.join(" "), tag(r.state), world(r.world)),
@@ -144,6 +144,7 @@ export function runHead(r) {
     el("p", { class: "soft small" }, r.steps.wanted ? `${r.steps.done} of ${r.steps.wanted} steps done` : hasEnded(r.state) ? "" : "the steps are not counted yet",
       " · ", time(r.started), r.ended ? ` · took ${between(r.started, r.ended)}` : "", r.by ? ` · by ${r.by}` : " · started elsewhere"),
     r.resumes && el("p", { class: "soft small" }, "resumes ", el("a", { href: `#/${r.cluster}/runs/${r.resumes}` }, r.resumes)),
+    r.resumedBy && el("p", { class: "soft small" }, "resumed by ", el("a", { href: `#/${r.cluster}/runs/${r.resumedBy}` }, r.resumedBy)),
     explained && el("p", { class: `note ${r.state}` }, explained),
     r.message && r.state !== "finished" && el("pre", {}, r.message));
 }

@@ -67,6 +67,20 @@ var id = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z0-9]+$`)
 // Errors is the path of the file for the standard error of a run.
 func (s *Store) Errors(id string) string { return filepath.Join(s.dir, id+".stderr") }
 
+// HideErrors reads what a run that has ended said on standard error. The command hides its secrets before it says
+// anything; should one be in the file all the same, a panic's for example, it is taken out.
+func (s *Store) HideErrors(id string) (string, error) {
+	data, err := os.ReadFile(s.Errors(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	text := s.hide.Text(string(data))
+	if err == nil && text != string(data) {
+		err = replace(s.Errors(id), []byte(text))
+	}
+	return text, err
+}
+
 // Save writes a record, without secrets, in one piece.
 func (s *Store) Save(r Record) error {
 	if !id.MatchString(r.ID) {

@@ -125,12 +125,11 @@ func (c *Cluster) noticeEnd(r *records.Record) {
 // lastWords is the end of what a run said on standard error.
 func (c *Cluster) lastWords(id string) string {
 	const most = 4 << 10
-	data, err := os.ReadFile(c.store.Errors(id))
+	text, err := c.store.HideErrors(id)
 	if err != nil {
-		return ""
+		c.Log.Warn("what a run said on standard error is not known", "cluster", c.Name, "run", id, "error", err)
 	}
-	text := string(data[max(0, len(data)-most):])
-	return c.Hide.Text(strings.ToValidUTF8(strings.TrimSpace(text), "?"))
+	return strings.ToValidUTF8(strings.TrimSpace(text[max(0, len(text)-most):]), "?")
 }
 
 // change changes the record of a run, and saves it.

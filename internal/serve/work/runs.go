@@ -44,9 +44,10 @@ type Run struct {
 	State     State      `json:"state"`
 	Started   time.Time  `json:"started"`
 	Ended     *time.Time `json:"ended,omitempty"`
-	By        string     `json:"by,omitempty"` // absent: it was started elsewhere
-	Resumes   string     `json:"resumes,omitempty"`
-	Message   string     `json:"message,omitempty"` // why it failed
+	By        string     `json:"by,omitempty"`        // absent: it was started elsewhere
+	Resumes   string     `json:"resumes,omitempty"`   // the id of the run that it resumes
+	ResumedBy string     `json:"resumedBy,omitempty"` // the id of the newest run that resumes it
+	Message   string     `json:"message,omitempty"`   // why it failed
 	Steps     Counts     `json:"steps"`
 	Resumable bool       `json:"resumable"`
 	Cancel    bool       `json:"cancellable"`
@@ -244,6 +245,12 @@ func (c *Cluster) list() ([]Run, error) {
 		}
 		if v, ok := c.elsewhere(id); ok {
 			all = append(all, v)
+		}
+	}
+	for _, later := range all { // records are in the order of time
+		i := slices.IndexFunc(all, func(r Run) bool { return later.Resumes != "" && r.ID == later.Resumes })
+		if i >= 0 {
+			all[i].ResumedBy = later.ID
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Run) int { return b.Started.Compare(a.Started) })

@@ -202,6 +202,9 @@ func TestAKilledRunIsResumed(t *testing.T) {
 			t.Fatalf("resume %d: %+v, %t, %v", i, next, resumed, err)
 		}
 		until(t, c, next.ID, waits)
+		if before, err = c.Find(r.ID); err != nil || before.ResumedBy != next.ID || before.Resumable {
+			t.Fatalf("resume %d: the run that was resumed is %+v, %v", i, before, err)
+		}
 		closeCluster(t, c)
 		killRun(t, c, next.ID)
 		r = next
