@@ -252,7 +252,7 @@ func killRun(t *testing.T, c *Cluster, id string) {
 	}
 }
 
-// A record whose process id another process has now is of a run that was interrupted, and that process is left alone.
+// A record whose process id another process has now, here or on another machine, is of a run that was interrupted, and that process is left alone.
 func TestAnotherProcessWithTheSameID(t *testing.T) {
 	dir := t.TempDir()
 	other := exec.Command("sleep", "60")
@@ -271,13 +271,21 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 	if err := c.store.Save(r); err != nil {
 		t.Fatal(err)
 	}
+	began, _ := process.Started(other.Process.Pid)
+	elsewhere := records.Record{ID: "20260101T000000.000Z-bbbbbbbb", Targets: []string{servetest.Quick}, Host: "other-" + host,
+		PID: other.Process.Pid, Started: began, Process: began}
+	if err := c.store.Save(elsewhere); err != nil {
+		t.Fatal(err)
+	}
 	closeCluster(t, c)
 	c = openCluster(t, dir)
-	if found, err := c.Find(r.ID); err != nil || found.State != Interrupted {
-		t.Errorf("%+v, %v", found, err)
-	}
-	if _, err := c.Cancel(r.ID, "someone", false); !errors.Is(err, ErrBusy) {
-		t.Errorf("%v", err)
+	for _, id := range []string{r.ID, elsewhere.ID} {
+		if found, err := c.Find(id); err != nil || found.State != Interrupted {
+			t.Errorf("%+v, %v", found, err)
+		}
+		if _, err := c.Cancel(id, "someone", false); !errors.Is(err, ErrBusy) {
+			t.Errorf("%v", err)
+		}
 	}
 	if !process.Before(other.Process.Pid, time.Now()) {
 		t.Error("the other process is gone")
