@@ -384,18 +384,18 @@ func newServeCommand(in *invocation) *cobra.Command {
 			"default: the configured cluster",
 		func(ctx context.Context, c *console, a arguments) error { return runServe(ctx, c, a, own) })
 	f := cmd.Flags()
-	f.StringVar(&own.Listen, "listen", "127.0.0.1:8087", "answer at `HOST:PORT`")
+	f.StringVar(&own.Listen, "listen", "127.0.0.1:8087", "listen on `HOST:PORT`")
 	f.StringVar(&own.TokenFile, "token-file", "",
-		"take the bearer token from `FILE` (default: one is made, in serve/token of the state folder)")
-	f.StringVar(&own.Cert, "tls-cert", "", "certificate in PEM, in `FILE`")
-	f.StringVar(&own.Key, "tls-key", "", "its key, in `FILE`")
+		"read the bearer token from `FILE` (default: serve/token in the state folder, generated at the first start)")
+	f.StringVar(&own.Cert, "tls-cert", "", "serve TLS with the certificate in `FILE` (PEM)")
+	f.StringVar(&own.Key, "tls-key", "", "private key of the certificate, in `FILE` (PEM)")
 	f.StringArrayVar(&own.Hosts, "allowed-host", nil,
-		"answer to this `NAME` too, besides those of the certificate and of this machine alone")
-	f.StringVar(&own.Issuer, "oidc-issuer", "",
-		"take ID tokens of this OpenID Connect issuer, a `URL`, as bearer tokens")
-	f.StringVar(&own.ClientID, "oidc-client-id", "", "that are for this client `ID`")
-	f.StringArrayVar(&own.Allowed, "oidc-allow", nil, "and of this `USER`: an e-mail address, or a subject")
-	f.BoolVar(&own.Resume, "resume", false, "resume a run that was interrupted with an earlier serve")
-	f.BoolVar(&own.StopRuns, "stop-runs", false, "interrupt runs in good order when serve ends, as in a container")
+		"also answer requests for the host `NAME`, besides localhost and the names in the certificate (repeatable)")
+	f.StringVar(&own.Issuer, "oidc-issuer", "", "accept ID tokens of the OpenID Connect issuer `URL` as bearer tokens")
+	f.StringVar(&own.ClientID, "oidc-client-id", "", "client `ID` that the ID tokens have to be issued for")
+	f.StringArrayVar(&own.Allowed, "oidc-allow", nil,
+		"allow the `USER` of the issuer: a verified e-mail address, or a subject (repeatable)")
+	f.BoolVar(&own.Resume, "resume", false, "at the start, resume a run that was interrupted when an earlier serve ended")
+	f.BoolVar(&own.StopRuns, "stop-runs", false, "interrupt runs when serve ends, as in a container (default: they continue)")
 	return cmd
 }
