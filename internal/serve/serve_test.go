@@ -226,6 +226,7 @@ func TestWhoMayAsk(t *testing.T) {
 			"a foreign origin":      {[]with{d.bearer, header("Origin", "https://evil.example")}, http.StatusForbidden},
 			"an origin of no site":  {[]with{d.bearer, header("Origin", "null")}, http.StatusForbidden},
 			"another port":          {[]with{d.bearer, header("Origin", "http://127.0.0.1:1")}, http.StatusForbidden},
+			"its name over TLS":     {[]with{d.bearer, header("Origin", "https://"+host)}, http.StatusForbidden},
 			"its own origin":        {[]with{d.bearer, header("Origin", "http://"+host)}, 0},
 			"a page of another one": {[]with{d.bearer, header("Sec-Fetch-Site", "cross-site")}, http.StatusForbidden},
 			"a page of a neighbour": {[]with{d.bearer, header("Sec-Fetch-Site", "same-site")}, http.StatusForbidden},
