@@ -88,7 +88,7 @@ func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusUnauthorized
 	said := auth.ErrWrong
-	for _, known := range []error{auth.ErrMissing, auth.ErrTooOften, auth.ErrForged} {
+	for _, known := range []error{auth.ErrMissing, auth.ErrTooOften, auth.ErrForged, auth.ErrIssuer} {
 		if errors.Is(err, known) {
 			said = known
 		}
@@ -99,6 +99,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", "20")
 	case auth.ErrForged:
 		status = http.StatusForbidden
+	case auth.ErrIssuer:
+		status = http.StatusServiceUnavailable
 	default:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="slipway"`)
 	}

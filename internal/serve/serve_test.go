@@ -726,3 +726,19 @@ func TestCommandsThatLook(t *testing.T) {
 		t.Errorf("effects of a run that did not begin: %d %s", a.status, a.body)
 	}
 }
+
+// Where the issuer does not answer, that is said, and not that the token is wrong.
+func TestTheIssuerIsAway(t *testing.T) {
+	d := newDesk(t, t.TempDir())
+	defer d.close()
+	away := httptest.NewServer(http.NotFoundHandler())
+	away.Close()
+	d.server.Auth.OIDC = &auth.OIDC{Issuer: away.URL, ClientID: "slipway", Allowed: []string{"ann@example.com"}}
+	a := d.ask("GET", prefix+"/clusters", "", header("Authorization", "Bearer head.body.signature"))
+	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "issuer does not answer") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := d.ask("GET", prefix+"/clusters", "", d.bearer); a.status != http.StatusOK {
+		t.Errorf("the token of the file: %d", a.status)
+	}
+}

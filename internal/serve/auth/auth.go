@@ -92,7 +92,7 @@ func (a *Auth) verify(r *http.Request, presented string) (Identity, error) {
 			return who, nil
 		}
 		a.failures.Allow(Client(r))
-		if errors.Is(err, errIssuer) {
+		if errors.Is(err, ErrIssuer) {
 			return Identity{}, err
 		}
 		return Identity{}, errors.Join(ErrWrong, err)

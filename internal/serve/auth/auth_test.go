@@ -219,7 +219,7 @@ func TestAnIssuerThatComesBack(t *testing.T) {
 	o := &OIDC{Issuer: i.URL, ClientID: "slipway", Allowed: []string{"ann@example.com"}}
 	a := newAuth(t, Options{OIDC: o})
 	token := i.token(t, i.key, jose.RS256, nil)
-	if _, err := a.Check(request(token)); !errors.Is(err, errIssuer) {
+	if _, err := a.Check(request(token)); !errors.Is(err, ErrIssuer) {
 		t.Errorf("%v", err)
 	}
 	i.away, o.tried = false, time.Time{}

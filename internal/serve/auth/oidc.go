@@ -34,8 +34,8 @@ const (
 	issuerWithin = 10 * time.Second
 )
 
-// errIssuer is about an issuer that cannot be asked: the token may be right.
-var errIssuer = errors.New("the OpenID Connect issuer does not answer")
+// ErrIssuer is about an issuer that cannot be asked: the token may be right.
+var ErrIssuer = errors.New("the OpenID Connect issuer does not answer, so the token cannot be verified")
 
 // ready makes the verifier when it is needed first: an issuer that is away when serve starts may come back.
 func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
@@ -54,7 +54,7 @@ func (o *OIDC) ready() (*oidc.IDTokenVerifier, error) {
 	// The provider fetches keys with this context for as long as it is used.
 	provider, err := oidc.NewProvider(oidc.ClientContext(context.Background(), client), o.Issuer)
 	if err != nil {
-		o.tried, o.failed = time.Now(), fmt.Errorf("%w: %w", errIssuer, err)
+		o.tried, o.failed = time.Now(), fmt.Errorf("%w: %w", ErrIssuer, err)
 		return nil, o.failed
 	}
 	o.verifier = provider.Verifier(&oidc.Config{ClientID: o.ClientID})
