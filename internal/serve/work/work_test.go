@@ -1,6 +1,7 @@
 package work
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -115,7 +116,13 @@ func TestARunIsStartedAndEnds(t *testing.T) {
 }
 
 func TestOneRunAtATimeAndCancel(t *testing.T) {
-	c := openCluster(t, t.TempDir())
+	o := options(t, t.TempDir())
+	log := &bytes.Buffer{}
+	o.Log = slog.New(slog.NewTextHandler(log, nil))
+	c, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r := start(t, c, servetest.Stuck)
 	until(t, c, r.ID, waits)
 	if _, err := c.Start([]string{servetest.Quick}, "someone"); !errors.Is(err, ErrBusy) {
@@ -128,6 +135,12 @@ func TestOneRunAtATimeAndCancel(t *testing.T) {
 		if asked, err := c.Cancel(r.ID, "other", false); err != nil || !asked.Cancelled || asked.State != Running {
 			t.Fatalf("%+v, %v", asked, err)
 		}
+	}
+	c.mu.Lock() // others write into the log while they hold it
+	signals := strings.Count(log.String(), "run cancelled")
+	c.mu.Unlock()
+	if signals != 1 {
+		t.Errorf("%d signals were sent:\n%s", signals, log)
 	}
 	until(t, c, r.ID, func(r Run) bool { // two signals that come at once are one
 		path, _ := c.Events(r)
