@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -246,17 +247,15 @@ clusters:
 // killLab ends a lab as a machine that loses its power does.
 func killLab(t *testing.T, c *command) {
 	t.Helper()
-	out, err := c.cmd(t.Context(), "lab", "status", "--output", "json").Output()
+	held, err := os.ReadFile(filepath.Join(c.state, "lab", "lab.lock"))
 	if err != nil {
-		t.Fatalf("lab status: %v", err)
+		t.Fatal(err)
 	}
-	var lab struct {
-		PID int `json:"pid"`
+	pid, err := strconv.Atoi(strings.TrimSpace(string(held)))
+	if err != nil {
+		t.Fatalf("the lab's process is %q: %v", held, err)
 	}
-	if err := json.Unmarshal(out, &lab); err != nil || lab.PID == 0 {
-		t.Fatalf("the lab's process: %v\n%s", err, out)
-	}
-	process, err := os.FindProcess(lab.PID)
+	process, err := os.FindProcess(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
