@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -104,14 +105,18 @@ func (f *openedFleet) plan(ctx context.Context, clusters []fleetCluster) (*fleet
 func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast.Forecast, err error) {
 	of = forecast.Forecast{Kind: "plan", Cluster: c.Name, World: statedir.WorldHetzner,
 		State: c.cfg.State + " of the management cluster"}
-	dir, err := os.MkdirTemp("", "slipway-plan-")
+	scratch, err := os.MkdirTemp("", "slipway-plan-")
 	if err != nil {
+		return of, fmt.Errorf("create a folder for the cluster's state: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	const management = "management"
+	if err := platform.FilesIn(scratch).Write(management, f.kubeconfig); err != nil {
 		return of, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	state := statedir.Dir(dir)
-	cfg := c.cfg
-	cfg.ManagementKubeconfig, cfg.StateKubeconfig = f.kubeconfig, f.kubeconfig
+	state, cfg := statedir.Dir(filepath.Join(scratch, "state")), c.cfg
+	cfg.ManagementKubeconfig = filepath.Join(scratch, management)
+	cfg.StateKubeconfig = cfg.ManagementKubeconfig
 	if err := f.pull(ctx, cfg, state); err != nil {
 		return of, err
 	}
@@ -153,11 +158,7 @@ func (f *openedFleet) pull(ctx context.Context, cfg settings.Configuration, stat
 	if _, err := files.Read(platform.ManagementKubeconfig); err != nil {
 		return nil // the cluster manages itself
 	}
-	kubeconfig, err := os.ReadFile(f.kubeconfig)
-	if err != nil {
-		return err
-	}
-	return files.Write(platform.ManagementKubeconfig, kubeconfig) // that of the Jobs opens it inside the cluster only
+	return files.Write(platform.ManagementKubeconfig, f.kubeconfig) // that of the Jobs opens it inside the cluster only
 }
 
 // print writes the plan as a table, and what is to be read before one agrees.
