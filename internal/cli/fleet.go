@@ -207,6 +207,9 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 		}
 		f.labInfo, err = l.Up(ctx, say)
 	}
+	if errors.Is(err, lab.ErrDown) {
+		return nil, fmt.Errorf("%w: %s starts it, and so does fleet apply", err, commandLine(f.console, "lab", "up"))
+	}
 	if err != nil {
 		return nil, err
 	}

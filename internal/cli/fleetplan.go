@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -168,7 +167,7 @@ func (p *fleetPlan) print(c *console) {
 		one := &p.Clusters[i]
 		rows = append(rows, []string{one.Cluster, one.Summary(), priceOf(one), text.Elapsed(one.Expected.Round(time.Second))})
 	}
-	text.Table(c.stdout, c.width(), []string{"CLUSTER", "WHAT APPLY DOES", "CREATES, A MONTH", "TAKES ABOUT"}, rows...)
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "WHAT APPLY DOES", "A MONTH, NEW", "TAKES ABOUT"}, rows...)
 	for i := range p.Clusters {
 		one := &p.Clusters[i]
 		for _, consequence := range one.Consequences {
@@ -178,20 +177,23 @@ func (p *fleetPlan) print(c *console) {
 			}
 			fmt.Fprintf(c.stdout, "%s %s: %s\n", mark, one.Cluster, text.Printable(consequence.Text))
 		}
-		if one.Offline != "" {
-			fmt.Fprintf(c.stdout, "  %s: Hetzner and the cluster were not asked: %s\n", one.Cluster, text.Printable(one.Offline))
+		if one.Unpriced != "" {
+			fmt.Fprintf(c.stdout, "  %s: no prices: %s\n", one.Cluster, text.Printable(one.Unpriced))
 		}
 	}
-	total := fmt.Sprintf("%.2f %s", p.Monthly, p.Currency)
+	more := ""
 	if p.Unpriced {
-		total += ", and what has no price above"
+		more = ", and what has no price above"
 	}
-	fmt.Fprintf(c.stdout, "\nall together %s a month, VAT included, for what is created\n", strings.TrimSpace(total))
+	fmt.Fprintf(c.stdout, "\nwhat is created costs %.2f %s a month, VAT included%s\n", p.Monthly, p.Currency, more)
 }
 
 func priceOf(f *forecast.Forecast) string {
-	if f.Bill == nil {
+	switch {
+	case f.Bill == nil:
 		return "not known"
+	case f.Bill.Monthly.Unknown && f.Bill.Monthly.Monthly > 0:
+		return fmt.Sprintf("%.2f %s and more", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
 	}
 	return f.Bill.Monthly.String()
 }
