@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE PUSH,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE PUSH SCREENSHOTS,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -13,7 +13,7 @@ slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst 
 .PHONY: help
 help:            ; @$(slipway) --help
 
-.PHONY: bootstrap all image status effects graph plan config doctor logs report
+.PHONY: bootstrap all image status effects graph plan config doctor logs report serve
 all:             ; $(slipway) all
 bootstrap:       ; $(slipway) bootstrap
 image:           ; $(slipway) image
@@ -21,6 +21,7 @@ status:          ; $(slipway) status
 effects:         ; $(slipway) effects
 graph:           ; $(slipway) graph
 report:          ; $(slipway) report
+serve:           ; $(slipway) serve
 logs:            ; $(slipway) logs $(CONTROLLERS)
 doctor:          ; $(slipway) doctor
 plan:            ; $(slipway) plan
@@ -80,6 +81,13 @@ backup-list:     ; $(slipway) backup list
 backup-verify:   ; $(slipway) backup verify $(FILE)
 backup-cronjob:  ; @$(slipway) backup cronjob
 
+# Many clusters: make fleet-apply FILE=fleet.yaml MANAGEMENT_KUBECONFIG=…
+.PHONY: fleet-plan fleet-apply fleet-status fleet-destroy
+fleet-plan:      ; $(slipway) fleet plan $(FILE)
+fleet-apply:     ; $(slipway) fleet apply $(FILE)
+fleet-status:    ; $(slipway) fleet status $(FILE)
+fleet-destroy:   ; $(slipway) fleet destroy $(FILE)
+
 # The state in the store that STATE names.
 .PHONY: state-list state-show state-pull state-push
 state-list:      ; $(slipway) state list
@@ -117,6 +125,10 @@ crash-pivot:     ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 .PHONY: crash-upgrade
 crash-upgrade:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^(TestTwoVersions|TestUpgradeBeforeThePivot)$$' ./test
 
+# Six clusters as Jobs, and the lab is killed under them; a fleet of three is part of the test below.
+.PHONY: test-fleet
+test-fleet:      ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 60m -run '^TestFleet' ./test
+
 # restore, readopt and recover-quorum, killed before and after every step; the moments at the calls that create an etcd are part of the test below.
 .PHONY: crash-restore
 crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) test -count=1 -v -timeout 120m -run '^Test(Restore|Readopt|RecoverQuorum)$$' ./test
@@ -152,7 +164,7 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test test-endtoend test-packages test-flux crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
+test test-endtoend test-packages test-flux test-fleet test-serve crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
 # Everything: the lab's programs first, so that no test meets Go's own limit while they build; then two sequences at once, as the
 # end to end tests wait for much of their time. RACE=-race runs the packages with the race detector, which needs a C compiler, but
@@ -171,7 +183,7 @@ test:
 	$(GO) run ./cmd/bootstrap lab build
 	$(MAKE) --no-print-directory --jobs $(at_once) test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
-		'Flux (make test-flux), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
+		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
 
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash
@@ -181,6 +193,13 @@ test-packages:
 	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(upgrades)' ./test
+
+# The page of serve, in a browser: a rehearsal is watched from start to end, killed and resumed. A few minutes; it is skipped
+# where no Chromium or Chrome is installed. SCREENSHOTS=DIR keeps pictures.
+.PHONY: test-serve
+test-serve:
+	$(GO) run ./cmd/bootstrap lab build
+	cd test/browser && SCREENSHOTS='$(SCREENSHOTS)' $(GO) test -count=1 -v -timeout 40m ./...
 
 # Flux's controllers, and Gitea, real ones: half an hour the first time, because they are built from source, then a quarter of an
 # hour: a run is killed at every effect of theirs.

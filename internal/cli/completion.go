@@ -43,7 +43,9 @@ func completeVariables(cmd *cobra.Command, _ []string, begun string) ([]cobra.Co
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-func isPath(argument string) bool { return argument == "FILE" || argument == "FOLDER" }
+func isPath(argument string) bool {
+	return argument == "FILE" || argument == "FOLDER" || argument == "FOLDER…"
+}
 
 // completeValue are the values of a variable that can be listed.
 func completeValue(name, begun string) (found []cobra.Completion) {

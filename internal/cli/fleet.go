@@ -80,7 +80,7 @@ type openedFleet struct {
 	options    options
 	own        settings.Configuration // of the command itself: what fleetVariables have
 	overrides  string                 // folder of the operator's manifests/ and bootstrap/
-	kubeconfig string                 // file that opens the management cluster; empty: the one that this process runs in
+	kubeconfig []byte                 // opens the management cluster
 	management *kube.Cluster
 	lab        *lab.Lab // nil: it is no rehearsal
 	labInfo    lab.Info
@@ -148,31 +148,27 @@ var errNoManagement = errors.New("a fleet needs a management cluster: name its k
 
 // open connects to the management cluster. A rehearsal's is created where it is missing, unless it is only looked for:
 // then f.management stays nil.
-func (f *openedFleet) open(ctx context.Context, looking bool, say flow.Say) error {
-	var kubeconfig []byte
-	var err error
-	switch {
+func (f *openedFleet) open(ctx context.Context, looking bool, say flow.Say) (err error) {
+	switch path := f.own.ManagementKubeconfig; {
 	case f.options.Lab:
-		kubeconfig, err = f.openLab(ctx, looking, say)
-		if err == nil && kubeconfig == nil {
+		if f.kubeconfig, err = f.openLab(ctx, looking, say); err == nil && f.kubeconfig == nil {
 			return nil
 		}
-	case f.own.ManagementKubeconfig != "":
-		f.kubeconfig = settings.InFolder(f.console.workDir, settings.AtHome(f.own.ManagementKubeconfig,
-			f.console.environment["HOME"]))
-		if kubeconfig, err = os.ReadFile(f.kubeconfig); err != nil {
+	case path != "":
+		path = settings.InFolder(f.console.workDir, settings.AtHome(path, f.console.environment["HOME"]))
+		if f.kubeconfig, err = os.ReadFile(path); err != nil {
 			err = usage.Errorf("read MANAGEMENT_KUBECONFIG: %w", err)
 		}
 	default:
-		if kubeconfig, err = kube.PodKubeconfig(f.console.environment); errors.Is(err, kube.ErrNoPod) {
+		if f.kubeconfig, err = kube.PodKubeconfig(f.console.environment); errors.Is(err, kube.ErrNoPod) {
 			err = &usage.Error{Err: errNoManagement}
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if f.management, err = kube.Connect(kubeconfig); err != nil {
-		return fmt.Errorf("open the management cluster: %w", err)
+	if f.management, err = kube.Connect(f.kubeconfig); err != nil {
+		return usage.Errorf("open the management cluster: %w", err)
 	}
 	if err := f.management.Ready(ctx); err != nil {
 		return fmt.Errorf("the management cluster at %s does not answer: %w", f.management.Host(), err)
@@ -211,6 +207,9 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 		}
 		f.labInfo, err = l.Up(ctx, say)
 	}
+	if errors.Is(err, lab.ErrDown) {
+		return nil, fmt.Errorf("%w: %s starts it, and so does fleet apply", err, commandLine(f.console, "lab", "up"))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +227,6 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 	if err != nil {
 		return nil, err
 	}
-	f.kubeconfig = filepath.Join(string(f.fleetState()), platform.ManagementKubeconfig)
 	return kubeconfig, platform.FilesIn(string(f.fleetState())).Write(platform.ManagementKubeconfig, kubeconfig)
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -103,14 +104,18 @@ func (f *openedFleet) plan(ctx context.Context, clusters []fleetCluster) (*fleet
 func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast.Forecast, err error) {
 	of = forecast.Forecast{Kind: "plan", Cluster: c.Name, World: statedir.WorldHetzner,
 		State: c.cfg.State + " of the management cluster"}
-	dir, err := os.MkdirTemp("", "slipway-plan-")
+	scratch, err := os.MkdirTemp("", "slipway-plan-")
 	if err != nil {
+		return of, fmt.Errorf("create a folder for the cluster's state: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(scratch) }()
+	const management = "management"
+	if err := platform.FilesIn(scratch).Write(management, f.kubeconfig); err != nil {
 		return of, err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	state := statedir.Dir(dir)
-	cfg := c.cfg
-	cfg.ManagementKubeconfig, cfg.StateKubeconfig = f.kubeconfig, f.kubeconfig
+	state, cfg := statedir.Dir(filepath.Join(scratch, "state")), c.cfg
+	cfg.ManagementKubeconfig = filepath.Join(scratch, management)
+	cfg.StateKubeconfig = cfg.ManagementKubeconfig
 	if err := f.pull(ctx, cfg, state); err != nil {
 		return of, err
 	}
@@ -152,11 +157,7 @@ func (f *openedFleet) pull(ctx context.Context, cfg settings.Configuration, stat
 	if _, err := files.Read(platform.ManagementKubeconfig); err != nil {
 		return nil // the cluster manages itself
 	}
-	kubeconfig, err := os.ReadFile(f.kubeconfig)
-	if err != nil {
-		return err
-	}
-	return files.Write(platform.ManagementKubeconfig, kubeconfig) // that of the Jobs opens it inside the cluster only
+	return files.Write(platform.ManagementKubeconfig, f.kubeconfig) // that of the Jobs opens it inside the cluster only
 }
 
 // print writes the plan as a table, and what is to be read before one agrees.
@@ -166,7 +167,7 @@ func (p *fleetPlan) print(c *console) {
 		one := &p.Clusters[i]
 		rows = append(rows, []string{one.Cluster, one.Summary(), priceOf(one), text.Elapsed(one.Expected.Round(time.Second))})
 	}
-	text.Table(c.stdout, c.width(), []string{"CLUSTER", "WHAT APPLY DOES", "CREATES, A MONTH", "TAKES ABOUT"}, rows...)
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "WHAT APPLY DOES", "A MONTH, NEW", "TAKES ABOUT"}, rows...)
 	for i := range p.Clusters {
 		one := &p.Clusters[i]
 		for _, consequence := range one.Consequences {
@@ -176,21 +177,23 @@ func (p *fleetPlan) print(c *console) {
 			}
 			fmt.Fprintf(c.stdout, "%s %s: %s\n", mark, one.Cluster, text.Printable(consequence.Text))
 		}
-		if one.Offline != "" {
-			fmt.Fprintf(c.stdout, "  %s: Hetzner and the cluster were not asked: %s\n", one.Cluster, text.Printable(one.Offline))
+		if one.Unpriced != "" {
+			fmt.Fprintf(c.stdout, "  %s: no prices: %s\n", one.Cluster, text.Printable(one.Unpriced))
 		}
 	}
-	besides := ""
+	more := ""
 	if p.Unpriced {
-		besides = ", besides what has no monthly price in Hetzner's list"
+		more = ", and what has no price above"
 	}
-	fmt.Fprintf(c.stdout, "\nall together %.2f %s a month, VAT included, for what is created%s\n", p.Monthly,
-		text.Dash(p.Currency), besides)
+	fmt.Fprintf(c.stdout, "\nwhat is created costs %.2f %s a month, VAT included%s\n", p.Monthly, p.Currency, more)
 }
 
 func priceOf(f *forecast.Forecast) string {
-	if f.Bill == nil {
+	switch {
+	case f.Bill == nil:
 		return "not known"
+	case f.Bill.Monthly.Unknown && f.Bill.Monthly.Monthly > 0:
+		return fmt.Sprintf("%.2f %s and more", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
 	}
-	return fmt.Sprintf("%.2f %s", f.Bill.Monthly.Monthly, f.Bill.Monthly.Currency)
+	return f.Bill.Monthly.String()
 }

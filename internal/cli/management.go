@@ -41,7 +41,7 @@ func checkGiven(cfg settings.Configuration) error {
 	if cfg.ManagementProvider() != config.ManagementExisting || cfg.ManagementKubeconfig != "" {
 		return nil
 	}
-	return kind.ThisPod().Check()
+	return kind.CheckPod()
 }
 
 // rehearsedManagement puts the local management cluster, or one that exists, in the place of the lab's, where that is

@@ -147,11 +147,15 @@ func manuals() map[string]manual {
 		"lab fault remove": {arguments: []explained{{"ID", "of the fault: lab fault list has it"}}, needs: lab,
 			changes: "the lab: the fault is undone", example: "lab fault remove 3",
 			page: "rehearse.md#faults-on-demand"},
+		"serve": {arguments: []explained{{"FOLDER…", "each has the bootstrap.yaml of a cluster; none: the configured cluster"}},
+			needs: "a state folder that can be written", changes: "what the runs change that are started through it",
+			example: "serve --lab", page: "serve.md"},
 		"version": {needs: nothing, changes: nothing, example: "version --output json"},
 		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, or one step"}},
 			needs: nothing, changes: nothing, example: "help lab fault add", page: ""},
 	}
 	maps.Copy(all, stepManuals())
+	maps.Copy(all, fleetManuals())
 	return all
 }
 

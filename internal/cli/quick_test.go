@@ -56,6 +56,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(quickCommand) != "" {
 		os.Exit(beTheCommand())
 	}
+	if os.Getenv(serveCommand) != "" {
+		os.Exit(beServe())
+	}
 	os.Exit(m.Run())
 }
 

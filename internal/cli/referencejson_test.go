@@ -68,6 +68,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `doctor`", examination{}},
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
+		{"Output of `serve`, its first line", serving{}},
 		{"Output of `report`", reportMade{}},
 		{"Output of `report --list`", runList{}},
 		{"Output of `config show`", settingsList{}},

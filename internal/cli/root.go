@@ -88,6 +88,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		newDepsCommand(in), newGitopsCommand(in),
 		newGraphCommand(in),
 		newLabCommand(in),
+		newServeCommand(in),
 		newVersionCommand(in),
 	)
 	if plan != nil {

@@ -47,6 +47,7 @@ type running struct {
 	tools   platform.Tools
 	began   time.Time
 	before  []flow.StepReport // work before the graph's
+	endRate func()            // ends writing down what is known of the rate limit
 }
 
 // withRun opens a run, has it done and closes it. The error of an interrupted run says how to resume it.
@@ -145,6 +146,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	keepSetup(r)
 	r.effects = newRecorder(c, r.files.Effects, r.hub, startTracer(r), held)
 	r.limit = ratelimit.New(r.hub.Note)
+	r.endRate = keepRate(r.limit, r.state.Path(filepath.Join(statedir.RunsFolder, r.id, runs.RateFile)))
 	r.tools = commonTools(state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	r.tools.Consent = a.Options.Yes
@@ -158,6 +160,9 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 func (r *running) close() {
 	r.effects.Close()
 	r.hub.Close()
+	if r.endRate != nil {
+		r.endRate()
+	}
 	r.keepRequests()
 	if err := r.files.Close(); err != nil {
 		fmt.Fprintln(r.console.stderr, "warning: the run's files may be incomplete:", err)

@@ -28,8 +28,21 @@ var decided = map[string]string{
 	"state":                  "the states are in the fleet's namespace",
 	"stateKubeconfig":        "the states are in the fleet's namespace",
 	"stateIdentityFile":      "the key is in the fleet's namespace",
+	"stateRecipients":        "the key is in the fleet's namespace",
 	"labPrograms":            "it is no part of a cluster",
+
+	"gitTokenFile":            notInPod,
+	"gitTokenCommand":         notInPod,
+	"gitKeyFile":              notInPod,
+	"gitKnownHostsFile":       notInPod,
+	"backupPassphraseFile":    notInPod,
+	"backupPassphraseCommand": notInPod,
+	"backupIdentityFile":      notInPod,
+	"registryConfig":          notInPod,
 }
+
+// notInPod is about a file or a program of the machine of whoever applies the fleet.
+const notInPod = "the cluster's Job has no files and programs of this machine, and takes no credentials but the Hetzner token"
 
 // Decided lists the keys of bootstrap.yaml that a fleet decides.
 func Decided() []string { return slices.Sorted(maps.Keys(decided)) }

@@ -2,16 +2,13 @@ package kind
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
-
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -36,8 +33,8 @@ func behind(path string) Given {
 }
 
 // around is the cluster that this process runs in.
-func around(p Pod) Given {
-	return Given{what: "the cluster that this Pod runs in as management cluster", ready: answers, open: p.Kubeconfig}
+func around() Given {
+	return Given{what: "the cluster that this Pod runs in as management cluster", ready: answers, open: podKubeconfig}
 }
 
 // Name implements platform.ManagementProvider.
@@ -71,54 +68,22 @@ func (g Given) Delete(context.Context, string) error {
 	return fmt.Errorf("%s: %w", g.what, steps.ErrNotOurs)
 }
 
-// serviceAccount is the folder in which Kubernetes gives a Pod its service account.
-const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
-
-// Pod is what a Pod knows of the API server of its cluster.
-type Pod struct {
-	Host, Port string // of the API server: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT
-	Folder     string // with the files token and ca.crt
+// podKubeconfig opens the cluster that this process runs in. Outside of a Pod its error is a usage.Error.
+func podKubeconfig() ([]byte, error) {
+	environment := map[string]string{}
+	for _, name := range []string{"KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"} {
+		environment[name] = os.Getenv(name)
+	}
+	kubeconfig, err := kube.PodKubeconfig(environment)
+	if errors.Is(err, kube.ErrNoPod) {
+		return nil, usage.Errorf("MANAGEMENT=%s needs a kubeconfig, or a Pod of that cluster to run in: name the kubeconfig in "+
+			"MANAGEMENT_KUBECONFIG (managementKubeconfig): %w", config.ManagementExisting, err)
+	}
+	return kubeconfig, err
 }
 
-// ThisPod is the Pod that this process runs in.
-func ThisPod() Pod {
-	return Pod{Host: os.Getenv("KUBERNETES_SERVICE_HOST"), Port: os.Getenv("KUBERNETES_SERVICE_PORT"),
-		Folder: serviceAccount}
-}
-
-// token is the path of the service account's token, which the kubelet replaces before it expires.
-func (p Pod) token() string { return filepath.Join(p.Folder, "token") }
-
-// Check refuses a process that does not run in a Pod with a service account.
-func (p Pod) Check() error {
-	_, err := os.Stat(p.token())
-	if p.Host != "" && p.Port != "" && err == nil {
-		return nil
-	}
-	return usage.Errorf("MANAGEMENT=%s needs a kubeconfig, or a Pod of that cluster to run in: name the kubeconfig in "+
-		"MANAGEMENT_KUBECONFIG (managementKubeconfig), or run in a Pod with a service account token (%s)",
-		config.ManagementExisting, p.token())
-}
-
-// Kubeconfig opens the cluster of the Pod. It holds no token, but the path of its file, which clients read again.
-func (p Pod) Kubeconfig() ([]byte, error) {
-	if err := p.Check(); err != nil {
-		return nil, err
-	}
-	authority, err := os.ReadFile(filepath.Join(p.Folder, "ca.crt"))
-	if err != nil {
-		return nil, fmt.Errorf("read the certificate authority of the cluster that this Pod runs in: %w", err)
-	}
-	const name = "in-cluster"
-	c := clientcmdapi.NewConfig()
-	c.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort(p.Host, p.Port),
-		CertificateAuthorityData: authority}
-	c.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: p.token()}
-	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
-	c.CurrentContext = name
-	kubeconfig, err := clientcmd.Write(*c)
-	if err != nil {
-		return nil, fmt.Errorf("write a kubeconfig of the cluster that this Pod runs in: %w", err)
-	}
-	return kubeconfig, nil
+// CheckPod refuses a process that does not run in a Pod of a cluster. Its error is a usage.Error.
+func CheckPod() error {
+	_, err := podKubeconfig()
+	return err
 }

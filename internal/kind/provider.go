@@ -26,7 +26,7 @@ func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Write
 	effects *effect.Recorder) platform.ManagementProvider {
 	if cfg.ManagementProvider() == config.ManagementExisting {
 		if cfg.ManagementKubeconfig == "" {
-			return around(ThisPod())
+			return around()
 		}
 		return behind(cfg.ManagementKubeconfig)
 	}

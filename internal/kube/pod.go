@@ -28,18 +28,21 @@ func podKubeconfig(environment map[string]string, dir string) ([]byte, error) {
 	if host == "" || port == "" {
 		return nil, fmt.Errorf("%w: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set", ErrNoPod)
 	}
-	token, authority := filepath.Join(dir, "token"), filepath.Join(dir, "ca.crt")
-	for _, file := range []string{token, authority} {
-		if _, err := os.Stat(file); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrNoPod, err)
-		}
+	token := filepath.Join(dir, "token")
+	_, err := os.Stat(token)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoPod, err)
+	}
+	authority, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoPod, err)
 	}
 	const name = "pod"
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = name
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + net.JoinHostPort(host, port),
-		CertificateAuthority: authority}
+		CertificateAuthorityData: authority}
 	config.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: token}
 	return clientcmd.Write(*config)
 }

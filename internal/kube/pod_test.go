@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"encoding/pem"
 	"errors"
 	"net"
@@ -45,7 +46,20 @@ func TestPodKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if bytes.Contains(kubeconfig, []byte("of-the-account")) {
+		t.Errorf("the kubeconfig holds the token:\n%s", kubeconfig)
+	}
 	if version, err := c.Version(t.Context()); err != nil || version != "v1.33.7" || sent != "Bearer of-the-account" {
 		t.Errorf("version %q, %v, authorized by %q", version, err, sent)
+	}
+	// The kubelet replaces the token while it is in use.
+	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = Connect(kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Version(t.Context()); err != nil || sent != "Bearer another" {
+		t.Errorf("after the token was replaced: %v, authorized by %q", err, sent)
 	}
 }

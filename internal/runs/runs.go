@@ -29,6 +29,17 @@ const SetupFile = "setup.json"
 // RequestsFile is, in the folder of a run that has ended, how many requests it sent to Hetzner.
 const RequestsFile = "requests.json"
 
+// RateFile is, in the folder of a run, what is known of the rate limit of the Hetzner project while it works.
+const RateFile = "ratelimit.json"
+
+// Rate is what a run has sent to Hetzner so far, and how many requests its project has left.
+type Rate struct {
+	Time time.Time `json:"time"`
+	ratelimit.Counts
+	Limit     int `json:"limit"` // 0: no answer has said
+	Remaining int `json:"remaining"`
+}
+
 // Setup is what a run begins with.
 type Setup struct {
 	Version  string             `json:"version"` // of the command

@@ -20,8 +20,8 @@ func Shared(name string) bool {
 	first, _, _ := strings.Cut(name, "/")
 	base := path.Base(name)
 	switch {
-	case slices.Contains([]string{LabFolder, RunsFolder, EventsFile, setAsideName, halfAsideName, SyncedFile, AsideName},
-		first):
+	case slices.Contains([]string{LabFolder, RunsFolder, ServeFolder, EventsFile, setAsideName, halfAsideName, SyncedFile,
+		AsideName}, first):
 		return false
 	case base == JournalLock, strings.HasSuffix(base, ".tmp"),
 		strings.HasPrefix(base, ".") && strings.HasSuffix(base, ".new"):

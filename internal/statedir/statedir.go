@@ -38,6 +38,7 @@ const (
 	JournalFile   = "journal.json" // flow's
 	JournalLock   = "journal.lock" // flow's; stays where it is
 	StateFolderIn = ".slipway"
+	ServeFolder   = "serve" // what the target serve knows of the runs that it started
 )
 
 // Dir is where a bootstrap keeps what it knows, as an absolute path.
@@ -190,7 +191,7 @@ func (s Dir) setAside() error {
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
-		case LabFolder, setAsideName, halfAsideName, JournalLock, WorldFile:
+		case LabFolder, ServeFolder, setAsideName, halfAsideName, JournalLock, WorldFile:
 			// the last is overwritten: the folder belongs to a cluster at any time
 			return true
 		}

@@ -65,6 +65,16 @@ func (g *Governor) Counts() Counts {
 	return g.counts
 }
 
+// Budget is what the newest answer said of the rate limit; zero: none has said. A nil Governor knows none.
+func (g *Governor) Budget() Budget {
+	if g == nil {
+		return Budget{}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.last
+}
+
 // Transport is next with every request slowed, and sent again where it is refused by 429. With a nil Governor it is
 // next itself. A request whose context ends meanwhile fails with an *Error.
 func (g *Governor) Transport(next http.RoundTripper) http.RoundTripper {

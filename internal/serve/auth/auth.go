@@ -1,0 +1,152 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Identity is who sends a request.
+type Identity struct {
+	Name  string    // "token", an e-mail address or a subject
+	Until time.Time // zero: for as long as the token is the configured one
+}
+
+// byToken is who has the configured token.
+const byToken = "token"
+
+// CSRFHeader is the header in which the page of a session sends its token.
+const CSRFHeader = "X-CSRF-Token"
+
+// Options are how users prove who they are.
+type Options struct {
+	Token *Token // nil: there is none
+	OIDC  *OIDC  // nil: there is none
+	TLS   bool   // cookies are sent over TLS alone
+	Now   func() time.Time
+}
+
+// Auth knows who a request is of.
+type Auth struct {
+	Options
+	sessions *sessions
+	failures *Limits
+}
+
+// New makes an Auth.
+func New(o Options) (*Auth, error) {
+	s, err := newSessions()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	// A token cannot be guessed; the limit bounds the work and the log lines that guesses make.
+	return &Auth{Options: o, sessions: s, failures: NewLimits(0.5, 10)}, err
+}
+
+// Errors of a request.
+var (
+	ErrMissing  = errors.New("this needs a token: send it as Authorization: Bearer TOKEN, or log in on the page")
+	ErrWrong    = errors.New("the token is not right, or not right any more")
+	ErrTooOften = errors.New("too many wrong tokens came from this address: wait a little")
+	ErrForged   = errors.New("a request of a session that changes something needs the header " + CSRFHeader +
+		", with the value that GET /api/v1/session gives")
+)
+
+// Check finds out who sent a request. One of a session that changes something has to prove that the page sent it.
+func (a *Auth) Check(r *http.Request) (Identity, error) {
+	if header := r.Header.Get("Authorization"); header != "" {
+		scheme, presented, _ := strings.Cut(header, " ")
+		if !strings.EqualFold(scheme, "bearer") {
+			presented = ""
+		}
+		return a.verify(r, strings.TrimSpace(presented))
+	}
+	secret, ok := a.cookie(r)
+	if !ok {
+		return Identity{}, ErrMissing
+	}
+	who, ok := a.sessions.find(secret, a.Now())
+	if !ok {
+		return Identity{}, ErrMissing
+	}
+	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
+	if !safe && !hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(a.sessions.csrf(secret))) {
+		return Identity{}, ErrForged
+	}
+	return who, nil
+}
+
+// verify finds out whose token one is. The right one is never refused because of wrong ones from the same address.
+func (a *Auth) verify(r *http.Request, presented string) (Identity, error) {
+	if a.Token != nil && a.Token.is(presented) {
+		return Identity{Name: byToken}, nil
+	}
+	if !a.failures.Left(Client(r)) {
+		return Identity{}, ErrTooOften
+	}
+	if a.OIDC != nil && looksLikeOne(presented) {
+		who, err := a.OIDC.verify(r.Context(), presented)
+		if err == nil {
+			return who, nil
+		}
+		a.failures.Allow(Client(r))
+		if errors.Is(err, ErrIssuer) {
+			return Identity{}, err
+		}
+		return Identity{}, errors.Join(ErrWrong, err)
+	}
+	a.failures.Allow(Client(r))
+	return Identity{}, ErrWrong
+}
+
+// Login begins a session for a browser that presents a token.
+func (a *Auth) Login(w http.ResponseWriter, r *http.Request, presented string) (who Identity, csrf string, err error) {
+	if who, err = a.verify(r, strings.TrimSpace(presented)); err != nil {
+		return who, "", err
+	}
+	secret, who, err := a.sessions.begin(who, a.Now())
+	if err != nil {
+		return who, "", err
+	}
+	c := a.blank()
+	c.Value, c.Expires = secret, who.Until
+	http.SetCookie(w, c)
+	return who, a.sessions.csrf(secret), nil
+}
+
+// Logout ends the session of a browser.
+func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
+	if secret, ok := a.cookie(r); ok {
+		a.sessions.end(secret)
+	}
+	c := a.blank()
+	c.MaxAge = -1
+	http.SetCookie(w, c)
+}
+
+// CSRF is the token of the session that a request is of; empty: of none.
+func (a *Auth) CSRF(r *http.Request) string {
+	if secret, ok := a.cookie(r); ok && r.Header.Get("Authorization") == "" {
+		return a.sessions.csrf(secret)
+	}
+	return ""
+}
+
+// blank is the cookie of a session, without its secret.
+func (a *Auth) blank() *http.Cookie {
+	name := "slipway-session"
+	if a.Options.TLS {
+		name = "__Host-" + name // a browser takes it from this host alone, and over TLS
+	}
+	return &http.Cookie{Name: name, Path: "/", HttpOnly: true, Secure: a.Options.TLS, SameSite: http.SameSiteStrictMode}
+}
+
+func (a *Auth) cookie(r *http.Request) (secret string, ok bool) {
+	c, err := r.Cookie(a.blank().Name)
+	if err != nil || c.Value == "" {
+		return "", false
+	}
+	return c.Value, true
+}

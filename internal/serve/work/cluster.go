@@ -1,0 +1,160 @@
+// Package work has runs done by processes of the same command, follows them, and finds them again after a restart.
+package work
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/serve/process"
+	"github.com/slipway-k8s/slipway/internal/serve/records"
+	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/usage"
+)
+
+// Options are what a Cluster is made from.
+type Options struct {
+	Name  string       // of the cluster
+	Dir   string       // the folder that its command works in
+	State statedir.Dir // its state folder
+	World string       // statedir.WorldLab or statedir.WorldHetzner
+
+	Executable string   // the command
+	Arguments  []string // that lead it to this cluster: --config, --state-dir, KEY=VALUE
+	Env        []string // of the command
+	Targets    []string // that can be run, with those that stand for several first
+
+	Hide *redact.Redactor
+	Log  *slog.Logger
+}
+
+// Cluster is a cluster whose runs are watched and started. It can be used by many at once.
+type Cluster struct {
+	Options
+	store  *records.Store
+	host   string
+	unlock func() error
+
+	mu      sync.Mutex
+	records []records.Record // the oldest first
+	broken  error            // of records that could not be read
+	own     map[string]bool  // ids of runs whose process is a child of this one
+	seen    map[string]seen  // what was read of runs, by the id in the state folder
+	working sync.WaitGroup   // those who follow a process
+	ending  chan struct{}    // closed when serve ends
+	asks    chan struct{}    // has room for as many commands as may look at once
+}
+
+// looksAtOnce is how many commands may look at one cluster at the same time.
+const looksAtOnce = 3
+
+// Open takes the cluster for this process, and reads what an earlier one knew. Runs that ended meanwhile have an end
+// afterwards; those that still work are followed.
+func Open(ctx context.Context, o Options) (*Cluster, error) {
+	folder := o.State.Path(statedir.ServeFolder)
+	store, err := records.Open(filepath.Join(folder, "runs"), o.Hide)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := flow.LockFile(ctx, filepath.Join(folder, "lock"))
+	if locked, is := errors.AsType[*flow.LockedError](err); is {
+		return nil, usage.Errorf("process %d on %s serves cluster %s already, with the state folder %s: end it "+
+			"first, or serve another folder", locked.PID, locked.Host, o.Name, o.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	c := &Cluster{Options: o, store: store, host: host, unlock: unlock, own: map[string]bool{}, seen: map[string]seen{},
+		ending: make(chan struct{}), asks: make(chan struct{}, looksAtOnce)}
+	c.records, c.broken = store.Load()
+	if c.broken != nil {
+		o.Log.Warn("some records of runs cannot be read; those runs are shown as far as the state folder knows them",
+			"cluster", o.Name, "error", c.Hide.Text(c.broken.Error()))
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.records {
+		r := &c.records[i]
+		id := r.ID
+		switch {
+		case r.Done():
+		case c.works(*r):
+			o.Log.Info("a run still works, and is followed", "cluster", o.Name, "run", r.ID, "pid", r.PID)
+			c.working.Go(func() { c.followStranger(id) })
+		default:
+			c.noticeEnd(r)
+			o.Log.Info("a run ended while serve did not run", "cluster", o.Name, "run", r.ID, "state", c.stateOf(*r))
+			if err := store.Save(*r); err != nil {
+				return nil, errors.Join(err, unlock())
+			}
+		}
+	}
+	return c, nil
+}
+
+// works reports whether the process of a record is alive.
+func (c *Cluster) works(r records.Record) bool {
+	return !r.Done() && r.Host == c.host && r.PID > 0 && (c.own[r.ID] || process.Is(r.PID, r.Process))
+}
+
+// noticeEnd gives a record whose process is gone the end that the state folder knows.
+func (c *Cluster) noticeEnd(r *records.Record) {
+	if r.Run == "" {
+		r.Run = c.runOf(*r)
+	}
+	r.Ended = time.Now()
+	if s, err := c.read(r.Run); r.Run != "" && err == nil && len(s.run.Events) > 0 {
+		r.Ended = s.run.Ended()
+	}
+	r.Message = c.lastWords(r.ID)
+}
+
+// lastWords is the end of what a run said on standard error.
+func (c *Cluster) lastWords(id string) string {
+	const most = 4 << 10
+	text, err := c.store.HideErrors(id)
+	if err != nil {
+		c.Log.Warn("what a run said on standard error is not known", "cluster", c.Name, "run", id, "error", err)
+	}
+	return strings.ToValidUTF8(strings.TrimSpace(text[max(0, len(text)-most):]), "?")
+}
+
+// change changes the record of a run, and saves it.
+func (c *Cluster) change(id string, how func(*records.Record)) error {
+	i := slices.IndexFunc(c.records, func(r records.Record) bool { return r.ID == id })
+	if i < 0 {
+		return fmt.Errorf("there is no record of run %s", id)
+	}
+	how(&c.records[i])
+	return c.store.Save(c.records[i])
+}
+
+// Writable reports why the cluster's records cannot be written; nil: they can.
+func (c *Cluster) Writable() error {
+	file, err := os.CreateTemp(c.State.Path(statedir.ServeFolder), ".ready-*")
+	if err != nil {
+		return fmt.Errorf("the records of cluster %s cannot be written: %w", c.Name, err)
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// Close ends following the runs, which go on, and gives the cluster free for another process.
+func (c *Cluster) Close() error {
+	close(c.ending)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unlock()
+}
