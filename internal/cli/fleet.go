@@ -34,8 +34,8 @@ type fleetOptions struct {
 	Again     bool
 	Detach    bool
 	Follow    bool
-	Previous  bool
 	Namespace string
+	Revision  string
 }
 
 func newFleetCommand(in *invocation) *cobra.Command {
@@ -54,20 +54,21 @@ func newFleetCommand(in *invocation) *cobra.Command {
 		"and return")
 	plan := in.command("plan [FILE]", "", "show what apply would do with each cluster, and what that costs", bound(runFleetPlan))
 	only(plan, "plan only the cluster `NAME`; may be given several times")
-	render := in.command("render [FILE]", "", "print the manifests that apply writes, but for Secrets, to be kept in Git",
+	render := in.command("render [FILE]", "", "print the manifests of a Job that applies the fleet, to be kept in Git",
 		bound(runFleetRender))
-	only(render, "print only those of the cluster `NAME`; may be given several times")
 	status := in.command("status [FILE]", "", "show where the change of each cluster is", bound(runFleetStatus))
 	logs := in.command("logs CLUSTER [FILE]", "", "print what the run of a cluster writes", bound(runFleetLogs))
 	logs.Flags().BoolVarP(&o.Follow, "follow", "f", false, "follow it until the cluster's Job has ended")
 	destroy := in.command("destroy [FILE]", "", "delete clusters of the fleet, as Jobs in its management cluster",
 		bound(runFleetDestroy))
 	only(destroy, "delete only the cluster `NAME`, which need not be in the file any more; may be given several times")
+	stop := in.command("stop [FILE]", "", "begin no further cluster of the fleet; Jobs that have begun go on", bound(runFleetStop))
 	advance := in.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
 		bound(runFleetAdvance))
 	advance.Flags().StringVar(&o.Namespace, "namespace", fleet.DefaultNamespace, "`NAMESPACE` of the fleet")
+	advance.Flags().StringVar(&o.Revision, "revision", "", "do nothing where the newest rollout is not `REVISION`")
 	return in.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster", plan, apply, status, logs,
-		destroy, render, advance)
+		stop, destroy, render, advance)
 }
 
 // fleetVariables are the variables that a command of fleet takes: the others are the clusters', and are in the file.
@@ -247,7 +248,7 @@ func (f *openedFleet) decided(c fleet.Cluster) []settings.Assignment {
 // identity is the key that opens the states: that of the environment or of a file; empty: there is none.
 func (f *openedFleet) identity() (string, error) {
 	if text := f.console.environment[settings.StateIdentityVariable]; text != "" {
-		f.console.hide.Learn(strings.TrimSpace(text))
+		f.learnIdentity(text)
 		return text, nil
 	}
 	if f.own.StateIdentityFile == "" {
@@ -258,5 +259,15 @@ func (f *openedFleet) identity() (string, error) {
 	if err != nil {
 		return "", usage.Errorf("read the key to the states (STATE_IDENTITY_FILE): %w", err)
 	}
+	f.learnIdentity(string(data))
 	return string(data), nil
+}
+
+// learnIdentity has the keys of an identity hidden: each is a line.
+func (f *openedFleet) learnIdentity(text string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			f.console.hide.Learn(line)
+		}
+	}
 }

@@ -9,12 +9,17 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // runFleetApply changes the clusters of a fleet.
@@ -46,6 +51,10 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 	if err := f.prepareLab(ctx, clusters, say); err != nil {
 		return err
 	}
+	f.tellWhere()
+	if err := f.findQueue(ctx); err != nil {
+		return err
+	}
 	secrets, err := f.secrets(ctx, clusters)
 	if err != nil {
 		return err
@@ -64,7 +73,8 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 	if o.Detach {
 		return f.detach(ctx, p)
 	}
-	return advanceFleet(ctx, c, a, f.management, f.Namespace, f.Name)
+	return advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
+		rollout.Revision(p.Entries()))
 }
 
 // argument is the first word after the names of commands; empty: there is none.
@@ -98,6 +108,24 @@ func (f *openedFleet) agree(ctx context.Context, clusters []fleetCluster) error 
 		return err
 	}
 	f.options.Yes = true // to what the plan has said
+	return nil
+}
+
+// findQueue refuses a queue that Kueue does not have: the clusters would wait for it without end.
+func (f *openedFleet) findQueue(ctx context.Context) error {
+	if f.Queue == "" {
+		return nil
+	}
+	queue := &metav1.PartialObjectMetadata{}
+	queue.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "LocalQueue"})
+	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Queue}, queue)
+	if kube.Absent(err) {
+		return usage.Errorf("%s: queue %s is no LocalQueue of Kueue in namespace %s of the management cluster: create it, or "+
+			"remove the key: %w", f.Path(), f.Queue, f.Namespace, err)
+	}
+	if err != nil {
+		return fmt.Errorf("look for LocalQueue %s/%s: %w", f.Namespace, f.Queue, err)
+	}
 	return nil
 }
 
@@ -139,7 +167,7 @@ func (f *openedFleet) detach(ctx context.Context, p rollout.Preparation) error {
 	}
 	// Each cluster may take its whole time, one after another in the worst case.
 	within := f.Deadline * time.Duration(len(p.Changes))
-	job := objects.Coordinator(f.Name, f.Namespace, image, p.Revision(), within)
+	job := objects.Coordinator(f.Name, f.Namespace, image, rollout.Revision(p.Entries()), within)
 	if err := rollout.Coordinate(ctx, f.management, job); err != nil {
 		return err
 	}
@@ -158,13 +186,20 @@ func runFleetAdvance(ctx context.Context, c *console, a arguments, o fleetOption
 	if err := f.openExisting(ctx); err != nil {
 		return err
 	}
-	return advanceFleet(ctx, c, a, f.management, o.Namespace, f.Name)
+	err := advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: o.Namespace}, o.Revision)
+	if errors.Is(err, rollout.ErrReplaced) && o.Revision != "" {
+		tell(c, "%v", err) // whoever began that one advances it
+		return nil
+	}
+	return err
 }
 
 // advanceFleet begins one cluster after another, and shows what becomes of them.
-func advanceFleet(ctx context.Context, c *console, a arguments, management *kube.Cluster, namespace, name string) error {
+func advanceFleet(ctx context.Context, c *console, a arguments, management *kube.Cluster, of rollout.Rollout,
+	revision string) error {
 	show := &fleetProgress{console: c, json: a.Options.Output == "json", seen: map[string]rollout.Status{}}
-	result, err := rollout.Advance(ctx, management, namespace, name, rollout.Observer{Changed: show.changed, Note: sayLines(c)})
+	result, err := rollout.Advance(ctx, management, of.Namespace, of.Fleet, revision,
+		rollout.Observer{Changed: show.changed, Note: sayLines(c)})
 	switch {
 	case context.Cause(ctx) != nil:
 		return &interruptedError{text: "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the " +

@@ -20,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/planning"
-	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -42,6 +41,11 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		if one.cfg, err = f.Configuration(c, one.decided...); err == nil {
 			one.cfg.Overrides = f.overrides
 			err = checkFleetFiles(ctx, one)
+		}
+		if passwords := one.cfg.Passwords(); err == nil && len(passwords) > 0 {
+			f.console.hide.Learn(passwords...)
+			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet are in "+
+				"ConfigMaps, which are no place for secrets: leave it away", c.Name)
 		}
 		if err != nil {
 			problems = append(problems, err)
@@ -159,16 +163,12 @@ func (f *openedFleet) change(c fleetCluster, action string, arguments []string) 
 	if err != nil {
 		return objects.Change{}, err
 	}
-	files := map[string][]byte{objects.ConfigFile: document}
-	sources, err := render.Read(nil, f.overrides)
+	files, err := f.files()
 	if err != nil {
-		return objects.Change{}, &usage.Error{Err: err}
+		return objects.Change{}, err
 	}
-	for _, s := range sources.All() {
-		if s.Own {
-			files[s.Path] = s.Data
-		}
-	}
+	delete(files, objects.FleetFile)
+	files[objects.ConfigFile] = document
 	token := f.Tokens[c.Token].Secret
 	if token == "" || f.lab != nil {
 		token = objects.TokenSecretName(f.Name, c.Token)
@@ -247,8 +247,12 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 			return nil, err
 		}
 		if (f.Tokens[c.Token].Secret == "" || f.lab != nil) && !written[c.Token] {
-			secrets = append(secrets, objects.Secret(f.Namespace, objects.TokenSecretName(f.Name, c.Token),
-				objects.TokenSecretKey, []byte(token.Reveal())))
+			secret := objects.Secret(f.Namespace, objects.TokenSecretName(f.Name, c.Token), objects.TokenSecretKey,
+				[]byte(token.Reveal()))
+			if err := f.refuseOtherToken(ctx, c.Token, secret); err != nil {
+				return nil, err
+			}
+			secrets = append(secrets, secret)
 			written[c.Token] = true
 		}
 	}
@@ -257,6 +261,21 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 		return secrets, err
 	}
 	return append(secrets, identity), nil
+}
+
+// refuseOtherToken refuses to replace a token by another one without consent: it may be of another project, and all
+// clusters of the fleet that use it would get it.
+func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, wanted *corev1.Secret) error {
+	is := &corev1.Secret{}
+	err := f.management.Get(ctx, client.ObjectKeyFromObject(wanted), is)
+	if apierrors.IsNotFound(err) || err == nil && sameData(is.Data, wanted.Data) || f.options.Yes {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for token %s of the fleet: %w", name, err)
+	}
+	return usage.Errorf("token %s of the fleet is another one than in Secret %s/%s, which all of its clusters use: if it is a new "+
+		"one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)
 }
 
 // identitySecret is the Secret with the key that opens the states; nil: it is there. Another key than the one that is
@@ -315,7 +334,7 @@ func (f *openedFleet) storedIdentity(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("look for the key to the states: %w", err)
 	}
 	key := string(secret.Data[objects.IdentitySecretKey])
-	f.console.hide.Learn(strings.TrimSpace(key))
+	f.learnIdentity(key)
 	return key, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -29,6 +31,9 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		wanted = known
 	}
 	var p rollout.Preparation
+	if p.Secrets, err = f.tokensOf(ctx, wanted); err != nil {
+		return err
+	}
 	for _, name := range wanted {
 		if !slices.Contains(known, name) {
 			return usage.Errorf("fleet %s has changed no cluster %q%s", f.Name, name, usage.DidYouMean("", name, known))
@@ -45,8 +50,8 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		return nil
 	}
 	if !a.Options.Yes {
-		fmt.Fprintf(questions(c), "deletes %d clusters, with their servers, load balancers and networks: %s\n", len(p.Changes),
-			strings.Join(wanted, ", "))
+		fmt.Fprintf(questions(c), "deletes %d clusters of the management cluster at %s, with their servers, load balancers and "+
+			"networks: %s\n", len(p.Changes), f.management.Host(), strings.Join(wanted, ", "))
 		if err := confirm(ctx, c, fmt.Sprintf("Type the fleet's name, %s, to delete them: ", f.Name), f.Name); err != nil {
 			return err
 		}
@@ -59,5 +64,18 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 	if err := f.prepare(ctx, objects.Destroy, p); err != nil {
 		return err
 	}
-	return advanceFleet(ctx, c, a, f.management, f.Namespace, f.Name)
+	return advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
+		rollout.Revision(p.Entries()))
+}
+
+// tokensOf are the Secrets with the tokens of clusters that the fleet's file still has: a token may be another one than
+// when they were applied.
+func (f *openedFleet) tokensOf(ctx context.Context, names []string) ([]*corev1.Secret, error) {
+	var clusters []fleetCluster
+	for _, name := range names {
+		if c := f.Find(name); c != nil {
+			clusters = append(clusters, fleetCluster{Cluster: *c})
+		}
+	}
+	return f.secrets(ctx, clusters)
 }

@@ -37,11 +37,15 @@ func runFleetLogs(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	if err != nil {
 		return err
 	}
+	all, err := rollout.Look(ctx, f.management, r)
+	if err != nil {
+		return err
+	}
 	var names []string
-	for _, e := range r.Entries {
-		names = append(names, e.Cluster)
-		if e.Cluster == words[0] {
-			r.Entries = []rollout.Entry{e}
+	for _, s := range all {
+		names = append(names, s.Cluster)
+		if s.Cluster == words[0] {
+			r.Entries = []rollout.Entry{{Cluster: s.Cluster, Job: s.Job}}
 			return printJobLogs(ctx, c, f.management, r, o.Follow)
 		}
 	}
@@ -59,7 +63,7 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 		kube.Selection{List: &corev1.PodList{}, Options: of})
 	printed := map[string]bool{}
 	for {
-		pods, err := rollout.Pods(ctx, management, r)
+		pods, err := rollout.Pods(ctx, management, r.Namespace, r.Entries[0].Job)
 		if err != nil {
 			return err
 		}
@@ -77,6 +81,9 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 			return err
 		}
 		for _, s := range all {
+			if s.Job != r.Entries[0].Job {
+				continue
+			}
 			switch {
 			case s.Phase == rollout.Done || s.Phase == rollout.Failed:
 				return nil

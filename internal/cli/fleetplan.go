@@ -62,8 +62,16 @@ func runFleetPlan(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	if a.Options.Output == "json" {
 		return ui.PrintJSON(c.stdout, p)
 	}
+	f.tellWhere()
 	p.print(c)
 	return nil
+}
+
+// tellWhere names the management cluster.
+func (f *openedFleet) tellWhere() {
+	if f.management != nil {
+		tell(f.console, "the management cluster is at %s", f.management.Host())
+	}
 }
 
 // plan asks what a run would do with each cluster.

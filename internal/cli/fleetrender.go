@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -11,12 +12,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// runFleetRender prints what apply writes, but for Secrets. It asks nothing of anything.
-func runFleetRender(ctx context.Context, c *console, a arguments, o fleetOptions) error {
+// runFleetRender prints the manifests of a Job that applies the fleet inside its management cluster. It asks nothing of
+// anything.
+func runFleetRender(ctx context.Context, c *console, a arguments, _ fleetOptions) error {
 	if a.Options.Lab {
 		return usage.Errorf("fleet render prints manifests for Git, and those of a rehearsal are of no use there: leave --lab away")
 	}
@@ -24,32 +26,20 @@ func runFleetRender(ctx context.Context, c *console, a arguments, o fleetOptions
 	if err != nil {
 		return err
 	}
-	selected, err := f.selected(o.Clusters)
-	if err != nil {
+	if _, err := f.check(ctx, f.Clusters); err != nil {
 		return err
 	}
-	clusters, err := f.check(ctx, selected)
-	if err != nil {
-		return err
-	}
-	changes, err := f.changes(clusters)
-	if err != nil {
-		return err
-	}
-	all := objects.Shared(f.Namespace)
 	secrets := map[string]bool{objects.IdentitySecret + " (" + objects.IdentitySecretKey + ")": true}
-	for _, change := range changes {
-		files, err := change.ConfigMap()
-		if err != nil {
-			return err
+	for _, cluster := range f.Clusters {
+		secret := f.Tokens[cluster.Token].Secret
+		if secret == "" {
+			return usage.Errorf("%s: token %s is read on this machine, and the Job in the management cluster has none of its files, "+
+				"variables and programs: create a Secret with the key %s in namespace %s, and name it as secret: in tokens", f.Path(),
+				cluster.Token, objects.TokenSecretKey, f.Namespace)
 		}
-		all = append(all, files, change.Job())
-		secrets[change.Token+" ("+objects.TokenSecretKey+")"] = true
+		secrets[secret+" ("+objects.TokenSecretKey+")"] = true
 	}
-	p := rollout.Preparation{Changes: changes}
-	r := rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: objects.Apply, MaxParallel: f.MaxParallel,
-		MaxFailures: f.MaxFailures, Canary: f.Canary, Queue: f.Queue, Entries: p.Entries()}
-	state, err := r.ConfigMap()
+	files, err := f.files()
 	if err != nil {
 		return err
 	}
@@ -57,13 +47,34 @@ func runFleetRender(ctx context.Context, c *console, a arguments, o fleetOptions
 	if err != nil {
 		return err
 	}
-	all = append(all, state, objects.Coordinator(f.Name, f.Namespace, image, p.Revision(),
-		f.Deadline*time.Duration(len(changes))))
-	return printManifests(c, f, secrets, all)
+	config, job, err := objects.Applier(f.Name, f.Namespace, image, files, f.Deadline*time.Duration(len(f.Clusters)))
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	return printManifests(c, f, secrets, append(objects.Shared(f.Namespace), config, job))
+}
+
+// files are the fleet's file and the operator's files.
+func (f *openedFleet) files() (map[string][]byte, error) {
+	data, err := os.ReadFile(f.Path())
+	if err != nil {
+		return nil, usage.Errorf("read the fleet: %w", err)
+	}
+	files := map[string][]byte{objects.FleetFile: data}
+	sources, err := render.Read(nil, f.overrides)
+	if err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	for _, s := range sources.All() {
+		if s.Own {
+			files[s.Path] = s.Data
+		}
+	}
+	return files, nil
 }
 
 func printManifests(c *console, f *openedFleet, secrets map[string]bool, all []client.Object) error {
-	fmt.Fprintf(c.stdout, "# Fleet %s. The Jobs read these Secrets of namespace %s (and the key in each), which are not here:\n",
+	fmt.Fprintf(c.stdout, "# Fleet %s: a Job that applies it. These Secrets of namespace %s (and the key in each) are not here:\n",
 		f.Name, f.Namespace)
 	for _, name := range slices.Sorted(maps.Keys(secrets)) {
 		fmt.Fprintf(c.stdout, "#   %s\n", name)

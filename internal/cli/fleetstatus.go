@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -18,6 +19,7 @@ type fleetStatus struct {
 	Kind string `json:"kind"` // "fleetStatus", to tell it from other output
 	rollout.Rollout
 	Status []clusterStatus `json:"status"`
+	Held   string          `json:"held,omitempty"` // why the clusters that wait are not begun
 }
 
 // clusterStatus is one cluster of it.
@@ -42,7 +44,7 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	if err != nil {
 		return err
 	}
-	s := fleetStatus{Kind: "fleetStatus", Rollout: r}
+	s := fleetStatus{Kind: "fleetStatus", Rollout: r, Held: r.Held(all)}
 	for _, one := range all {
 		shown := clusterStatus{Status: one}
 		if one.Phase == rollout.Running {
@@ -97,5 +99,25 @@ func printFleetStatus(c *console, s fleetStatus) {
 		rows = append(rows, []string{one.Cluster, one.Action, string(one.Phase), strconv.Itoa(one.Attempts), took,
 			text.Dash(text.Printable(says))})
 	}
-	text.Table(c.stdout, c.width(), []string{"CLUSTER", "CHANGE", "PHASE", "ATTEMPTS", "TIME", "SAYS"}, rows...)
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "CHANGE", "PHASE", "ATTEMPTS", "TIME", "MESSAGE"}, rows...)
+	if s.Held != "" {
+		fmt.Fprintf(c.stdout, "\nno further cluster is begun: %s\n", s.Held)
+	}
+}
+
+// runFleetStop has the rollout begin no further cluster.
+func runFleetStop(ctx context.Context, c *console, a arguments, _ fleetOptions) error {
+	f, err := readFleet(c, a, argument(a))
+	if err != nil {
+		return err
+	}
+	if err := f.openExisting(ctx); err != nil {
+		return err
+	}
+	if err := rollout.Stop(ctx, f.management, f.Namespace, f.Name); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "fleet %s begins no further cluster, and Jobs that have begun go on; to continue: %s\n", f.Name,
+		commandLine(c, "fleet", "apply"))
+	return nil
 }

@@ -7,15 +7,14 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path"
-	"slices"
 	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,6 +39,9 @@ const (
 	Apply   = "apply"
 	Destroy = "destroy"
 )
+
+// consent is the flag by which a run is told that it may replace and delete.
+const consent = "--yes"
 
 const (
 	// Container is the container of a Job's Pods.
@@ -111,22 +113,31 @@ func (c Change) labels() map[string]string {
 // key is a file's key in the ConfigMap, which has no slashes.
 func key(file string) string { return strings.ReplaceAll(file, "/", "_") }
 
-// ConfigMap has the files of the change. It cannot be changed, so that a Job never reads another configuration.
+// ConfigMap has the files of the change. It cannot be changed, so that a Job never reads another configuration. It
+// outlives the Job: it says what the cluster was made from.
 func (c Change) ConfigMap() (*corev1.ConfigMap, error) {
+	m, err := configMap(c.meta(), c.Files)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.Cluster, err)
+	}
+	m.Annotations = map[string]string{changeAnnotation: c.description()}
+	return m, nil
+}
+
+func configMap(meta metav1.ObjectMeta, files map[string][]byte) (*corev1.ConfigMap, error) {
 	immutable, size := true, 0
-	m := &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: c.meta(), Immutable: &immutable,
+	m := &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta, Immutable: &immutable,
 		BinaryData: map[string][]byte{}}
-	for file, data := range c.Files {
+	for file, data := range files {
 		if _, taken := m.BinaryData[key(file)]; taken {
-			return nil, fmt.Errorf("cluster %s: two files have the name %s in a ConfigMap: rename one of them", c.Cluster,
-				key(file))
+			return nil, fmt.Errorf("two files have the name %s in a ConfigMap: rename one of them", key(file))
 		}
 		m.BinaryData[key(file)] = data
 		size += len(file) + len(data)
 	}
 	if size > mostConfig {
-		return nil, fmt.Errorf("cluster %s: its configuration and files have %d bytes, more than the %d that a ConfigMap can "+
-			"hold: remove files that are the built-in ones", c.Cluster, size, mostConfig)
+		return nil, fmt.Errorf("the configuration and its files have %d bytes, more than the %d that a ConfigMap can hold: remove "+
+			"files that are the built-in ones", size, mostConfig)
 	}
 	return m, nil
 }
@@ -159,20 +170,16 @@ func (c Change) Job() *batchv1.Job {
 }
 
 func (c Change) pod() corev1.PodSpec {
-	grace, files := int64(endWithin), []corev1.KeyToPath{}
-	for _, file := range slices.Sorted(maps.Keys(c.Files)) {
-		files = append(files, corev1.KeyToPath{Key: key(file), Path: file})
-	}
+	grace := int64(endWithin)
 	arguments := append([]string{}, c.Arguments...)
 	if c.Consent {
-		arguments = append(arguments, "--yes")
+		arguments = append(arguments, consent)
 	}
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: serviceAccount, TerminationGracePeriodSeconds: &grace,
 		SecurityContext: podSecurity(),
 		Volumes: []corev1.Volume{
-			{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-				LocalObjectReference: corev1.LocalObjectReference{Name: c.Name()}, Items: files}}},
+			filesVolume(c.Name(), c.Files),
 			scratch("state"), scratch("temp"),
 		},
 		Containers: []corev1.Container{{
@@ -183,12 +190,18 @@ func (c Change) pod() corev1.PodSpec {
 				secretVariable(settings.StateIdentityVariable, IdentitySecret, IdentitySecretKey),
 				{Name: "HOME", Value: stateDir}, {Name: "TMPDIR", Value: tempDir},
 			},
-			VolumeMounts: []corev1.VolumeMount{{Name: "config", MountPath: configDir, ReadOnly: true},
+			VolumeMounts: []corev1.VolumeMount{filesMount(),
 				{Name: "state", MountPath: stateDir}, {Name: "temp", MountPath: tempDir}},
-			SecurityContext:          containerSecurity(),
+			SecurityContext: containerSecurity(), Resources: requests(),
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		}},
 	}
+}
+
+// requests are what a run was seen to take, and what Kueue counts: 0.1 processors on average, and 200 MiB.
+func requests() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+		corev1.ResourceMemory: resource.MustParse("256Mi")}}
 }
 
 func scratch(name string) corev1.Volume {
@@ -241,28 +254,4 @@ func Secret(namespace, name, key string, value []byte) *corev1.Secret {
 // Identity is the Secret with the key that opens the states.
 func Identity(namespace string, key []byte) *corev1.Secret {
 	return Secret(namespace, IdentitySecret, IdentitySecretKey, key)
-}
-
-// Coordinator is a Job that begins the Jobs of a fleet one after another, in the place of a command on somebody's
-// machine. rollout distinguishes those of two rollouts.
-func Coordinator(fleet, namespace, image, rollout string, deadline time.Duration) *batchv1.Job {
-	c := Change{Fleet: fleet, Namespace: namespace, Image: image}
-	labels := map[string]string{managedBy: application, FleetLabel: fleet}
-	retries, within, grace := int32(6), int64(deadline.Seconds()), int64(endWithin)
-	return &batchv1.Job{
-		TypeMeta:   kind("batch/v1", "Job"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fleet-" + fleet + "-" + rollout, Labels: labels},
-		Spec: batchv1.JobSpec{BackoffLimit: &retries, ActiveDeadlineSeconds: &within,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: serviceAccount,
-				TerminationGracePeriodSeconds: &grace, SecurityContext: podSecurity(),
-				Volumes: []corev1.Volume{scratch("temp")},
-				Containers: []corev1.Container{{
-					Name: Container, Image: c.Image, Args: []string{"fleet", "advance", fleet, "--namespace", namespace},
-					Env:             []corev1.EnvVar{{Name: "HOME", Value: tempDir}, {Name: "TMPDIR", Value: tempDir}},
-					VolumeMounts:    []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}},
-					SecurityContext: containerSecurity(), TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				}},
-			}}},
-	}
 }

@@ -321,29 +321,28 @@ func TestReadWhatAJobWasMadeOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As they come from an API server.
-		job, stored := &batchv1.Job{}, &corev1.ConfigMap{}
-		for from, to := range map[any]any{c.Job(): job, files: stored} {
-			data, err := json.Marshal(from)
-			if err == nil {
-				err = json.Unmarshal(data, to)
+		data, err := json.Marshal(files) // as it comes from an API server
+		stored := &corev1.ConfigMap{}
+		if err == nil {
+			err = json.Unmarshal(data, stored)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if read, err := Read(stored); err != nil || !reflect.DeepEqual(read, c) {
+			t.Errorf("read %+v\nof   %+v\n%v", read, c, err)
+		}
+		for name, change := range map[string]func(*corev1.ConfigMap){
+			"a file":      func(m *corev1.ConfigMap) { m.BinaryData[ConfigFile] = []byte("clusterName: another") },
+			"no file":     func(m *corev1.ConfigMap) { m.BinaryData = nil },
+			"description": func(m *corev1.ConfigMap) { m.Annotations = nil },
+		} {
+			changed := stored.DeepCopy()
+			change(changed)
+			if _, err := Read(changed); err == nil || !strings.Contains(err.Error(), stored.Name) {
+				t.Errorf("%s was changed by hand: %v", name, err)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
 		}
-		read, err := Read(job, stored)
-		if err != nil || len(read.Arguments) != 0 {
-			t.Fatalf("%+v, %v", read, err)
-		}
-		read.Arguments = c.Arguments
-		if !reflect.DeepEqual(read, c) || read.Name() != c.Name() {
-			t.Errorf("read %+v\nof   %+v", read, c)
-		}
-	}
-	job := Coordinator("europe", "fleets", "i", "0123456789", time.Hour)
-	if _, err := Read(job, &corev1.ConfigMap{}); err == nil || !strings.Contains(err.Error(), "fleets/"+job.Name) {
-		t.Errorf("the coordinator's Job: %v", err)
 	}
 }
 

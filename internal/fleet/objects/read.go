@@ -1,39 +1,58 @@
 package objects
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
-// Read is the change that a Job and its ConfigMap were made of, but for its arguments.
-func Read(job *batchv1.Job, files *corev1.ConfigMap) (Change, error) {
-	c := Change{Fleet: job.Labels[FleetLabel], Namespace: job.Namespace, Cluster: job.Labels[ClusterLabel],
-		Action: job.Labels[ActionLabel], Files: map[string][]byte{}}
-	pod := job.Spec.Template.Spec
-	i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.ConfigMap != nil })
-	if i < 0 || len(pod.Containers) != 1 {
-		return c, fmt.Errorf("Job %s/%s is not one that a fleet has made", job.Namespace, job.Name)
+const (
+	// changeAnnotation has, on a ConfigMap, the change but for the content of its files.
+	changeAnnotation = "slipway.dev/change"
+	// BegunAnnotation has, on a ConfigMap, when the Job of its change began (RFC 3339).
+	BegunAnnotation = "slipway.dev/begun"
+)
+
+// description is the change without the content of its files.
+func (c Change) description() string {
+	files := c.Files
+	c.Files = map[string][]byte{}
+	for name := range files {
+		c.Files[name] = nil
 	}
-	for _, item := range pod.Volumes[i].ConfigMap.Items {
-		c.Files[item.Path] = files.BinaryData[item.Key]
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // plain data
 	}
-	c.Image = pod.Containers[0].Image
-	for _, variable := range pod.Containers[0].Env {
-		if variable.Name == settings.TokenVariable && variable.ValueFrom != nil && variable.ValueFrom.SecretKeyRef != nil {
-			c.Token = variable.ValueFrom.SecretKeyRef.Name
+	return string(data)
+}
+
+// Read is the change that a ConfigMap was made of, but for the consent.
+func Read(files *corev1.ConfigMap) (c Change, err error) {
+	if err := json.Unmarshal([]byte(files.Annotations[changeAnnotation]), &c); err != nil {
+		return c, fmt.Errorf("ConfigMap %s/%s is not one that a fleet has made: %w", files.Namespace, files.Name, err)
+	}
+	for _, name := range slices.Collect(maps.Keys(c.Files)) {
+		data, is := files.BinaryData[key(name)]
+		if !is {
+			return c, fmt.Errorf("ConfigMap %s/%s has no %s: it was changed by hand", files.Namespace, files.Name, key(name))
 		}
+		c.Files[name] = data
 	}
-	if job.Spec.BackoffLimit != nil {
-		c.Retries = int(*job.Spec.BackoffLimit)
-	}
-	if job.Spec.ActiveDeadlineSeconds != nil {
-		c.Deadline = time.Duration(*job.Spec.ActiveDeadlineSeconds) * time.Second
+	if c.Name() != files.Name {
+		return c, fmt.Errorf("ConfigMap %s/%s does not have the content that its name stands for: it was changed by hand",
+			files.Namespace, files.Name)
 	}
 	return c, nil
+}
+
+// Consents reports whether a Job was made with consent.
+func Consents(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
+		return slices.Contains(c.Args, consent)
+	})
 }

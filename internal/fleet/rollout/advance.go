@@ -42,8 +42,9 @@ type Result struct {
 
 // Advance begins the Jobs whose turn has come until all have ended, or too many have failed. It can be ended at any
 // time: the Jobs that have begun go on, and Advance continues with what is in the management cluster. Several may
-// advance one rollout. Its error wraps ErrReplaced once a newer rollout has begun.
-func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet string, observe Observer) (Result, error) {
+// advance one rollout. revision is that of the rollout that is meant; empty: the newest. Its error wraps ErrReplaced once a
+// newer rollout has begun.
+func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision string, observe Observer) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	of := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{objects.FleetLabel: fleet}}
@@ -51,7 +52,7 @@ func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet string, obse
 		kube.Selection{List: &corev1.PodList{}, Options: of})
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	a := advancing{cluster: c, namespace: namespace, fleet: fleet, observe: observe}
+	a := advancing{cluster: c, namespace: namespace, fleet: fleet, revision: revision, observe: observe}
 	for {
 		again, err := a.look(ctx)
 		switch {
@@ -81,10 +82,11 @@ type advancing struct {
 	namespace, fleet string
 	observe          Observer
 
-	entries []Entry // of the rollout that it began with; nil: it has not been read
-	shown   []Status
-	result  Result
-	ended   bool
+	revision string // of the rollout that it advances; empty: the first that it reads
+	shown    []Status
+	result   Result
+	ended    bool
+	dropped  []string // clusters of which nothing is kept any more
 
 	away time.Time // since when the management cluster gives no answer; zero: it does
 	said string    // what was noted of that
@@ -110,10 +112,10 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if a.entries == nil {
-		a.entries = s.Entries
+	if a.revision == "" {
+		a.revision = Revision(s.Entries)
 	}
-	if !slices.Equal(a.entries, s.Entries) {
+	if a.revision != Revision(s.Entries) {
 		return false, fmt.Errorf("fleet %s: %w", a.fleet, ErrReplaced)
 	}
 	all, jobs, err := look(ctx, a.cluster, s.Rollout)
@@ -124,15 +126,17 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		a.observe.Note("the management cluster answers again")
 	}
 	a.away, a.said = time.Time{}, ""
-	phases := map[string]Phase{}
-	for _, one := range all {
-		phases[one.Cluster] = one.Phase
+	d := s.decide(all)
+	own := slices.DeleteFunc(slices.Clone(all), func(one Status) bool {
+		return !slices.Contains(s.Entries, Entry{one.Cluster, one.Job})
+	})
+	a.result, a.ended = Result{Clusters: own, Held: d.held}, d.ended
+	if !slices.EqualFunc(a.shown, own, same) {
+		a.shown = own
+		a.observe.Changed(own)
 	}
-	d := s.decide(phases)
-	a.result, a.ended = Result{Clusters: all, Held: d.held}, d.ended
-	if !slices.EqualFunc(a.shown, all, same) {
-		a.shown = all
-		a.observe.Changed(all)
+	if err := a.dropDestroyed(ctx, s.Rollout, own); err != nil {
+		return false, err
 	}
 	if len(d.release) > 0 {
 		if again, err := s.release(ctx, a.cluster, d.release); again || err != nil {
@@ -142,6 +146,24 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 	}
 	again, err = a.begin(ctx, s.Rollout, jobs)
 	return again || len(d.release) > 0, err
+}
+
+// dropDestroyed deletes what is kept of clusters that were destroyed, once.
+func (a *advancing) dropDestroyed(ctx context.Context, r Rollout, all []Status) error {
+	var gone []string
+	for _, one := range all {
+		if one.Action == objects.Destroy && one.Phase == Done && !slices.Contains(a.dropped, one.Cluster) {
+			gone = append(gone, one.Cluster)
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := pruneDestroyed(ctx, a.cluster, r, gone); err != nil {
+		return err
+	}
+	a.dropped = append(a.dropped, gone...)
+	return nil
 }
 
 func same(a, b Status) bool {
@@ -160,6 +182,9 @@ func (a *advancing) begin(ctx context.Context, r Rollout, jobs map[string]*batch
 		if r.Queue != "" {
 			patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion,
 				objects.QueueLabel, r.Queue)
+		}
+		if err := markBegun(ctx, a.cluster, r.Namespace, e.Job); err != nil {
+			return false, err
 		}
 		o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: e.Job}}
 		switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {

@@ -13,10 +13,23 @@ type decision struct {
 	held    string   // why the clusters that wait are not begun any more; empty: they are
 }
 
-// decide says what is next. phases has those of the clusters that have a Job.
-func (r Rollout) decide(phases map[string]Phase) decision {
+// Held says why the clusters of a rollout that wait are not begun; empty: they are, or none waits.
+func (r Rollout) Held(all []Status) string { return r.decide(all).held }
+
+// decide says what is next. all are the clusters that have a Job, those of earlier rollouts too.
+func (r Rollout) decide(all []Status) decision {
 	var waiting, canariesWaiting, failed, lost []string
-	working, canariesOpen := 0, false
+	working, canariesOpen, phases := 0, false, map[string]Phase{}
+	for _, s := range all {
+		if !slices.Contains(r.Entries, Entry{s.Cluster, s.Job}) {
+			if s.Phase.working() {
+				working++
+			}
+			continue
+		}
+		phases[s.Cluster] = s.Phase
+	}
+	others := working
 	for _, e := range r.Entries {
 		canary := slices.Contains(r.Canary, e.Cluster)
 		phase, exists := phases[e.Cluster]
@@ -40,6 +53,8 @@ func (r Rollout) decide(phases map[string]Phase) decision {
 	var d decision
 	canaryFailed := slices.ContainsFunc(failed, func(c string) bool { return slices.Contains(r.Canary, c) })
 	switch {
+	case r.Stopped:
+		d.held = "the rollout was stopped (fleet stop)"
 	case len(lost) > 0:
 		d.held = fmt.Sprintf("the Jobs of %s are gone: apply the fleet again", strings.Join(lost, ", "))
 	case canaryFailed:
@@ -54,7 +69,7 @@ func (r Rollout) decide(phases map[string]Phase) decision {
 	if d.held == "" {
 		d.release = next[:max(0, min(len(next), r.MaxParallel-working))]
 	}
-	d.ended = working == 0 && len(d.release) == 0
+	d.ended = working == others && len(d.release) == 0 && (others == 0 || d.held != "" || len(next) == 0)
 	if len(waiting)+len(canariesWaiting)+len(lost) == 0 {
 		d.held = ""
 	}

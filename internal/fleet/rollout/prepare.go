@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,50 +38,148 @@ func (p Preparation) Entries() (all []Entry) {
 type WorkingError struct{ Jobs []string }
 
 func (e *WorkingError) Error() string {
-	return fmt.Sprintf("other changes of these clusters are at work, as the Jobs %s: wait for them (fleet status), or delete "+
-		"them, which a run survives: its cluster's next one continues", strings.Join(e.Jobs, ", "))
+	return fmt.Sprintf("other changes of these clusters are at work, as the Jobs %s: wait until they have ended (fleet status)",
+		strings.Join(e.Jobs, ", "))
+}
+
+// UnfinishedError is about clusters of the rollout that is to be replaced, which it has not brought to an end.
+type UnfinishedError struct{ Clusters []string }
+
+func (e *UnfinishedError) Error() string {
+	return fmt.Sprintf("the rollout that is under way has not ended for %s, and this one would leave them out: wait until it has "+
+		"ended, or stop it (fleet stop), or apply all clusters", strings.Join(e.Clusters, ", "))
+}
+
+// ForeignError is about clusters that another fleet of the namespace has changed: they would share their states.
+type ForeignError struct{ Clusters []string }
+
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("another fleet in this namespace has %s: clusters of one namespace need names of their own; rename them, "+
+		"or give this fleet another namespace", strings.Join(e.Clusters, ", "))
 }
 
 // Prepare writes what Jobs need, and the Jobs, suspended, and makes the rollout the newest of its fleet. A Job that is
-// there is left as it is, unless it has failed: it is made anew. Earlier Jobs of the same clusters that have ended, or
-// have not begun, are deleted. Where one is at work nothing is changed, and the error is a WorkingError.
+// there is left as it is, unless it has failed, or waits with another consent: it is made anew. Earlier Jobs of the same
+// clusters that have ended, or have not begun, are deleted. Where one is at work nothing is changed, and the error is a
+// WorkingError; it is an UnfinishedError where the newest rollout has not ended for clusters that this one leaves out,
+// and a ForeignError where another fleet has changed one of the clusters.
 func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) error {
+	r.Entries = p.Entries()
 	jobs, err := jobsOf(ctx, c, r.Namespace, r.Fleet)
 	if err != nil {
 		return err
 	}
-	r.Entries = p.Entries()
-	if err := refuseWorking(jobs, r.Entries); err != nil {
+	kept, err := records(ctx, c, r.Namespace)
+	if err != nil {
 		return err
 	}
-	for _, o := range objects.Shared(r.Namespace) {
-		if err := apply(ctx, c, o); err != nil {
-			return err
-		}
+	if err := refuse(ctx, c, r, jobs, kept); err != nil {
+		return err
 	}
-	for _, secret := range p.Secrets {
-		if err := apply(ctx, c, secret); err != nil {
-			return err
-		}
-	}
-	for _, job := range jobs {
-		if !superseded(&job, r.Entries, p.Again) {
-			continue
-		}
-		// Its turn is to come again. First, so that a Job that is made anew never begins at once.
-		if err := forget(ctx, c, r, job.Labels[objects.ClusterLabel]); err != nil {
-			return err
-		}
-		if err := deleteJob(ctx, c, &job); err != nil {
-			return err
-		}
+	if err := ensureShared(ctx, c, r.Namespace, p.Secrets); err != nil {
+		return err
 	}
 	for _, change := range p.Changes {
+		if err := remake(ctx, c, r, change, jobs, p.Again); err != nil {
+			return err
+		}
 		if err := ensureJob(ctx, c, change); err != nil {
 			return err
 		}
 	}
-	return Begin(ctx, c, r)
+	if err := Begin(ctx, c, r); err != nil {
+		return err
+	}
+	// Last: until here everything that was known of a cluster is kept.
+	for _, job := range jobs {
+		if replaced(r.Entries, job.Labels[objects.ClusterLabel], job.Name) {
+			if err := deleteJob(ctx, c, &job); err != nil {
+				return err
+			}
+		}
+	}
+	return prune(ctx, c, r, kept)
+}
+
+// refuse refuses what would do harm, before anything is written.
+func refuse(ctx context.Context, c *kube.Cluster, r Rollout, jobs []batchv1.Job, kept []record) error {
+	if err := refuseWorking(jobs, r.Entries); err != nil {
+		return err
+	}
+	var foreign []string
+	for _, one := range kept {
+		is := func(e Entry) bool { return e.Cluster == one.change.Cluster }
+		if one.change.Fleet != r.Fleet && slices.ContainsFunc(r.Entries, is) {
+			foreign = append(foreign, one.change.Cluster)
+		}
+	}
+	if len(foreign) > 0 {
+		slices.Sort(foreign)
+		return &ForeignError{slices.Compact(foreign)}
+	}
+	was, err := Read(ctx, c, r.Namespace, r.Fleet)
+	if err != nil || was.Stopped {
+		return ignoreNone(err)
+	}
+	var unfinished []string
+	for _, e := range was.Entries {
+		i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == e.Job })
+		left := !slices.ContainsFunc(r.Entries, func(o Entry) bool { return o.Cluster == e.Cluster })
+		if phase := Done; left && i >= 0 {
+			if phase = phaseOf(&jobs[i]); phase != Done && phase != Failed {
+				unfinished = append(unfinished, e.Cluster)
+			}
+		}
+	}
+	if len(unfinished) > 0 {
+		return &UnfinishedError{unfinished}
+	}
+	return nil
+}
+
+// ensureShared writes what all Jobs of a namespace use. A namespace that is there stays as it is: it may be others', too.
+func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, secrets []*corev1.Secret) error {
+	for _, o := range objects.Shared(namespace) {
+		if _, is := o.(*corev1.Namespace); is {
+			if err := c.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
+				return fmt.Errorf("create namespace %s: %w", namespace, err)
+			}
+			continue
+		}
+		if err := apply(ctx, c, o); err != nil {
+			return err
+		}
+	}
+	for _, secret := range secrets {
+		if err := apply(ctx, c, secret); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remake deletes the Job of a change that is to be made anew under its name.
+func remake(ctx context.Context, c *kube.Cluster, r Rollout, change objects.Change, jobs []batchv1.Job, again bool) error {
+	i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == change.Name() })
+	if i < 0 {
+		return nil
+	}
+	job := &jobs[i]
+	switch phase := phaseOf(job); {
+	case phase == Failed, again && phase == Done, phase == Waiting && objects.Consents(job) != change.Consent:
+	default:
+		return nil
+	}
+	// Its turn is to come again. First, so that a Job that is made anew never begins at once.
+	if err := forget(ctx, c, r, change.Cluster); err != nil {
+		return err
+	}
+	return deleteJob(ctx, c, job)
+}
+
+// replaced reports whether a Job, or what is kept of it, is that of an earlier change of a cluster.
+func replaced(entries []Entry, cluster, job string) bool {
+	return slices.ContainsFunc(entries, func(e Entry) bool { return e.Cluster == cluster && e.Job != job })
 }
 
 func jobsOf(ctx context.Context, c *kube.Cluster, namespace, fleet string) ([]batchv1.Job, error) {
@@ -114,17 +210,6 @@ func refuseWorking(jobs []batchv1.Job, entries []Entry) error {
 // phaseOf is the phase of a Job by itself.
 func phaseOf(job *batchv1.Job) Phase { return statusOf(Entry{}, job, nil, false).Phase }
 
-// superseded reports whether a Job is to be deleted: an earlier one of a cluster that is changed, or one that is to run
-// again.
-func superseded(job *batchv1.Job, entries []Entry, again bool) bool {
-	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Cluster == job.Labels[objects.ClusterLabel] })
-	if i < 0 {
-		return false
-	}
-	phase := phaseOf(job)
-	return entries[i].Job != job.Name || phase == Failed || again && phase == Done
-}
-
 func deleteJob(ctx context.Context, c *kube.Cluster, job *batchv1.Job) error {
 	err := c.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
 		client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion})
@@ -136,31 +221,31 @@ func deleteJob(ctx context.Context, c *kube.Cluster, job *batchv1.Job) error {
 
 // forget takes a cluster out of those whose turn has come.
 func forget(ctx context.Context, c *kube.Cluster, r Rollout, cluster string) error {
-	s, err := read(ctx, c, r.Namespace, r.Fleet)
-	if err != nil || !slices.Contains(s.Released, cluster) {
-		return ignoreNone(err)
+	for {
+		s, err := read(ctx, c, r.Namespace, r.Fleet)
+		if err != nil || !slices.Contains(s.Released, cluster) {
+			return ignoreNone(err)
+		}
+		s.Released = slices.DeleteFunc(s.Released, func(name string) bool { return name == cluster })
+		if again, err := s.release(ctx, c, nil); !again || err != nil {
+			return err
+		}
 	}
-	s.Released = slices.DeleteFunc(s.Released, func(name string) bool { return name == cluster })
-	_, err = s.release(ctx, c, nil)
-	return err
 }
 
-// ensureJob creates a change's Job and its ConfigMap, which goes with the Job.
+// ensureJob creates what is kept of a change, and then its Job.
 func ensureJob(ctx context.Context, c *kube.Cluster, change objects.Change) error {
 	files, err := change.ConfigMap()
 	if err != nil {
 		return err
 	}
-	job := change.Job()
-	err = c.Create(ctx, job)
-	if apierrors.IsAlreadyExists(err) {
-		err = c.Get(ctx, client.ObjectKeyFromObject(job), job)
+	if err := apply(ctx, c, files); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := c.Create(ctx, change.Job()); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Job %s/%s: %w", change.Namespace, change.Name(), err)
 	}
-	files.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}}
-	return apply(ctx, c, files)
+	return nil
 }
 
 // apply is an ensure: server-side apply, as the owner of what the object has.
@@ -171,76 +256,4 @@ func apply(ctx context.Context, c *kube.Cluster, o client.Object) error {
 	}
 	delete(content, "status")
 	return c.Apply(ctx, &unstructured.Unstructured{Object: content})
-}
-
-// Clusters are the names of all clusters that were ever changed in a fleet, and not destroyed since.
-func Clusters(ctx context.Context, c *kube.Cluster, namespace, fleet string) (names []string, err error) {
-	jobs, err := jobsOf(ctx, c, namespace, fleet)
-	if err != nil {
-		return nil, err
-	}
-	for _, job := range jobs {
-		name := job.Labels[objects.ClusterLabel]
-		if job.Labels[objects.ActionLabel] == objects.Destroy && phaseOf(&job) == Done || slices.Contains(names, name) {
-			continue
-		}
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
-// Revision identifies the rollout by its Jobs.
-func (p Preparation) Revision() string {
-	sum := sha256.Sum256(fmt.Append(nil, p.Entries()))
-	return hex.EncodeToString(sum[:])[:10]
-}
-
-// Coordinate creates the Job that advances a rollout. One that is there and has not ended is left as it is.
-func Coordinate(ctx context.Context, c *kube.Cluster, job *batchv1.Job) error {
-	is := &batchv1.Job{}
-	err := c.Get(ctx, client.ObjectKeyFromObject(job), is)
-	switch {
-	case err == nil && (phaseOf(is) == Done || phaseOf(is) == Failed):
-		if err := deleteJob(ctx, c, is); err != nil {
-			return err
-		}
-	case err == nil:
-		return nil
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("look for Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	if err := c.Create(ctx, job); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create Job %s/%s: %w", job.Namespace, job.Name, err)
-	}
-	return nil
-}
-
-// Last is the newest change of a cluster, read from its Job.
-func Last(ctx context.Context, c *kube.Cluster, namespace, fleet, cluster string) (objects.Change, error) {
-	jobs, err := jobsOf(ctx, c, namespace, fleet)
-	if err != nil {
-		return objects.Change{}, err
-	}
-	jobs = slices.DeleteFunc(jobs, func(j batchv1.Job) bool { return j.Labels[objects.ClusterLabel] != cluster })
-	if len(jobs) == 0 {
-		return objects.Change{}, fmt.Errorf("cluster %s of fleet %s has no Job: it was never applied, or its Job was deleted",
-			cluster, fleet)
-	}
-	newest := slices.MaxFunc(jobs, func(a, b batchv1.Job) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-	files := &corev1.ConfigMap{}
-	if err := c.Get(ctx, client.ObjectKeyFromObject(&newest), files); err != nil {
-		return objects.Change{}, fmt.Errorf("read the configuration that was last applied to cluster %s: %w", cluster, err)
-	}
-	return objects.Read(&newest, files)
-}
-
-// Pods are the Pods of a rollout with one entry, in the order in which they were created.
-func Pods(ctx context.Context, c *kube.Cluster, r Rollout) ([]corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	err := c.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingLabels{batchv1.JobNameLabel: r.Entries[0].Job})
-	if err != nil {
-		return nil, fmt.Errorf("list the Pods of Job %s/%s: %w", r.Namespace, r.Entries[0].Job, err)
-	}
-	return inOrder(pods.Items), nil
 }

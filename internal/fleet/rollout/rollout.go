@@ -32,6 +32,7 @@ type Rollout struct {
 	Entries     []Entry   `json:"clusters"`        // in their order
 	// Released are the clusters whose turn has come. A name is written here before its Job begins.
 	Released []string `json:"released,omitempty"`
+	Stopped  bool     `json:"stopped,omitempty"` // no further cluster is begun
 }
 
 // Entry is a cluster with the Job that changes it.

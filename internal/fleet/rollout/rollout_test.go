@@ -37,6 +37,7 @@ type manager struct {
 	began    []string // clusters, in the order in which their Jobs began
 	kueue    bool     // Jobs begin by Kueue, which lets one work at a time
 	endsSelf bool     // Jobs end by themselves
+	fail     func(*http.Request) (int, string)
 	takes    time.Duration
 	pods     bool // Jobs have a Pod each, which is pending and runs before the Job ends
 }
@@ -50,6 +51,15 @@ func newManager(t testing.TB) *manager {
 	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
 		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
 	m.Server.React = m.react
+	m.Server.Fail = func(r *http.Request) (int, string) {
+		m.mu.Lock()
+		fail := m.fail
+		m.mu.Unlock()
+		if fail == nil {
+			return 0, ""
+		}
+		return fail(r)
+	}
 	t.Cleanup(m.Server.Close)
 	t.Cleanup(m.Server.CloseClientConnections)
 	var err error
@@ -57,6 +67,13 @@ func newManager(t testing.TB) *manager {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// setFail sets Fail while the server is in use.
+func (m *manager) setFail(fail func(*http.Request) (int, string)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fail = fail
 }
 
 func (m *manager) react(o *unstructured.Unstructured) {
@@ -129,7 +146,7 @@ func advance(t testing.TB, m *manager) (Result, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	return Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf})
+	return Advance(ctx, m.cluster, namespace, "demo", "", Observer{Changed: func([]Status) {}, Note: t.Logf})
 }
 
 func prepare(t testing.TB, m *manager, r Rollout, p Preparation) {
@@ -355,7 +372,7 @@ func TestEndedAnywhereAndContinued(t *testing.T) {
 		r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Apply, MaxParallel: 2, Canary: []string{"a"}}
 		err := Prepare(ctx, m.cluster, r, fleetOf("a", "b", "c"))
 		if err == nil {
-			_, err = Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf})
+			_, err = Advance(ctx, m.cluster, namespace, "demo", "", Observer{Changed: func([]Status) {}, Note: t.Logf})
 		}
 		if cancel(); err == nil {
 			if after < 10 {
@@ -380,7 +397,7 @@ func TestTwoChangesOfOneCluster(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := Advance(ctx, m.cluster, namespace, "demo", Observer{Changed: func(all []Status) {
+		_, err := Advance(ctx, m.cluster, namespace, "demo", "", Observer{Changed: func(all []Status) {
 			if strings.Contains(phases(all), "a queued") {
 				cancel()
 			}
@@ -415,7 +432,7 @@ func TestAnotherRolloutTakesOver(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var once sync.Once
-	_, err := Advance(ctx, m.cluster, namespace, "demo", Observer{Note: t.Logf, Changed: func([]Status) {
+	_, err := Advance(ctx, m.cluster, namespace, "demo", "", Observer{Note: t.Logf, Changed: func([]Status) {
 		once.Do(func() { prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b", "c")) })
 	}})
 	if !errors.Is(err, ErrReplaced) {
@@ -459,7 +476,7 @@ func TestManagementClusterAway(t *testing.T) {
 	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
 	var notes []string
 	away.Store(true)
-	result, err := Advance(t.Context(), m.cluster, namespace, "demo", Observer{Changed: func([]Status) {},
+	result, err := Advance(t.Context(), m.cluster, namespace, "demo", "", Observer{Changed: func([]Status) {},
 		Note: func(format string, args ...any) {
 			notes = append(notes, fmt.Sprintf(format, args...))
 			away.Store(false)
@@ -469,7 +486,7 @@ func TestManagementClusterAway(t *testing.T) {
 		t.Errorf("%s, notes %q: %v", phases(result.Clusters), notes, err)
 	}
 	forbidden.Store(true)
-	if _, err := Advance(t.Context(), m.cluster, namespace, "demo", Observer{Changed: func([]Status) {}, Note: t.Logf}); err == nil ||
+	if _, err := Advance(t.Context(), m.cluster, namespace, "demo", "", Observer{Changed: func([]Status) {}, Note: t.Logf}); err == nil ||
 		!strings.Contains(err.Error(), "not allowed") {
 		t.Errorf("%v", err)
 	}
@@ -502,5 +519,174 @@ func TestClustersAndLastChange(t *testing.T) {
 	}
 	if _, err := Read(t.Context(), m.cluster, namespace, "other"); !errors.Is(err, ErrNone) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A cluster is known as long as it may be there, also without its Job.
+func TestClustersWithoutJobs(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
+	if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || len(names) > 0 {
+		t.Errorf("before it began: %v, %v", names, err)
+	}
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	m.Remove("batch/v1", "Job", namespace, fleetOf("a").Changes[0].Name())
+	if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("without its Job: %v, %v", names, err)
+	}
+	// One that was prepared and never begun is not what it was made from.
+	p := fleetOf("a")
+	p.Changes[0].Token = "another"
+	prepare(t, m, Rollout{MaxParallel: 1}, p)
+	if last, err := Last(t.Context(), m.cluster, namespace, "demo", "a"); err != nil || last.Token != "t" {
+		t.Errorf("last %+v, %v", last, err)
+	}
+}
+
+// A destruction that is ended before or after any write leaves the cluster known until it is destroyed.
+func TestDestroyEndedAnywhere(t *testing.T) {
+	for after := 1; ; after++ {
+		m := newManager(t)
+		prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
+		if _, err := advance(t, m); err != nil {
+			t.Fatal(err)
+		}
+		var writes atomic.Int32
+		var armed atomic.Bool
+		armed.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		m.setFail(func(r *http.Request) (int, string) {
+			if armed.Load() && r.Method != http.MethodGet && int(writes.Add(1)) == after {
+				cancel()
+				return http.StatusServiceUnavailable, "ended here"
+			}
+			return 0, ""
+		})
+		destroy := func(ctx context.Context) error {
+			last, err := Last(ctx, m.cluster, namespace, "demo", "a")
+			if err != nil {
+				return err
+			}
+			last.Action, last.Arguments = objects.Destroy, []string{"destroy"}
+			r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Destroy, MaxParallel: 1}
+			if err := Prepare(ctx, m.cluster, r, Preparation{Changes: []objects.Change{last}}); err != nil {
+				return err
+			}
+			_, err = Advance(ctx, m.cluster, namespace, "demo", "", Observer{Changed: func([]Status) {}, Note: t.Logf})
+			return err
+		}
+		err := destroy(ctx)
+		cancel()
+		armed.Store(false)
+		if err == nil {
+			if after < 6 {
+				t.Errorf("only %d writes were tried", after)
+			}
+			return
+		}
+		names, listErr := Clusters(t.Context(), m.cluster, namespace, "demo")
+		if listErr == nil && len(names) == 1 {
+			err = destroy(t.Context())
+		} else { // its Job has ended
+			_, err = advance(t, m)
+		}
+		if err != nil {
+			t.Fatalf("ended at write %d, %v: %v", after, names, err)
+		}
+		if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || len(names) > 0 {
+			t.Errorf("ended at write %d: %v is still there, %v", after, names, err)
+		}
+	}
+}
+
+// A rollout that would leave out clusters of one that has not ended is refused, until that one is stopped.
+func TestALeftOutClusterIsRefused(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Apply, MaxParallel: 1}
+	before := len(m.Writes())
+	err := Prepare(t.Context(), m.cluster, r, fleetOf("a"))
+	if unfinished := (*UnfinishedError)(nil); !errors.As(err, &unfinished) || !slices.Equal(unfinished.Clusters, []string{"b"}) ||
+		len(m.Writes()) != before {
+		t.Errorf("%v, writes %v", err, m.Writes()[before:])
+	}
+	if err := Stop(t.Context(), m.cluster, namespace, "demo"); err != nil {
+		t.Fatal(err)
+	}
+	result, err := advance(t, m)
+	if err != nil || phases(result.Clusters) != "a waiting, b waiting" || !strings.Contains(result.Held, "stop") {
+		t.Errorf("after the stop: %s, held %q, %v", phases(result.Clusters), result.Held, err)
+	}
+	prepare(t, m, r, fleetOf("a"))
+	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" {
+		t.Errorf("%s, %v", phases(result.Clusters), err)
+	}
+	all, err := Look(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace})
+	if err != nil || phases(all) != "a done, b waiting" {
+		t.Errorf("the fleet is %s, %v", phases(all), err)
+	}
+}
+
+func TestOneClusterInTwoFleets(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	p := fleetOf("b", "c")
+	for i := range p.Changes {
+		p.Changes[i].Fleet = "other"
+	}
+	err := Prepare(t.Context(), m.cluster, Rollout{Fleet: "other", Namespace: namespace, MaxParallel: 1}, p)
+	if foreign := (*ForeignError)(nil); !errors.As(err, &foreign) || !slices.Equal(foreign.Clusters, []string{"b"}) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Consent is to what was planned when it was given: a Job that waits is made anew where it differs.
+func TestConsentOfJobsThatWait(t *testing.T) {
+	m := newManager(t)
+	consents := func() bool {
+		job := &batchv1.Job{}
+		if err := m.cluster.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: fleetOf("a").Changes[0].Name()},
+			job); err != nil {
+			t.Fatal(err)
+		}
+		return objects.Consents(job)
+	}
+	for _, consent := range []bool{true, false, true} {
+		p := fleetOf("a")
+		p.Changes[0].Consent = consent
+		prepare(t, m, Rollout{MaxParallel: 1}, p)
+		if consents() != consent {
+			t.Errorf("the Job that waits has the consent %t, not %t", !consent, consent)
+		}
+	}
+}
+
+// What advances one rollout does not go on with the next one.
+func TestAnEarlierRolloutIsNotAdvanced(t *testing.T) {
+	m := newManager(t)
+	earlier := Revision(fleetOf("a").Entries())
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a", "b"))
+	_, err := Advance(t.Context(), m.cluster, namespace, "demo", earlier, Observer{Changed: func([]Status) {}, Note: t.Logf})
+	if !errors.Is(err, ErrReplaced) || len(m.order()) > 0 {
+		t.Errorf("%v, began %v", err, m.order())
+	}
+}
+
+// A Job that Kueue has suspended while its Pod works is at work.
+func TestASuspendedJobWithAPodIsAtWork(t *testing.T) {
+	suspended, one := true, int32(1)
+	job := &batchv1.Job{Spec: batchv1.JobSpec{Suspend: &suspended}}
+	if phaseOf(job) != Waiting {
+		t.Errorf("without a Pod it is %s", phaseOf(job))
+	}
+	job.Status.Terminating = &one
+	if !phaseOf(job).working() {
+		t.Errorf("while its Pod ends it is %s", phaseOf(job))
+	}
+	job.Status = batchv1.JobStatus{Active: 1}
+	if !phaseOf(job).working() {
+		t.Errorf("while its Pod runs it is %s", phaseOf(job))
 	}
 }

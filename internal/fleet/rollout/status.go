@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,7 @@ type Status struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Look reads where the Jobs of a rollout are.
+// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones.
 func Look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, error) {
 	all, _, err := look(ctx, c, r)
 	return all, err
@@ -78,7 +79,26 @@ func look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, map[string
 			all = append(all, statusOf(e, job, inOrder(podsByJob[job.UID]), slices.Contains(r.Released, e.Cluster)))
 		}
 	}
-	return all, byName, nil
+	return append(all, earlier(r, jobs.Items, podsByJob)...), byName, nil
+}
+
+// earlier are the clusters of a fleet that its newest rollout does not have, each by its newest Job.
+func earlier(r Rollout, jobs []batchv1.Job, pods map[types.UID][]corev1.Pod) (all []Status) {
+	newest := map[string]*batchv1.Job{}
+	for i := range jobs {
+		cluster := jobs[i].Labels[objects.ClusterLabel]
+		if cluster == "" || slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Cluster == cluster }) {
+			continue
+		}
+		if is := newest[cluster]; is == nil || is.CreationTimestamp.Before(&jobs[i].CreationTimestamp) {
+			newest[cluster] = &jobs[i]
+		}
+	}
+	for _, cluster := range slices.Sorted(maps.Keys(newest)) {
+		job := newest[cluster]
+		all = append(all, statusOf(Entry{cluster, job.Name}, job, inOrder(pods[job.UID]), false))
+	}
+	return all
 }
 
 // inOrder sorts Pods, the newest last.
@@ -100,7 +120,8 @@ func statusOf(e Entry, job *batchv1.Job, pods []corev1.Pod, released bool) Statu
 		s.Began = &began
 	}
 	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
-	if released || !suspended {
+	terminating := job.Status.Terminating != nil && *job.Status.Terminating > 0
+	if released || !suspended || job.Status.Active > 0 || terminating { // Kueue suspends a Job that runs
 		s.Phase = Queued
 	}
 	if len(pods) > 0 {
