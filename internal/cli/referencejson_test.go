@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/dependencies"
+	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/forecast"
 	"github.com/slipway-k8s/slipway/internal/gitops"
 	"github.com/slipway-k8s/slipway/internal/releases"
@@ -69,6 +70,9 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
 		{"Output of `serve`, its first line", serving{}},
+		{"Output of `fleet plan`", fleetPlan{}},
+		{"Output of `fleet status`", fleetStatus{}},
+		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", rollout.Status{}},
 		{"Output of `report`", reportMade{}},
 		{"Output of `report --list`", runList{}},
 		{"Output of `config show`", settingsList{}},

@@ -164,7 +164,7 @@ func CommandProgram(file, repository string) Program {
 	return Program{
 		Image: "slipway.dev/slipway", Exec: file, Fidelity: Real, Note: "the command that the fleet was applied with",
 		Reads: []string{repository},
-		When: func() bool { _, err := os.Stat(file); return err == nil },
+		When:  func() bool { _, err := os.Stat(file); return err == nil },
 	}
 }
 
