@@ -87,10 +87,30 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 func (c cleanStep) leave(ctx context.Context, say flow.Say) error {
 	say("leaving management cluster %s alone: %v", c.cfg.ManagementName(), ErrNotOurs)
 	source, _, err := management.Open(ctx, c.cfg, c.tools, say)
-	if err != nil || source == nil {
-		return nil // it does not answer, and the cluster does without it
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil: // the cluster does without it, but what is in it has to be known
+		say("%s", c.remains(err))
+		return nil
+	case source == nil:
+		return nil
 	}
 	return namespace.Remove(ctx, c.cfg, say, source)
+}
+
+// remains says what may be left in a management cluster that cannot be opened, and whose kubeconfig is forgotten.
+func (c cleanStep) remains(why error) string {
+	at := c.cfg.ManagementName()
+	if known, err := connect.Cluster(c.tools, platform.ManagementKubeconfig); err == nil {
+		at += " at " + known.Host()
+	}
+	what := fmt.Sprintf("the Secret %s with the Hetzner token", config.TokenSecretName)
+	if c.cfg.Namespace != config.DefaultNamespace {
+		what = "the namespace with " + what
+	}
+	return fmt.Sprintf("namespace %s and Secret %s are left in management cluster %s as they are, because it could not "+
+		"be opened: %v; delete %s there, unless others need it", c.cfg.Namespace, config.TokenSecretName, at, why, what)
 }
 
 // forget removes what opened the management cluster: it opens nothing any more, or is a copy of what the operator has.

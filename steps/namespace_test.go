@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // otherCluster puts a cluster with a token of another project into a namespace, and returns what it consists of, as
@@ -151,6 +153,58 @@ func TestCleanDeletesTheEmptyNamespace(t *testing.T) {
 	if w.source.Get("v1", "Namespace", "", "team-a") != nil || w.target.Get("v1", "Namespace", "", "team-a") == nil {
 		t.Errorf("namespaces: %v, %v; said %q", w.source.Get("v1", "Namespace", "", "team-a"),
 			w.target.Get("v1", "Namespace", "", "team-a"), w.said)
+	}
+}
+
+// A given management cluster that cannot be opened is left with what is in it, which is said before its kubeconfig is
+// forgotten.
+func TestCleanNamesWhatIsLeftInASilentManagementCluster(t *testing.T) {
+	for _, namespace := range []string{"team-a", config.DefaultNamespace} {
+		t.Run(namespace, func(t *testing.T) {
+			w := newPivotWorld(t)
+			mustPivot(t, w)
+			w.b.cfg.Namespace = namespace
+			if namespace != config.DefaultNamespace { // as after a pivot in that namespace
+				w.target.Put(kubetest.Object("v1", "Namespace", "", namespace, nil))
+				for _, o := range w.target.All() {
+					if o.GetNamespace() == config.DefaultNamespace {
+						o.SetNamespace(namespace)
+						w.target.Put(o)
+					}
+				}
+			}
+			w.b.tools.Management = &givenProvider{deletingProvider{Provider: w.provider}}
+			w.b.tools.Consent = true
+			w.source.Close()
+			out, err := newCleanStep(w.b).run(t.Context(), w.say)
+			if err != nil || !out.Left {
+				t.Fatalf("%+v, %v", out, err)
+			}
+			said := fmt.Sprint(w.said)
+			for _, part := range []string{"namespace " + namespace + " ", "Secret " + config.TokenSecretName, w.b.cfg.ManagementName(),
+				w.source.URL, "does not answer", "Hetzner token"} {
+				if !strings.Contains(said, part) {
+					t.Errorf("%q is not in %s", part, said)
+				}
+			}
+			if strings.Contains(said, "delete the namespace") != (namespace != config.DefaultNamespace) {
+				t.Errorf("of namespace %s it says %s", namespace, said)
+			}
+			if _, err := w.files.Read(platform.ManagementKubeconfig); err == nil {
+				t.Error("the kubeconfig is still there")
+			}
+		})
+	}
+}
+
+// A run that is interrupted while the management cluster is asked forgets nothing.
+func TestCleanInterruptedKeepsTheKubeconfig(t *testing.T) {
+	w := newPivotWorld(t)
+	w.b.tools.Management = &givenProvider{deletingProvider{Provider: w.provider}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := newCleanStep(w.b).leave(ctx, w.say); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -29,8 +29,11 @@ const (
 	managedBy      = "slipway"
 )
 
-// rootCertificates is the ConfigMap that Kubernetes puts into every namespace.
-const rootCertificates = "kube-root-ca.crt"
+// The ConfigMap and the ServiceAccount that Kubernetes puts into every namespace.
+const (
+	rootCertificates = "kube-root-ca.crt"
+	defaultAccount   = "default"
+)
 
 // Ensure creates the namespace of the cluster's objects where it is missing. The default namespace is always there.
 func Ensure(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
@@ -68,7 +71,8 @@ func unlessUnwell(err error) error {
 }
 
 // Remove deletes the namespace of a cluster whose objects are gone, where Slipway created it. A namespace that holds
-// anything besides what a cluster of this name leaves behind is kept, and so is the default namespace.
+// objects of any kind besides what a cluster of this name leaves behind is kept, and so is one of which that cannot be
+// found out, and the default namespace.
 func Remove(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
 	if cfg.Namespace == config.DefaultNamespace {
 		return nil
@@ -87,8 +91,13 @@ func Remove(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluste
 		return nil
 	}
 	others, err := held(ctx, cfg, c)
-	if err != nil {
+	switch {
+	case err != nil && (ctx.Err() != nil || kube.Transient(err)):
 		return fmt.Errorf("find out what is in namespace %s, before it is deleted: %w", cfg.Namespace, err)
+	case err != nil:
+		say("leaving namespace %s of the management cluster: what others have in it, and would lose, is not known: %v; "+
+			"delete it once it holds nothing that is needed", cfg.Namespace, err)
+		return nil
 	}
 	if len(others) > 0 {
 		say("leaving namespace %s of the management cluster: it holds %s", cfg.Namespace, summary(others))
@@ -102,27 +111,40 @@ func Remove(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluste
 	return nil
 }
 
-// coreKinds are the kinds, besides those of Cluster API, whose objects keep a namespace: a run that works in it as a
-// Pod, and a state or anything else that is stored there.
-var coreKinds = []schema.GroupVersionKind{
-	{Version: "v1", Kind: "Pod"}, {Version: "v1", Kind: "Secret"}, {Version: "v1", Kind: "ConfigMap"},
-	{Version: "v1", Kind: "PersistentVolumeClaim"},
+// passing are the kinds that do not keep a namespace: they are written beside what they are about, or expire.
+var passing = []schema.GroupKind{
+	{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}, {Group: "coordination.k8s.io", Kind: "Lease"},
+	{Kind: "Endpoints"}, {Group: "discovery.k8s.io", Kind: "EndpointSlice"},
 }
 
-// held names the objects in the namespace that are not the cluster's.
+// metrics reports whether a group has measurements instead of objects.
+func metrics(group string) bool {
+	return group == "metrics.k8s.io" || strings.HasSuffix(group, ".metrics.k8s.io")
+}
+
+// held names the objects in the namespace that are not the cluster's, of every kind that goes with a namespace. It fails
+// where one kind cannot be listed.
 func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []string, err error) {
-	kinds, err := clusterapi.Kinds(ctx, c)
+	kinds, unknown, err := c.NamespacedKinds(ctx, "list", "delete")
 	if err != nil {
 		return nil, err
 	}
-	for _, kind := range slices.Concat(kinds, coreKinds) {
+	for group, err := range unknown {
+		if !metrics(group.Group) {
+			return nil, fmt.Errorf("the API server does not tell the kinds of %s: %w", group, err)
+		}
+	}
+	for _, kind := range kinds {
+		if metrics(kind.Group) || slices.Contains(passing, kind.GroupKind()) {
+			continue
+		}
 		l := &metav1.PartialObjectMetadataList{}
 		l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
 		if err := c.List(ctx, l, client.InNamespace(cfg.Namespace)); err != nil {
-			return nil, fmt.Errorf("list %ss: %w", kind.Kind, err)
+			return nil, fmt.Errorf("list the objects of kind %s: %w", kind.GroupKind(), err)
 		}
 		for i := range l.Items {
-			if o := &l.Items[i]; !leftBehind(cfg, kind, o) {
+			if o := &l.Items[i]; !leftBehind(cfg, kind.GroupKind(), o) {
 				names = append(names, kind.Kind+" "+o.Name)
 			}
 		}
@@ -130,18 +152,26 @@ func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []stri
 	return names, nil
 }
 
-// leftBehind tells whether an object is one that the cluster's deletion leaves, or that Kubernetes puts everywhere. The
-// Cluster object itself never is.
-func leftBehind(cfg config.Config, kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata) bool {
+// leftBehind tells whether an object is one that the cluster's deletion leaves, that Kubernetes puts everywhere, or that
+// belongs to another object, which counts. The Cluster object itself never is.
+func leftBehind(cfg config.Config, kind schema.GroupKind, o *metav1.PartialObjectMetadata) bool {
 	switch {
-	case kind.GroupKind() == clusterapi.ClusterKind:
+	case kind == clusterapi.ClusterKind:
 		return false
 	case o.Labels[capi.ClusterNameLabel] == cfg.ClusterName, o.Labels[consequences.OwnerLabel] == cfg.ClusterName:
 		return true
-	case kind.Kind == "Secret":
-		return o.Name == config.TokenSecretName || clusterapi.NamedFor(o.Name, cfg.ClusterName)
 	}
-	return kind.Kind == "ConfigMap" && o.Name == rootCertificates
+	switch kind {
+	case schema.GroupKind{Kind: "Secret"}:
+		return o.Name == config.TokenSecretName || clusterapi.NamedFor(o.Name, cfg.ClusterName)
+	case schema.GroupKind{Kind: "ConfigMap"}:
+		return o.Name == rootCertificates
+	case schema.GroupKind{Kind: "ServiceAccount"}:
+		return o.Name == defaultAccount
+	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Group: "apps", Kind: "ControllerRevision"}:
+		return metav1.GetControllerOfNoCopy(o) != nil
+	}
+	return false
 }
 
 // summary names at most three of several.
