@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -320,7 +321,6 @@ func TestFleetIsRefused(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)
 	f.refuses(`has no cluster "alpa"; did you mean alpha?`, "apply", "--cluster", "alpa")
 	f.refuses("has no cluster", "plan", "--cluster", "gamma")
-	f.refuses("has no cluster", "render", "--cluster", "gamma")
 	f.refuses("CONTROL_PLANE_REPLICAS is not taken by the commands of fleet", "apply", "CONTROL_PLANE_REPLICAS=3")
 	f.refuses("CONTROL_PLANE", "apply", "CONTROL_PLANE=3")
 	f.refuses("other.yaml", "apply", "other.yaml")
@@ -333,8 +333,12 @@ func TestFleetIsRefused(t *testing.T) {
 	f.refuses("cluster beta: networkCidr 10.10.0.0/16 overlaps that of cluster alpha", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "image: example.org/slipway:v1\n", "", 1))
 	f.refuses("image is missing", "apply")
-	f.refuses("image is missing", "render")
+	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "skipDoctor: true\n", "skipDoctor: true\nqueue: none\n", 1))
+	f.refuses("queue none is no LocalQueue", "apply")
+	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "- name: ", "- ciliumRepository: https://user:geheim@example.org/charts\n    name: ", 1))
+	f.refuses("an address in its configuration has a password", "apply")
 	f.write("fleet.yaml", fleetOfTwo)
+	f.refuses("token default is read on this machine", "render")
 	complete := f.environment
 	f.environment = complete[1:]
 	f.refuses("a fleet needs a management cluster: name its kubeconfig in MANAGEMENT_KUBECONFIG", "apply")
@@ -375,40 +379,66 @@ func TestFleetKeyToTheStates(t *testing.T) {
 	f.says(ExitDone, "2 done", "apply", "STATE_IDENTITY_FILE=planted-key")
 }
 
+// What is rendered is a Job that applies the fleet, with its file, and no Secret.
 func TestFleetRender(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)
-	r := f.says(ExitDone, "#   demo-token-default (token)\n#   slipway-state-identity (identity)\n", "render")
-	kinds := map[string]int{}
+	file := strings.Replace(fleetOfTwo, "env: FLEET_TOKEN", "secret: hetzner", 1)
+	f.write("fleet.yaml", file)
+	r := f.says(ExitDone, "#   hetzner (token)\n#   slipway-state-identity (identity)\n", "render")
+	kinds := map[string]unstructured.Unstructured{}
 	for document := range strings.SplitSeq(r.stdout, "---\n") {
 		var o unstructured.Unstructured
 		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
 			t.Fatal(err)
 		}
-		kinds[o.GetKind()]++
-	}
-	if kinds["Job"] != 3 || kinds["ConfigMap"] != 3 || kinds["Secret"] != 0 || kinds["ServiceAccount"] != 1 {
-		t.Errorf("%v", kinds)
-	}
-	if again := f.run("render"); again.stdout != r.stdout {
-		t.Errorf("a second time it renders something else:\n%s\n%s", r.stdout, again.stdout)
-	}
-	one := f.says(ExitDone, "demo-beta-", "render", "--cluster", "beta")
-	if strings.Contains(one.stdout, "demo-alpha-") {
-		t.Errorf("with --cluster beta:\n%s", one.stdout)
-	}
-	// It asks nothing of anything.
-	f.environment = nil
-	if without := f.run("render"); without.code != ExitDone || without.stdout != r.stdout {
-		t.Errorf("without an environment: %+v", without)
-	}
-	// The Jobs that apply writes have the names of those.
-	f.environment = []string{"MANAGEMENT_KUBECONFIG=kubeconfig", "FLEET_TOKEN=" + fleetToken, settings.StateIdentityVariable + "=" + f.key}
-	f.says(ExitDone, "2 done", "apply")
-	for cluster, job := range f.jobs() {
-		if !strings.Contains(r.stdout, "name: "+job.Name+"\n") {
-			t.Errorf("Job %s of %s is not in what was rendered", job.Name, cluster)
+		if _, twice := kinds[o.GetKind()]; twice && o.GetKind() != "" {
+			t.Errorf("two %ss are rendered", o.GetKind())
 		}
+		kinds[o.GetKind()] = o
 	}
+	job, files := kinds["Job"], kinds["ConfigMap"]
+	if _, is := kinds["Secret"]; is || kinds["ServiceAccount"].Object == nil || job.GetName() != files.GetName() {
+		t.Errorf("rendered:\n%s", r.stdout)
+	}
+	data, _, _ := unstructured.NestedString(files.Object, "binaryData", objects.FleetFile)
+	if is, err := base64.StdEncoding.DecodeString(data); err != nil || string(is) != file {
+		t.Errorf("the fleet's file is %q, %v", is, err)
+	}
+	// It asks nothing of anything, and renders the same again; another file is another Job.
+	f.environment = nil
+	if again := f.run("render"); again.code != ExitDone || again.stdout != r.stdout {
+		t.Errorf("without an environment: %+v", again)
+	}
+	f.write("fleet.yaml", file+"retries: 1\n")
+	if other := f.run("render"); strings.Contains(other.stdout, job.GetName()) {
+		t.Errorf("another file has a Job of the same name:\n%s", other.stdout)
+	}
+}
+
+// A token of another value, maybe of another project, is not given to all clusters of the fleet without consent.
+func TestFleetTokenOfAnotherValue(t *testing.T) {
+	f := newFleetTest(t, fleetOfTwo)
+	f.says(ExitDone, "2 done", "apply")
+	was := f.environment
+	f.environment = append(slices.Clone(was), "FLEET_TOKEN="+fleetToken+"-another")
+	f.refuses("is another one than in Secret fleets/demo-token-default", "apply")
+	f.says(ExitDone, "2 done", "apply", "--yes")
+	f.environment = was
+	f.refuses("is another one than in Secret fleets/demo-token-default", "apply")
+}
+
+// A rollout is stopped, and goes on with the next apply.
+func TestFleetStop(t *testing.T) {
+	f := newFleetTest(t, fleetOfTwo)
+	f.fails["alpha"] = true
+	f.says(ExitFailed, "1 failed, 1 not begun", "apply")
+	f.says(ExitDone, "no further cluster is begun: 1 clusters have failed", "status")
+	f.says(ExitDone, "begins no further cluster", "stop")
+	f.says(ExitDone, "no further cluster is begun: the rollout was stopped", "status")
+	f.mu.Lock()
+	clear(f.fails)
+	f.mu.Unlock()
+	f.says(ExitDone, "2 done", "apply")
 }
 
 func TestFleetFailure(t *testing.T) {
@@ -514,7 +544,7 @@ func TestFleetDestroy(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)
 	f.says(ExitDone, "2 done", "apply")
 	before := len(f.Writes())
-	f.says(ExitFailed, "deletes 2 clusters, with their servers, load balancers and networks: alpha, beta", "destroy")
+	f.says(ExitFailed, "with their servers, load balancers and networks: alpha, beta", "destroy")
 	for _, answer := range []string{"", "yes\n", "dem\n"} {
 		if r := at(t, f.dir, strings.Join(f.environment, " "), answer, "fleet", "destroy"); r.code != ExitFailed ||
 			!strings.Contains(r.stderr, "Type the fleet's name, demo") {
@@ -538,9 +568,8 @@ func TestFleetDestroy(t *testing.T) {
 		f.order() != "alpha beta beta" {
 		t.Errorf("began %s, with %v", f.order(), args)
 	}
-	files := f.Get("v1", "ConfigMap", fleetNamespace, job.Name)
-	if files == nil || f.Get("v1", "ConfigMap", fleetNamespace, job.Spec.Template.Spec.Volumes[0].ConfigMap.Name) == nil {
-		t.Error("its configuration is missing")
+	if f.Get("v1", "ConfigMap", fleetNamespace, job.Name) != nil {
+		t.Error("the configuration of a cluster that is destroyed is still there")
 	}
 	f.environment = append(f.environment, "FLEET_TOKEN="+fleetToken)
 	if r := f.says(ExitDone, "1 done", "apply"); strings.Contains(r.stderr, "beta") {

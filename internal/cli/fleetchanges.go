@@ -42,7 +42,7 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 			one.cfg.Overrides = f.overrides
 			err = checkFleetFiles(ctx, one)
 		}
-		if passwords := one.cfg.Passwords(); err == nil && len(passwords) > 0 {
+		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {
 			f.console.hide.Learn(passwords...)
 			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet are in "+
 				"ConfigMaps, which are no place for secrets: leave it away", c.Name)

@@ -68,14 +68,20 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		rollout.Revision(p.Entries()))
 }
 
-// tokensOf are the Secrets with the tokens of clusters that the fleet's file still has: a token may be another one than
-// when they were applied.
+// tokensOf are the Secrets with the tokens of clusters that the fleet's file still has, as far as they can be read here: a
+// token may be another one than when they were applied.
 func (f *openedFleet) tokensOf(ctx context.Context, names []string) ([]*corev1.Secret, error) {
 	var clusters []fleetCluster
 	for _, name := range names {
-		if c := f.Find(name); c != nil {
-			clusters = append(clusters, fleetCluster{Cluster: *c})
+		c := f.Find(name)
+		if c == nil {
+			continue
 		}
+		if _, err := f.token(ctx, c.Token); err != nil {
+			tell(f.console, "cluster %s is deleted with the token that it was applied with: %v", name, err)
+			continue
+		}
+		clusters = append(clusters, fleetCluster{Cluster: *c})
 	}
 	return f.secrets(ctx, clusters)
 }

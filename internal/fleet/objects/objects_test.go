@@ -350,7 +350,7 @@ func TestCoordinatorAndWhatJobsShare(t *testing.T) {
 	job := Coordinator("europe", "fleets", "example.org/slipway:v1", "0123456789", 36*time.Hour)
 	container := job.Spec.Template.Spec.Containers[0]
 	if job.Name != "fleet-europe-0123456789" || job.Namespace != "fleets" || container.Image != "example.org/slipway:v1" ||
-		strings.Join(container.Args, " ") != "fleet advance europe --namespace fleets" ||
+		strings.Join(container.Args, " ") != "fleet advance europe --namespace fleets --revision 0123456789" ||
 		*job.Spec.ActiveDeadlineSeconds != 36*3600 {
 		t.Errorf("%+v", job)
 	}
