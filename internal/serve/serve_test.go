@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -466,6 +467,51 @@ func TestAStreamGoesOn(t *testing.T) {
 	for _, id := range []string{"x", "-1", "1e3"} {
 		if a := d.ask("GET", runsPath+"/"+run.ID+"/events", "", d.bearer, header("Last-Event-ID", id)); a.status != http.StatusBadRequest {
 			t.Errorf("Last-Event-ID %s: %d", id, a.status)
+		}
+	}
+}
+
+// A stream ends with the session, and with the ID token, of the client that reads it.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	d := newDesk(t, t.TempDir())
+	defer d.close()
+	var later atomic.Int64 // how far the clock of the sessions is ahead
+	d.server.Auth.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	run := d.start(servetest.Waiting)
+	d.until(run.ID, waits)
+	defer func() {
+		d.ask("POST", runsPath+"/"+run.ID+"/cancel", "", d.bearer)
+		d.until(run.ID, inState(work.Cancelled))
+	}()
+	for name, end := range map[string]func(...with){
+		"logout": func(of ...with) { d.ask("DELETE", prefix+"/session", "", of...) },
+		"expiry": func(...with) { later.Store(int64(13 * time.Hour)) },
+	} {
+		later.Store(0)
+		login := d.ask("POST", prefix+"/session", `{"token":"`+d.token+`"}`)
+		cookie := header("Cookie", strings.Split(login.header.Get("Set-Cookie"), ";")[0])
+		var session Session
+		if err := json.Unmarshal([]byte(login.body), &session); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "GET", d.http.URL+runsPath+"/"+run.ID+"/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cookie(r)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", name, response.Status)
+		}
+		end(cookie, header(auth.CSRFHeader, session.CSRF))
+		if all, err := io.ReadAll(response.Body); err != nil || strings.Contains(string(all), "event: end") {
+			t.Errorf("after the %s the stream goes on: %v\n%s", name, err, all)
 		}
 	}
 }

@@ -78,6 +78,23 @@ func (a *Auth) Check(r *http.Request) (Identity, error) {
 	return who, nil
 }
 
+// Holds reports whether what Check found out about a request still holds: its token has not expired, and its session has
+// neither ended nor expired.
+func (a *Auth) Holds(r *http.Request, who Identity) bool {
+	now := a.Now()
+	if !who.Until.IsZero() && !now.Before(who.Until) {
+		return false
+	}
+	if r.Header.Get("Authorization") != "" {
+		return true
+	}
+	secret, ok := a.cookie(r)
+	if ok {
+		_, ok = a.sessions.find(secret, now)
+	}
+	return ok
+}
+
 // verify finds out whose token one is. The right one is never refused because of wrong ones from the same address.
 func (a *Auth) verify(r *http.Request, presented string) (Identity, error) {
 	if a.Token != nil && a.Token.is(presented) {
