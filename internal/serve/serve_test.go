@@ -222,7 +222,7 @@ func TestWhoMayAsk(t *testing.T) {
 			"a wrong token":         {[]with{header("Authorization", "Bearer wrong")}, http.StatusUnauthorized},
 			"an empty token":        {[]with{header("Authorization", "Bearer ")}, http.StatusUnauthorized},
 			"another scheme":        {[]with{header("Authorization", "Basic "+d.token)}, http.StatusUnauthorized},
-			"a wrong cookie":        {[]with{header("Cookie", "slipway-session=wrong")}, http.StatusUnauthorized},
+			"a wrong cookie":        {[]with{header("Cookie", strings.Split(login.header.Get("Set-Cookie"), "=")[0]+"=wrong")}, http.StatusUnauthorized},
 			"the token":             {[]with{d.bearer}, 0},
 			"a foreign origin":      {[]with{d.bearer, header("Origin", "https://evil.example")}, http.StatusForbidden},
 			"an origin of no site":  {[]with{d.bearer, header("Origin", "null")}, http.StatusForbidden},
@@ -269,6 +269,32 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 	if a := d.ask("GET", prefix+"/clusters", "", cookie); a.status != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d", a.status)
+	}
+}
+
+// A browser sends a cookie to every port of a host. Who gets it there does not get the CSRF token for it, and servers at
+// two ports do not overwrite the cookies of each other.
+func TestTheCookieAlone(t *testing.T) {
+	d := newDesk(t, t.TempDir())
+	defer d.close()
+	login := d.ask("POST", prefix+"/session", `{"token":"`+d.token+`"}`)
+	sent := strings.Split(login.header.Get("Set-Cookie"), ";")[0]
+	_, port, _ := net.SplitHostPort(d.http.Listener.Addr().String())
+	if !strings.HasPrefix(sent, "slipway-session-"+port+"=") {
+		t.Errorf("at port %s the cookie is %s", port, sent)
+	}
+	var session Session
+	if err := json.Unmarshal([]byte(login.body), &session); err != nil || session.CSRF == "" {
+		t.Fatalf("login: %s", login.body)
+	}
+	for presented, gets := range map[string]bool{"": false, "wrong": false, session.CSRF: true} {
+		a := d.ask("GET", prefix+"/session", "", header("Cookie", sent), header(auth.CSRFHeader, presented))
+		if a.status != http.StatusOK || strings.Contains(a.body, session.CSRF) != gets {
+			t.Errorf("with the CSRF token %q: %d %s", presented, a.status, a.body)
+		}
+	}
+	if a := d.ask("GET", prefix+"/session", "", header("Cookie", strings.Replace(sent, port, "1", 1))); a.status != http.StatusUnauthorized {
+		t.Errorf("with a cookie of another port: %d", a.status)
 	}
 }
 
