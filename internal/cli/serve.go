@@ -41,7 +41,7 @@ type serveOptions struct {
 	StopRuns  bool
 }
 
-// stopWithin is how long runs have to end in good order where serve ends them.
+// stopWithin is how long all runs together have to end in good order where serve ends them.
 const stopWithin = 25 * time.Second
 
 // serving is what serve prints when it listens.
@@ -120,10 +120,12 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 		return err
 	}
 	err = s.Serve(ctx, listener)
+	if o.StopRuns {
+		work.InterruptAll(clusters, stopWithin)
+		return err
+	}
 	for _, one := range clusters {
-		if o.StopRuns {
-			one.Interrupt(stopWithin)
-		} else if at, _ := one.AtWork(); at != "" {
+		if at, _ := one.AtWork(); at != "" {
 			log.Info("a run goes on without serve, which finds it again", "cluster", one.Name, "run", at)
 		}
 	}

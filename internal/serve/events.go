@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
@@ -21,7 +22,7 @@ const (
 )
 
 // events streams the events of a run (server-sent events), from the beginning or from behind the one that Last-Event-ID
-// names, until the run has ended. The id of an event is the position behind it in the file of the run. Besides, the
+// names, until the run has ended, or the client may not read it any more. The id of an event is the position behind it in the file of the run. Besides, the
 // stream has the run as it is whenever that changes ("run"), and one event at the end ("end").
 func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
 	select {
@@ -53,6 +54,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64, out *stream) {
 	over := time.After(s.StreamLasts)
 	beat := time.Now()
+	who, _ := r.Context().Value(identityKey{}).(auth.Identity)
 	var shown []byte
 	var looked time.Time
 	now := run
@@ -64,6 +66,9 @@ func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64
 				return // it is not kept any more
 			}
 			looked, news = time.Now(), false
+			if !s.Auth.Holds(r, who) {
+				return
+			}
 		}
 		if state, err := json.Marshal(now); err == nil && !slices.Equal(state, shown) {
 			shown = state

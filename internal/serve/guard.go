@@ -80,7 +80,7 @@ func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
 			s.fail(w, r, &problem{http.StatusTooManyRequests, "too many requests: wait a little"})
 			return
 		}
-		next(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, who.Name)))
+		next(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, who)))
 	})
 }
 

@@ -44,7 +44,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 // Session is who is logged in.
 type Session struct {
 	User    string     `json:"user"`
-	CSRF    string     `json:"csrf,omitempty"` // of a browser's session: for what changes something
+	CSRF    string     `json:"csrf,omitempty"` // of a browser's session, for what changes something; given at the login
 	Until   *time.Time `json:"until,omitempty"`
 	Version string     `json:"version"`
 }

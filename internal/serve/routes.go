@@ -3,6 +3,8 @@ package serve
 import (
 	"context"
 	"net/http"
+
+	"github.com/slipway-k8s/slipway/internal/serve/auth"
 )
 
 // access is who may ask for a route.
@@ -78,6 +80,6 @@ type identityKey struct{}
 
 // caller is who sent a request.
 func caller(ctx context.Context) string {
-	name, _ := ctx.Value(identityKey{}).(string)
-	return name
+	who, _ := ctx.Value(identityKey{}).(auth.Identity)
+	return who.Name
 }

@@ -17,6 +17,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -221,7 +222,7 @@ func TestWhoMayAsk(t *testing.T) {
 			"a wrong token":         {[]with{header("Authorization", "Bearer wrong")}, http.StatusUnauthorized},
 			"an empty token":        {[]with{header("Authorization", "Bearer ")}, http.StatusUnauthorized},
 			"another scheme":        {[]with{header("Authorization", "Basic "+d.token)}, http.StatusUnauthorized},
-			"a wrong cookie":        {[]with{header("Cookie", "slipway-session=wrong")}, http.StatusUnauthorized},
+			"a wrong cookie":        {[]with{header("Cookie", strings.Split(login.header.Get("Set-Cookie"), "=")[0]+"=wrong")}, http.StatusUnauthorized},
 			"the token":             {[]with{d.bearer}, 0},
 			"a foreign origin":      {[]with{d.bearer, header("Origin", "https://evil.example")}, http.StatusForbidden},
 			"an origin of no site":  {[]with{d.bearer, header("Origin", "null")}, http.StatusForbidden},
@@ -268,6 +269,32 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 	if a := d.ask("GET", prefix+"/clusters", "", cookie); a.status != http.StatusUnauthorized {
 		t.Errorf("after the logout: %d", a.status)
+	}
+}
+
+// A browser sends a cookie to every port of a host. Who gets it there does not get the CSRF token for it, and servers at
+// two ports do not overwrite the cookies of each other.
+func TestTheCookieAlone(t *testing.T) {
+	d := newDesk(t, t.TempDir())
+	defer d.close()
+	login := d.ask("POST", prefix+"/session", `{"token":"`+d.token+`"}`)
+	sent := strings.Split(login.header.Get("Set-Cookie"), ";")[0]
+	_, port, _ := net.SplitHostPort(d.http.Listener.Addr().String())
+	if !strings.HasPrefix(sent, "slipway-session-"+port+"=") {
+		t.Errorf("at port %s the cookie is %s", port, sent)
+	}
+	var session Session
+	if err := json.Unmarshal([]byte(login.body), &session); err != nil || session.CSRF == "" {
+		t.Fatalf("login: %s", login.body)
+	}
+	for presented, gets := range map[string]bool{"": false, "wrong": false, session.CSRF: true} {
+		a := d.ask("GET", prefix+"/session", "", header("Cookie", sent), header(auth.CSRFHeader, presented))
+		if a.status != http.StatusOK || strings.Contains(a.body, session.CSRF) != gets {
+			t.Errorf("with the CSRF token %q: %d %s", presented, a.status, a.body)
+		}
+	}
+	if a := d.ask("GET", prefix+"/session", "", header("Cookie", strings.Replace(sent, port, "1", 1))); a.status != http.StatusUnauthorized {
+		t.Errorf("with a cookie of another port: %d", a.status)
 	}
 }
 
@@ -466,6 +493,51 @@ func TestAStreamGoesOn(t *testing.T) {
 	for _, id := range []string{"x", "-1", "1e3"} {
 		if a := d.ask("GET", runsPath+"/"+run.ID+"/events", "", d.bearer, header("Last-Event-ID", id)); a.status != http.StatusBadRequest {
 			t.Errorf("Last-Event-ID %s: %d", id, a.status)
+		}
+	}
+}
+
+// A stream ends with the session, and with the ID token, of the client that reads it.
+func TestAStreamEndsWithItsSession(t *testing.T) {
+	d := newDesk(t, t.TempDir())
+	defer d.close()
+	var later atomic.Int64 // how far the clock of the sessions is ahead
+	d.server.Auth.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	run := d.start(servetest.Waiting)
+	d.until(run.ID, waits)
+	defer func() {
+		d.ask("POST", runsPath+"/"+run.ID+"/cancel", "", d.bearer)
+		d.until(run.ID, inState(work.Cancelled))
+	}()
+	for name, end := range map[string]func(...with){
+		"logout": func(of ...with) { d.ask("DELETE", prefix+"/session", "", of...) },
+		"expiry": func(...with) { later.Store(int64(13 * time.Hour)) },
+	} {
+		later.Store(0)
+		login := d.ask("POST", prefix+"/session", `{"token":"`+d.token+`"}`)
+		cookie := header("Cookie", strings.Split(login.header.Get("Set-Cookie"), ";")[0])
+		var session Session
+		if err := json.Unmarshal([]byte(login.body), &session); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, "GET", d.http.URL+runsPath+"/"+run.ID+"/events", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cookie(r)
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", name, response.Status)
+		}
+		end(cookie, header(auth.CSRFHeader, session.CSRF))
+		if all, err := io.ReadAll(response.Body); err != nil || strings.Contains(string(all), "event: end") {
+			t.Errorf("after the %s the stream goes on: %v\n%s", name, err, all)
 		}
 	}
 }

@@ -3,7 +3,9 @@ package auth
 import (
 	"crypto/hmac"
 	"errors"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -51,7 +53,7 @@ var (
 	ErrWrong    = errors.New("the token is not right, or not right any more")
 	ErrTooOften = errors.New("too many wrong tokens came from this address: wait a little")
 	ErrForged   = errors.New("a request of a session that changes something needs the header " + CSRFHeader +
-		", with the value that GET /api/v1/session gives")
+		", with the value that its login (POST /api/v1/session) gave")
 )
 
 // Check finds out who sent a request. One of a session that changes something has to prove that the page sent it.
@@ -72,10 +74,27 @@ func (a *Auth) Check(r *http.Request) (Identity, error) {
 		return Identity{}, ErrMissing
 	}
 	safe := r.Method == http.MethodGet || r.Method == http.MethodHead
-	if !safe && !hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(a.sessions.csrf(secret))) {
+	if !safe && !a.proven(r, secret) {
 		return Identity{}, ErrForged
 	}
 	return who, nil
+}
+
+// Holds reports whether what Check found out about a request still holds: its token has not expired, and its session has
+// neither ended nor expired.
+func (a *Auth) Holds(r *http.Request, who Identity) bool {
+	now := a.Now()
+	if !who.Until.IsZero() && !now.Before(who.Until) {
+		return false
+	}
+	if r.Header.Get("Authorization") != "" {
+		return true
+	}
+	secret, ok := a.cookie(r)
+	if ok {
+		_, ok = a.sessions.find(secret, now)
+	}
+	return ok
 }
 
 // verify finds out whose token one is. The right one is never refused because of wrong ones from the same address.
@@ -110,7 +129,7 @@ func (a *Auth) Login(w http.ResponseWriter, r *http.Request, presented string) (
 	if err != nil {
 		return who, "", err
 	}
-	c := a.blank()
+	c := a.blank(r)
 	c.Value, c.Expires = secret, who.Until
 	http.SetCookie(w, c)
 	return who, a.sessions.csrf(secret), nil
@@ -121,22 +140,34 @@ func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
 	if secret, ok := a.cookie(r); ok {
 		a.sessions.end(secret)
 	}
-	c := a.blank()
+	c := a.blank(r)
 	c.MaxAge = -1
 	http.SetCookie(w, c)
 }
 
-// CSRF is the token of the session that a request is of; empty: of none.
+// CSRF is the token of the session that a request is of, where the request has it; else empty. The cookie alone does not
+// get it: a browser sends that to servers of others at other ports of the host, too.
 func (a *Auth) CSRF(r *http.Request) string {
-	if secret, ok := a.cookie(r); ok && r.Header.Get("Authorization") == "" {
+	if secret, ok := a.cookie(r); ok && r.Header.Get("Authorization") == "" && a.proven(r, secret) {
 		return a.sessions.csrf(secret)
 	}
 	return ""
 }
 
-// blank is the cookie of a session, without its secret.
-func (a *Auth) blank() *http.Cookie {
+// proven reports whether a request has the token that only the page of its session knows.
+func (a *Auth) proven(r *http.Request, secret string) bool {
+	return hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(a.sessions.csrf(secret)))
+}
+
+// blank is the cookie of a session, without its secret. Its name has the port, because cookies of one host overwrite each
+// other whatever their ports are.
+func (a *Auth) blank(r *http.Request) *http.Cookie {
 	name := "slipway-session"
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil {
+			name += "-" + strconv.FormatUint(n, 10)
+		}
+	}
 	if a.Options.TLS {
 		name = "__Host-" + name // a browser takes it from this host alone, and over TLS
 	}
@@ -144,7 +175,7 @@ func (a *Auth) blank() *http.Cookie {
 }
 
 func (a *Auth) cookie(r *http.Request) (secret string, ok bool) {
-	c, err := r.Cookie(a.blank().Name)
+	c, err := r.Cookie(a.blank(r).Name)
 	if err != nil || c.Value == "" {
 		return "", false
 	}

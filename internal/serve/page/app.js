@@ -4,7 +4,10 @@ import { el, Steps, clusterCard, runCard, runHead, plan, doctor, status, effects
 const $ = (id) => document.getElementById(id);
 const main = $("main");
 const api = "/api/v1";
-let csrf = "";
+// What proves to the API that this page sends a request. It is kept for all tabs of this address: unlike the cookie of the
+// session, it does not reach servers at other ports of the host.
+const csrfKey = "csrf";
+let csrf = localStorage.getItem(csrfKey) ?? "";
 let leave = () => {}; // ends what the shown view has going on
 let shown = 0; // counts views: an answer for an earlier one is dropped
 let actions = {}; // keys of the shown view
@@ -98,6 +101,7 @@ function login() {
   shown++;
   actions = {};
   csrf = "";
+  localStorage.removeItem(csrfKey);
   $("logout").hidden = $("keys").hidden = true;
   $("user").textContent = "";
   trail(["Log in", "#/"]);
@@ -118,7 +122,12 @@ function login() {
 }
 
 function begin(session) {
-  csrf = session.csrf ?? "";
+  if (!session.csrf) { // of a tab that has the cookie alone
+    login();
+    return;
+  }
+  csrf = session.csrf;
+  localStorage.setItem(csrfKey, csrf);
   $("user").textContent = session.user;
   $("logout").hidden = $("keys").hidden = false;
   route();
@@ -302,4 +311,5 @@ document.addEventListener("keydown", (e) => {
 $("keys").addEventListener("click", () => $("help").showModal());
 $("logout").addEventListener("click", () => attempt(async () => { await request("/session", { method: "DELETE" }); login(); }));
 window.addEventListener("hashchange", () => { if (csrf) route(); });
+window.addEventListener("storage", (e) => { if (e.key === csrfKey) csrf = e.newValue ?? ""; }); // another tab logged in or out
 request("/session").then(begin, login);

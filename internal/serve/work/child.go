@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -258,7 +259,16 @@ func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
 	return run, err == nil, err
 }
 
-// Interrupt interrupts the runs that serve has started, and waits for its end or for the time.
+// InterruptAll interrupts the runs of all clusters at once, and waits for their end or for the time.
+func InterruptAll(clusters []*Cluster, within time.Duration) {
+	var ending sync.WaitGroup
+	for _, c := range clusters {
+		ending.Go(func() { c.Interrupt(within) })
+	}
+	ending.Wait()
+}
+
+// Interrupt interrupts the runs that serve has started, and waits for their end or for the time.
 func (c *Cluster) Interrupt(within time.Duration) {
 	deadline := time.Now().Add(within)
 	for asked := false; ; asked = true {

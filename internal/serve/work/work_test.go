@@ -350,6 +350,37 @@ func TestInterruptAtTheEnd(t *testing.T) {
 	closeCluster(t, c)
 }
 
+// A run that does not end keeps no run of another cluster from being interrupted.
+func TestInterruptAllAtOnce(t *testing.T) {
+	first, second := openCluster(t, t.TempDir()), openCluster(t, t.TempDir())
+	stuck, waiting := start(t, first, servetest.Stuck), start(t, second, servetest.Waiting)
+	until(t, first, stuck.ID, waits)
+	until(t, second, waiting.ID, waits)
+	ended := make(chan struct{})
+	go func() {
+		InterruptAll([]*Cluster{first, second}, 5*time.Minute)
+		close(ended)
+	}()
+	defer func() {
+		for over := false; !over; {
+			_, _ = first.Cancel(stuck.ID, "someone", true)
+			select {
+			case <-ended:
+				over = true
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		closeCluster(t, first)
+		closeCluster(t, second)
+	}()
+	until(t, second, waiting.ID, inState(Interrupted))
+	select {
+	case <-ended:
+		t.Error("a run still works, and is not waited for")
+	default:
+	}
+}
+
 func TestAFolderIsServedOnce(t *testing.T) {
 	dir := t.TempDir()
 	c := openCluster(t, dir)
