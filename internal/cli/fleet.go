@@ -193,6 +193,15 @@ func (f *openedFleet) fleetState() statedir.Dir {
 	return statedir.New(f.options.StateDir, "fleet-"+f.Name, f.console.workDir)
 }
 
+// labCommand is a command for the lab of the fleet, which is in the fleet's own state folder.
+func (f *openedFleet) labCommand(words ...string) string {
+	given := f.console.given
+	if given.Options.StateDir == "" && given.Options.LabDir == "" {
+		given.Options.StateDir = filepath.Join(statedir.StateFolderIn, "fleet-"+f.Name)
+	}
+	return composeCommandLine(given, f.console.environment, append([]string{"lab"}, words...))
+}
+
 // openLab makes sure that the lab is up, with a management cluster for the fleet.
 func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) ([]byte, error) {
 	l, err := newLabWith(f.console, f.options, f.own, f.fleetState())
@@ -209,7 +218,7 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 		f.labInfo, err = l.Up(ctx, say)
 	}
 	if errors.Is(err, lab.ErrDown) {
-		return nil, fmt.Errorf("%w: %s starts it, and so does fleet apply", err, commandLine(f.console, "lab", "up"))
+		return nil, fmt.Errorf("%w: %s starts it, and so does fleet apply", err, f.labCommand("up"))
 	}
 	if err != nil {
 		return nil, err

@@ -73,8 +73,12 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 	if o.Detach {
 		return f.detach(ctx, p)
 	}
-	return advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
+	err = advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
 		rollout.Revision(p.Entries()))
+	if f.lab != nil {
+		tell(c, "the lab stays up, with the clusters; to end it: %s", f.labCommand("down"))
+	}
+	return err
 }
 
 // argument is the first word after the names of commands; empty: there is none.
