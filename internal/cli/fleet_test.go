@@ -284,7 +284,7 @@ func TestFleetTokens(t *testing.T) {
 	f := newFleetTest(t, fleetHead+"tokens:\n  a: {file: "+file+"}\n  b: {command: 'tr e e < "+file+"'}\n"+
 		"  c: {secret: given}\n  d: {env: NOT_SET}\nclusters:\n  - {name: one, token: a}\n  - {name: two, token: b}\n"+
 		"  - {name: three, token: c}\n  - {name: four, token: d}\n")
-	f.refuses("token d: the environment variable NOT_SET is not set", "apply", "--cluster", "four")
+	f.refuses("token d of the fleet: the environment variable NOT_SET is not set", "apply", "--cluster", "four")
 	f.says(ExitFailed, "Secret fleets/given", "apply", "--cluster", "three")
 	if len(f.Writes()) > 0 {
 		t.Errorf("without the Secret of a token it has written %v", f.Writes())
@@ -314,6 +314,13 @@ func TestFleetTokens(t *testing.T) {
 	f.refuses("/nowhere/token", "apply")
 	f.write("fleet.yaml", fleetHead+"tokens:\n  default: {command: 'echo no such vault >&2; exit 3'}\nclusters:\n  - name: one\n")
 	f.refuses("no such vault", "apply")
+	// A file is relative to the folder of the fleet's file.
+	if err := os.MkdirAll(filepath.Join(f.dir, "elsewhere"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.write("elsewhere/token", "a-token-beside-the-file")
+	f.write("elsewhere/fleet.yaml", fleetHead+"tokens:\n  default: {file: token}\nclusters:\n  - name: one\n")
+	f.says(ExitDone, "1 done", "apply", "elsewhere/fleet.yaml", "--yes")
 }
 
 // What is wrong is said with its place and exit code 2, before anything is written.
@@ -343,7 +350,11 @@ func TestFleetIsRefused(t *testing.T) {
 	f.environment = complete[1:]
 	f.refuses("a fleet needs a management cluster: name its kubeconfig in MANAGEMENT_KUBECONFIG", "apply")
 	f.environment = slices.Concat(complete[:1], complete[2:])
-	f.refuses("token default: the environment variable FLEET_TOKEN is not set", "apply")
+	f.refuses("token default of the fleet: the environment variable FLEET_TOKEN is not set", "apply")
+	f.write("token", "two words")
+	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "env: FLEET_TOKEN", "file: token", 1))
+	f.refuses("/token gives no Hetzner token: it has 2 words", "apply")
+	f.write("fleet.yaml", fleetOfTwo)
 	f.environment = complete[:2]
 	f.refuses("age-keygen -o key.txt", "apply")
 	f.refuses("STATE_IDENTITY_FILE", "apply", "STATE_IDENTITY_FILE=nowhere")

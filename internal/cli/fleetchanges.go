@@ -209,20 +209,35 @@ func (f *openedFleet) token(ctx context.Context, name string) (platform.Secret, 
 	case t.Secret != "":
 		token, err = f.storedToken(ctx, t.Secret)
 	default:
-		environment := map[string]string{"HOME": f.console.environment["HOME"]}
-		if t.Env != "" {
-			environment[settings.TokenVariable] = f.console.environment[t.Env]
-			if environment[settings.TokenVariable] == "" {
-				return token, usage.Errorf("token %s: the environment variable %s is not set", name, t.Env)
-			}
-		}
-		token, err = settings.Configuration{TokenFile: t.File, TokenCommand: t.Command}.Token(ctx, environment)
+		token, err = f.tokenOutside(ctx, t)
 	}
 	if err != nil {
 		return token, fmt.Errorf("token %s of the fleet: %w", name, err)
 	}
 	f.console.hide.Learn(token.Reveal())
 	return token, nil
+}
+
+// tokenOutside reads a token that is not in the management cluster. A file is relative to the folder of the fleet's.
+func (f *openedFleet) tokenOutside(ctx context.Context, t fleet.Token) (platform.Secret, error) {
+	switch {
+	case t.Env != "" && f.console.environment[t.Env] == "":
+		return platform.Secret{}, usage.Errorf("the environment variable %s is not set", t.Env)
+	case t.Env != "":
+		return settings.ParseToken(f.console.environment[t.Env], "the environment variable "+t.Env)
+	case t.File != "":
+		path := settings.InFolder(filepath.Dir(f.Path()), settings.AtHome(t.File, f.console.environment["HOME"]))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return platform.Secret{}, usage.Errorf("read the Hetzner token: %w", err)
+		}
+		return settings.ParseToken(string(data), "the file "+path)
+	}
+	out, err := settings.OutputOf(ctx, t.Command)
+	if err != nil {
+		return platform.Secret{}, usage.Errorf("run the command for the Hetzner token: %w", err)
+	}
+	return settings.ParseToken(out, "the command")
 }
 
 func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Secret, error) {

@@ -90,6 +90,11 @@ func AtHome(path, home string) string {
 	return path
 }
 
+// ParseToken is a Hetzner token that was read from a source. Its errors never contain what was read.
+func ParseToken(text, source string) (platform.Secret, error) {
+	return oneWord(text, "Hetzner token", source)
+}
+
 // oneWord checks that a token looks like one, so that an error page or a prompt
 // is not sent as a password.
 func oneWord(text, what, source string) (platform.Secret, error) {
