@@ -24,15 +24,7 @@ import (
 
 // runFleetApply changes the clusters of a fleet.
 func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions) error {
-	f, err := readFleet(c, a, argument(a))
-	if err != nil {
-		return err
-	}
-	selected, err := f.selected(o.Clusters)
-	if err != nil {
-		return err
-	}
-	clusters, err := f.check(ctx, selected)
+	f, clusters, err := checkedFleet(ctx, c, a, o)
 	if err != nil {
 		return err
 	}
@@ -120,9 +112,12 @@ func (f *openedFleet) findQueue(ctx context.Context) error {
 	if f.Queue == "" {
 		return nil
 	}
-	queue := &metav1.PartialObjectMetadata{}
-	queue.SetGroupVersionKind(schema.GroupVersionKind{Group: "kueue.x-k8s.io", Version: "v1beta1", Kind: "LocalQueue"})
-	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Queue}, queue)
+	served, err := f.management.RESTMapper().RESTMapping(schema.GroupKind{Group: "kueue.x-k8s.io", Kind: "LocalQueue"})
+	if err == nil {
+		queue := &metav1.PartialObjectMetadata{}
+		queue.SetGroupVersionKind(served.GroupVersionKind)
+		err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Queue}, queue)
+	}
 	if kube.Absent(err) {
 		return usage.Errorf("%s: queue %s is no LocalQueue of Kueue in namespace %s of the management cluster: create it, or "+
 			"remove the key: %w", f.Path(), f.Queue, f.Namespace, err)

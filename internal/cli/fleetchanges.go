@@ -32,6 +32,20 @@ type fleetCluster struct {
 	decided []settings.Assignment // over what the file says
 }
 
+// checkedFleet is the fleet of the arguments, with the clusters that the flags select. Nothing was asked of anything.
+func checkedFleet(ctx context.Context, c *console, a arguments, o fleetOptions) (*openedFleet, []fleetCluster, error) {
+	f, err := readFleet(c, a, argument(a))
+	if err != nil {
+		return nil, nil, err
+	}
+	selected, err := f.selected(o.Clusters)
+	if err != nil {
+		return nil, nil, err
+	}
+	clusters, err := f.check(ctx, selected)
+	return f, clusters, err
+}
+
 // check reads the configurations of all clusters, with the files that they are made from. It asks nothing of anything,
 // and its error has what is wrong with each.
 func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all []fleetCluster, err error) {

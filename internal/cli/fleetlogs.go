@@ -30,14 +30,7 @@ func runFleetLogs(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	if err != nil {
 		return err
 	}
-	if err := f.openExisting(ctx); err != nil {
-		return err
-	}
-	r, err := rollout.Read(ctx, f.management, f.Namespace, f.Name)
-	if err != nil {
-		return err
-	}
-	all, err := rollout.Look(ctx, f.management, r)
+	r, all, err := f.rollout(ctx)
 	if err != nil {
 		return err
 	}

@@ -36,15 +36,7 @@ type fleetPlan struct {
 }
 
 func runFleetPlan(ctx context.Context, c *console, a arguments, o fleetOptions) error {
-	f, err := readFleet(c, a, argument(a))
-	if err != nil {
-		return err
-	}
-	selected, err := f.selected(o.Clusters)
-	if err != nil {
-		return err
-	}
-	clusters, err := f.check(ctx, selected)
+	f, clusters, err := checkedFleet(ctx, c, a, o)
 	if err != nil {
 		return err
 	}

@@ -33,14 +33,7 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	if err != nil {
 		return err
 	}
-	if err := f.openExisting(ctx); err != nil {
-		return err
-	}
-	r, err := rollout.Read(ctx, f.management, f.Namespace, f.Name)
-	if err != nil {
-		return err
-	}
-	all, err := rollout.Look(ctx, f.management, r)
+	r, all, err := f.rollout(ctx)
 	if err != nil {
 		return err
 	}
@@ -58,6 +51,18 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	}
 	printFleetStatus(c, s)
 	return nil
+}
+
+// rollout is the fleet's newest rollout, with where each of its clusters is.
+func (f *openedFleet) rollout(ctx context.Context) (r rollout.Rollout, all []rollout.Status, err error) {
+	if err := f.openExisting(ctx); err != nil {
+		return r, nil, err
+	}
+	if r, err = rollout.Read(ctx, f.management, f.Namespace, f.Name); err != nil {
+		return r, nil, err
+	}
+	all, err = rollout.Look(ctx, f.management, r)
+	return r, all, err
 }
 
 // lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.

@@ -123,7 +123,7 @@ func TestRemove(t *testing.T) {
 		"a custom resource":            {"team-a", ours, &object{"external-secrets.io/v1", "ExternalSecret", "db", nil}, "ExternalSecret db"},
 		"an object of Flux":            {"team-a", ours, &object{"kustomize.toolkit.fluxcd.io/v1", "Kustomization", "app", nil}, "Kustomization app"},
 		"a kind that is called Secret": {"team-a", ours, &object{"example.com/v1", "Secret", config.TokenSecretName, nil}, "Secret " + config.TokenSecretName},
-		"a ReplicaSet of nobody":       {"team-a", ours, &object{"apps/v1", "ReplicaSet", "web", nil}, "ReplicaSet web"},
+		"a ReplicaSet without owner":   {"team-a", ours, &object{"apps/v1", "ReplicaSet", "web", nil}, "ReplicaSet web"},
 		"a ReplicaSet of another":      {"team-a", ours, &object{"apps/v1", "ReplicaSet", "web-1", owned}, ""},
 		"an event":                     {"team-a", ours, &object{"v1", "Event", "e", nil}, ""},
 		"an event of the newer API":    {"team-a", ours, &object{"events.k8s.io/v1", "Event", "e", nil}, ""},

@@ -141,7 +141,7 @@ func (l *lease) failed(what string, err error) error {
 	return wait.Final(err)
 }
 
-// heldBy tells who holds the Lease; empty: nobody does, or its holder has given no sign for as long as it lasts.
+// heldBy tells who holds the Lease; empty: no run does, or its holder has given no sign for as long as it lasts.
 func (l *lease) heldBy(is *coordinationv1.Lease) string {
 	holder := text(is.Spec.HolderIdentity)
 	if holder == "" || holder == l.me || l.identity != "" && strings.HasSuffix(holder, "/"+l.identity) {

@@ -67,7 +67,8 @@ func Clusters(ctx context.Context, c *kube.Cluster, namespace, fleet string) (na
 	}
 	for _, one := range all {
 		name := one.change.Cluster
-		if slices.Contains(names, name) || applied(all, fleet, name) == nil || destroyed(jobs, name) {
+		last := applied(all, fleet, name)
+		if slices.Contains(names, name) || last == nil || destroyed(all, jobs, last) {
 			continue
 		}
 		names = append(names, name)
@@ -76,10 +77,16 @@ func Clusters(ctx context.Context, c *kube.Cluster, namespace, fleet string) (na
 	return names, nil
 }
 
-// destroyed reports whether a cluster's Job has destroyed it. A later change has deleted such a Job.
-func destroyed(jobs []batchv1.Job, cluster string) bool {
-	return slices.ContainsFunc(jobs, func(j batchv1.Job) bool {
-		return j.Labels[objects.ClusterLabel] == cluster && j.Labels[objects.ActionLabel] == objects.Destroy && phaseOf(&j) == Done
+// destroyed reports whether a Job that began after a cluster's last change has destroyed the cluster. The Job of an
+// earlier destruction may be there, where a run was ended before it was deleted.
+func destroyed(all []record, jobs []batchv1.Job, last *record) bool {
+	return slices.ContainsFunc(all, func(one record) bool {
+		if one.change.Fleet != last.change.Fleet || one.change.Cluster != last.change.Cluster ||
+			one.change.Action != objects.Destroy || !one.begun.After(last.begun) {
+			return false
+		}
+		i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == one.change.Name() })
+		return i >= 0 && phaseOf(&jobs[i]) == Done
 	})
 }
 

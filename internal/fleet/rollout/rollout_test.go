@@ -690,3 +690,43 @@ func TestASuspendedJobWithAPodIsAtWork(t *testing.T) {
 		t.Errorf("while its Pod runs it is %s", phaseOf(job))
 	}
 }
+
+// A cluster that is created again after its destruction is known, also where the Job of the destruction is still there.
+func TestACreatedAgainClusterIsKnown(t *testing.T) {
+	m := newManager(t)
+	prepare(t, m, Rollout{MaxParallel: 1}, fleetOf("a"))
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	last, err := Last(t.Context(), m.cluster, namespace, "demo", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last.Action, last.Arguments = objects.Destroy, []string{"destroy"}
+	r := Rollout{Fleet: "demo", Namespace: namespace, Action: objects.Destroy, MaxParallel: 1}
+	if err := Prepare(t.Context(), m.cluster, r, Preparation{Changes: []objects.Change{last}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	clear(m.working) // the Job of the first change is made anew under its name
+	m.mu.Unlock()
+	m.setFail(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodDelete {
+			return http.StatusServiceUnavailable, "ended here"
+		}
+		return 0, ""
+	})
+	r.Action = objects.Apply
+	if err := Prepare(t.Context(), m.cluster, r, fleetOf("a")); err == nil {
+		t.Fatal("nothing was deleted")
+	}
+	if _, err := advance(t, m); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := Clusters(t.Context(), m.cluster, namespace, "demo"); err != nil || !slices.Equal(names, []string{"a"}) {
+		t.Errorf("created again: %v, %v", names, err)
+	}
+}

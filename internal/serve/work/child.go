@@ -237,7 +237,7 @@ const resumedInARow = 5
 // ByItself is who starts the runs that serve resumes at its start.
 const ByItself = "serve"
 
-// ResumeInterrupted resumes the last run, where it was interrupted and nobody cancelled it.
+// ResumeInterrupted resumes the last run, where it was interrupted and not cancelled.
 func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

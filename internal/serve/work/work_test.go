@@ -166,7 +166,7 @@ func TestOneRunAtATimeAndCancel(t *testing.T) {
 	closeCluster(t, c)
 }
 
-// What goes on while serve is away is found again, and its end is known although nobody waited for it.
+// A run that works while serve does not run is found again, and its end is known although serve did not wait for it.
 func TestARunOutlivesServe(t *testing.T) {
 	dir := t.TempDir()
 	c := openCluster(t, dir)
