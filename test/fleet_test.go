@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,8 +39,8 @@ func (f *fleetCommand) write(content string) {
 	}
 }
 
-// fleet runs a command of fleet, asserts its exit code and returns its standard output. What else it says is in the
-// test's log if it fails.
+// fleet runs a command of fleet, asserts its exit code and returns its standard output, or all that it has said where it is
+// to fail.
 func (f *fleetCommand) fleet(exit int, args ...string) string {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 15*time.Minute)
@@ -53,6 +54,9 @@ func (f *fleetCommand) fleet(exit int, args ...string) string {
 	}
 	if strings.Contains(all.String(), plantedToken) || strings.Contains(all.String(), "AGE-SECRET-KEY") {
 		f.t.Errorf("fleet %v printed a secret", args)
+	}
+	if exit != 0 {
+		return all.String()
 	}
 	return out.String()
 }
@@ -214,6 +218,11 @@ clusters:
 	ended := make(chan string, 1)
 	go func() { ended <- f.fleet(1, "apply") }()
 	eventually(t, "two clusters at work after the canary", 5*time.Minute, func(ctx context.Context) string {
+		select {
+		case said := <-ended:
+			t.Fatalf("fleet apply has ended before:\n%s", said)
+		default:
+		}
 		out, err := f.exec(ctx, "fleet", "status", f.file, "--lab", "--output", "json")
 		if err != nil {
 			return out
@@ -262,4 +271,10 @@ func killLab(t *testing.T, c *command) {
 	if err := process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the lab to be gone", time.Minute, func(ctx context.Context) string {
+		if err := process.Signal(syscall.Signal(0)); err == nil {
+			return "process " + strconv.Itoa(pid) + " is still there"
+		}
+		return ""
+	})
 }

@@ -234,10 +234,38 @@ func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) (
 		say = func(string, ...any) {}
 	}
 	kubeconfig, err := management.Ensure(ctx, name, say)
-	if err != nil {
-		return nil, err
+	if err != nil || looking {
+		return kubeconfig, err
 	}
-	return kubeconfig, platform.FilesIn(string(f.fleetState())).Write(platform.ManagementKubeconfig, kubeconfig)
+	return kubeconfig, f.keepKubeconfig(kubeconfig)
+}
+
+// keepKubeconfig writes the kubeconfig of a rehearsal's management cluster into the fleet's state folder, for the
+// operator. Several processes may do so at once.
+func (f *openedFleet) keepKubeconfig(kubeconfig []byte) error {
+	err := writeWhole(filepath.Join(string(f.fleetState()), platform.ManagementKubeconfig), kubeconfig, os.Rename)
+	if err != nil {
+		return fmt.Errorf("write the kubeconfig of the management cluster: %w", err)
+	}
+	return nil
+}
+
+// writeWhole writes a file that only its owner may read, under a name of its own, and then places it: by os.Rename over
+// what is there, or by os.Link only where nothing is.
+func writeWhole(path string, data []byte, place func(from, to string) error) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	part, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(part.Name()) // gone already where it was renamed
+	_, err = part.Write(data)
+	if err = errors.Join(err, part.Close()); err != nil {
+		return err
+	}
+	return place(part.Name(), path)
 }
 
 // decided are the variables of a cluster that its fleet decides.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
@@ -630,5 +632,30 @@ func TestFleetPlan(t *testing.T) {
 	}
 	if args := f.jobs()["alpha"].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--yes") {
 		t.Errorf("a run of what was agreed to has the arguments %v", args)
+	}
+}
+
+// Several commands for one rehearsal at the same moment: all have the same key and the same kubeconfig.
+func TestFleetRehearsalsAtOnce(t *testing.T) {
+	f := &openedFleet{Fleet: &fleet.Fleet{Spec: fleet.Spec{Name: "demo"}}, console: &console{workDir: t.TempDir()}}
+	if err := os.MkdirAll(string(f.fleetState()), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	const commands = 20
+	keys, errs := make([]string, commands), make([]error, commands)
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range commands {
+		all.Go(func() {
+			<-begin
+			var err error
+			keys[i], err = f.rehearsedIdentity()
+			errs[i] = errors.Join(err, f.keepKubeconfig([]byte("kubeconfig")))
+		})
+	}
+	close(begin)
+	all.Wait()
+	if err := errors.Join(errs...); err != nil || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != 1 || keys[0] == "" {
+		t.Errorf("%d keys, %v", len(slices.Compact(slices.Sorted(slices.Values(keys)))), err)
 	}
 }

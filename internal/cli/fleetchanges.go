@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -367,16 +368,20 @@ func (f *openedFleet) storedIdentity(ctx context.Context) (string, error) {
 	return key, nil
 }
 
-// rehearsedIdentity is a key for the states of a rehearsal, which no other machine has to open.
+// rehearsedIdentity is a key for the states of a rehearsal, which no other machine has to open. Of two processes that
+// make it at once one does, and both use that.
 func (f *openedFleet) rehearsedIdentity() (string, error) {
-	files := platform.FilesIn(string(f.fleetState()))
-	const name = "state-identity.txt"
-	if data, err := os.ReadFile(filepath.Join(string(f.fleetState()), name)); err == nil {
-		return string(data), nil
+	path := filepath.Join(string(f.fleetState()), "state-identity.txt")
+	if data, err := os.ReadFile(path); !errors.Is(err, fs.ErrNotExist) {
+		return string(data), err
 	}
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
 		return "", err
 	}
-	return key.String(), files.Write(name, []byte(key.String()))
+	if err := writeWhole(path, []byte(key.String()+"\n"), os.Link); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("write the key to the states of a rehearsal: %w", err)
+	}
+	data, err := os.ReadFile(path)
+	return string(data), err
 }
