@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/s3"
 )
 
@@ -21,7 +21,7 @@ const (
 const minLease = 10 * time.Second
 
 func (v *Findings) state(c Config) {
-	if _, err := backup.ParseRecipients(c.StateRecipients); err != nil {
+	if _, err := keys.ParseRecipients(c.StateRecipients); err != nil {
 		// Not the value: it may be a secret key in the wrong place.
 		v.add("stateRecipients", "…", "cannot be read", err.Error())
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/blang/semver/v4"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/s3"
 )
@@ -158,7 +158,7 @@ func (v *Findings) backups(c Config) {
 	if c.BackupKeep < 0 {
 		v.add("backupKeep", c.BackupKeep, "is negative", "0 keeps all backups")
 	}
-	if _, err := backup.ParseRecipients(c.BackupRecipients); err != nil {
+	if _, err := keys.ParseRecipients(c.BackupRecipients); err != nil {
 		// Not the value: it may be a secret key in the wrong place.
 		v.add("backupRecipients", "…", "cannot be read", err.Error())
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -115,7 +116,7 @@ func (l *lostCluster) source(t *testing.T) source.Backup {
 	defer file.Close()
 	var identities []age.Identity
 	if l.identity != "" {
-		identities = must(backup.ParseIdentities(must(os.ReadFile(l.identity))(t)))(t)
+		identities = must(keys.ParseIdentities(must(os.ReadFile(l.identity))(t)))(t)
 	}
 	archive := must(backup.Open(file, identities...))(t)
 	return source.Backup{Contents: must(archive.Read(io.Discard))(t)}

@@ -263,7 +263,7 @@ func (p *pivoted) killed(t *testing.T, m moment, table *strings.Builder) {
 		next, o.elapsed.Seconds())
 
 	if left := objectsIn(t, c, "management.kubeconfig").All(); len(left) > 0 {
-		t.Errorf("left at the source: %v", keys(left))
+		t.Errorf("left at the source: %v", keysOf(left))
 	}
 	sameAs(t, p.reference, objectsIn(t, c, "kubeconfig"))
 	if after := serverWrites(t, c); len(after) != len(before) {
@@ -302,15 +302,15 @@ func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
 		t.Fatalf("pivot --abort: exit %d\n%s", o.exit, o.output)
 	}
 	is := objectsIn(t, c, "management.kubeconfig")
-	if s := clusterState(is); !strings.HasPrefix(s, "active") || !maps.Equal(keys(is.All()), keys(was.All())) {
-		t.Errorf("after pivot --abort the management cluster holds %s objects: %v", s, keys(is.All()))
+	if s := clusterState(is); !strings.HasPrefix(s, "active") || !maps.Equal(keysOf(is.All()), keysOf(was.All())) {
+		t.Errorf("after pivot --abort the management cluster holds %s objects: %v", s, keysOf(is.All()))
 	}
 	if left := objectsIn(t, c, "kubeconfig").All(); len(left) > 0 {
-		t.Errorf("after pivot --abort the cluster still holds %v", keys(left))
+		t.Errorf("after pivot --abort the cluster still holds %v", keysOf(left))
 	}
 }
 
-func keys(objects []unstructured.Unstructured) map[string]bool {
+func keysOf(objects []unstructured.Unstructured) map[string]bool {
 	all := map[string]bool{}
 	for _, o := range objects {
 		all[clusterapi.KeyOf(&o).String()] = true

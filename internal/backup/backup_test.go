@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 )
 
 // contents are a small cluster's.
@@ -119,12 +120,12 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	sshRecipient, sshFile := sshKey(t)
-	bySSH, err := backup.ParseIdentities(sshFile)
+	bySSH, err := keys.ParseIdentities(sshFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	recipients := func(text string) backup.Seal {
-		r, err := backup.ParseRecipients(text)
+		r, err := keys.ParseRecipients(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -407,11 +408,11 @@ func TestUnreadable(t *testing.T) {
 func TestKeysThatAreNone(t *testing.T) {
 	secret := identity(t).String()
 	for _, text := range []string{secret, "age1" + strings.Repeat("x", 20), "me@example.com", "ssh-ed25519 nothing"} {
-		if _, err := backup.ParseRecipients(text); err == nil || strings.Contains(err.Error(), secret) {
+		if _, err := keys.ParseRecipients(text); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%.9s…: %v", text, err)
 		}
 	}
-	if r, err := backup.ParseRecipients("\n# nobody\n ,"); err != nil || len(r) != 0 {
+	if r, err := keys.ParseRecipients("\n# nobody\n ,"); err != nil || len(r) != 0 {
 		t.Errorf("nobody: %v, %v", r, err)
 	}
 	for _, seal := range []backup.Seal{{}, {Unencrypted: true, Recipients: []age.Recipient{identity(t).Recipient()}}} {

@@ -11,6 +11,7 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/spf13/cobra"
 )
@@ -54,7 +55,7 @@ func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOption
 
 // cronJobRecipient is the first of the public keys that the program takes.
 func cronJobRecipient(text string) (string, error) {
-	recipients, err := backup.ParseRecipients(text)
+	recipients, err := keys.ParseRecipients(text)
 	if err != nil {
 		return "", usage.Errorf("BACKUP_RECIPIENTS: %w", err)
 	}

@@ -170,7 +170,7 @@ func TestTheRulesAreKept(t *testing.T) {
 	only := map[string][]string{ // all that a package may import of the module
 		"cmd/bootstrap":   {"internal/cli"},
 		"flow":            {},
-		"internal/backup": {"internal/s3"}, "internal/s3": {}, "internal/objectstore": {"internal/s3"},
+		"internal/backup": {"internal/keys", "internal/s3"}, "internal/keys": {}, "internal/s3": {}, "internal/objectstore": {"internal/s3"},
 		"internal/clusterapi": {}, "internal/diagram": {}, "internal/etcd": {}, "internal/factory": {},
 		"internal/hetzner": {"internal/hetzner/ratelimit"}, "internal/hetzner/ratelimit": {}, "internal/kube": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
 		"internal/text": {}, "internal/why": {}, "manifests": {}, "bootstrap": {}, "packer": {},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/s3"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -34,7 +35,7 @@ type Access struct {
 
 // Seal says who can open the backups that are made.
 func (a Access) Seal(ctx context.Context, unencrypted bool) (backup.Seal, error) {
-	recipients, err := backup.ParseRecipients(a.Config.BackupRecipients)
+	recipients, err := keys.ParseRecipients(a.Config.BackupRecipients)
 	if err != nil {
 		return backup.Seal{}, usage.Errorf("BACKUP_RECIPIENTS: %w", err)
 	}
@@ -62,7 +63,7 @@ func (a Access) identities(ctx context.Context) ([]age.Identity, error) {
 		if err != nil {
 			return nil, usage.Errorf("read the keys to backups: %w", err)
 		}
-		if all, err = backup.ParseIdentities(data); err != nil {
+		if all, err = keys.ParseIdentities(data); err != nil {
 			return nil, usage.Errorf("%s: %w", a.Config.BackupIdentityFile, err)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/objectstore"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
@@ -57,12 +57,12 @@ func (a Access) Place(world, dir, command string) (remotestate.Place, error) {
 func (a Access) keys() (remotestate.Keys, error) {
 	var k remotestate.Keys
 	var err error
-	if k.Recipients, err = backup.ParseRecipients(a.Config.StateRecipients); err != nil {
+	if k.Recipients, err = keys.ParseRecipients(a.Config.StateRecipients); err != nil {
 		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
 	}
 	if text := a.Environment[settings.StateIdentityVariable]; text != "" {
 		a.Hide.Learn(strings.TrimSpace(text))
-		identities, err := backup.ParseIdentities([]byte(text))
+		identities, err := keys.ParseIdentities([]byte(text))
 		if err != nil {
 			return k, usage.Errorf("%s: %w", settings.StateIdentityVariable, err)
 		}
@@ -90,7 +90,7 @@ func (a Access) identityFile() ([]age.Identity, error) {
 	if err != nil {
 		return nil, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
 	}
-	identities, err := backup.ParseIdentities(data)
+	identities, err := keys.ParseIdentities(data)
 	if err != nil {
 		return nil, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
 	}
