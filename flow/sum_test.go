@@ -133,6 +133,10 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte(`{"format":1,"steps":{"s0":{"state":"done","hash":"x","spec":null,"output":null,"inputs":{"s0":""}}}}`))
 	f.Add([]byte(`{"format":2,"steps":[]}`))
 	f.Add([]byte(`{"format":1,"sum":"sha256:"}`))
+	f.Add([]byte("{\n\"format\":1\n}\n99999999999999999999 00000000 {}\n"))
+	changes, _ := withChanges(f, 2)
+	f.Add(changes)
+	f.Add(changes[:len(changes)-7])
 	f.Fuzz(func(t *testing.T, data []byte) {
 		j := flow.FolderOn(simDir, diskWith(data))
 		s, err := j.Load(t.Context())

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -41,21 +42,13 @@ func Main(ctx context.Context, streams Streams, environment []string, workDir st
 		size: func() (columns, rows int) { return terminalSize(streams.Out) }, hide: &redact.Redactor{},
 		readFaults: faultReader(),
 	}
-	keepFromChildren()
+	child.Withdraw()
 	return c.execute(ctx, args)
-}
-
-// keepFromChildren takes care that from here on no child process inherits a
-// token.
-func keepFromChildren() {
-	for _, name := range settings.TokenVariables() {
-		os.Unsetenv(name)
-	}
 }
 
 // execute does what the arguments say and returns the exit code.
 func (c *console) execute(ctx context.Context, args []string) int {
-	for _, name := range settings.TokenVariables() {
+	for _, name := range child.SecretVariables() {
 		c.hide.Learn(c.environment[name])
 	}
 	err := c.readFaultsWanted()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -101,6 +102,11 @@ func readFleet(c *console, a arguments, path string) (*openedFleet, error) {
 	file, err := fleet.Read(settings.InFolder(c.workDir, path))
 	if err != nil {
 		return nil, err
+	}
+	for _, t := range file.Tokens {
+		if t.Env != "" { // of the operator's choice
+			child.Withdraw(t.Env)
+		}
 	}
 	f := &openedFleet{Fleet: file, console: c, options: a.Options, overrides: filepath.Dir(file.Path())}
 	if a.Options.Dir != "" {

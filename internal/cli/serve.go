@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/lab"
 	"github.com/slipway-k8s/slipway/internal/serve"
@@ -332,7 +333,7 @@ func learnSecrets(c *console, served []servedCluster, tokenFile string) func() {
 		}
 		secrets.Learn(c.hide, s.cfg.Passwords()...)
 	}
-	for _, name := range append(settings.TokenVariables(), settings.SecretKeyVariable, settings.SessionVariable) {
+	for _, name := range child.SecretVariables() {
 		secrets.Learn(c.hide, c.environment[name])
 	}
 	return secrets.New(c.hide, whole, folders).Learn

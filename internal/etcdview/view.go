@@ -28,7 +28,7 @@ type View struct {
 
 // String is "of 3 voting members, a and b are healthy".
 func (e View) String() string {
-	return fmt.Sprintf("of %d voting members %s healthy", len(e.Voters()), sentenceOf(e.healthyBut("")))
+	return fmt.Sprintf("of %d voting members %s healthy", len(e.Voters()), sentenceOf(e.Healthy()))
 }
 
 func sentenceOf(names []string) string {
@@ -51,6 +51,9 @@ func (e View) Voters() []string {
 	}
 	return names
 }
+
+// Healthy are the names of the voters that were asked and serve.
+func (e View) Healthy() []string { return e.healthyBut("") }
 
 func (e View) healthyBut(name string) []string {
 	var healthy []string

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/shell"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
@@ -66,7 +67,7 @@ func Open(ctx context.Context, o Options) (*Clone, error) {
 
 // environment is git's: credentials are no arguments, which others on the machine can read.
 func environment(o Options) []string {
-	env := append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
+	env := append(child.Environment(os.Environ()), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C")
 	if o.Access.Token != "" {
 		pair := base64.StdEncoding.EncodeToString([]byte(o.Access.User + ":" + o.Access.Token))
 		env = append(env, "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=http."+o.URL+".extraHeader",
@@ -142,7 +143,7 @@ func (c *Clone) Close() error { return os.RemoveAll(c.Dir) }
 
 // git runs git in the folder and returns what it prints. Its error has the last line that git wrote besides.
 func (c *Clone) git(ctx context.Context, words ...string) (string, error) {
-	command := exec.CommandContext(ctx, "git", words...)
+	command := child.Command(ctx, "git", words...)
 	command.Dir, command.Env, command.WaitDelay = c.Dir, c.env, endWithin
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	var stdout, stderr bytes.Buffer

@@ -20,11 +20,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds on what an image may unpack to: a small layer can be a large one compressed.
-const (
-	maxUnpacked = 4 << 30
-	maxFiles    = 200_000
-)
+// bounds are those on what an image may unpack to: a small layer can be a large one compressed.
+type bounds struct {
+	bytes int64 // of all uncompressed layers together, and so of what is written
+	files int   // entries of all layers, and the folders that they are in
+}
+
+// imageBounds are those of every image.
+func imageBounds() bounds { return bounds{bytes: 4 << 30, files: 200_000} }
 
 // unpack unpacks an image's layers, beside their folder, and renames it when it is whole.
 func (s *Store) unpack(ctx context.Context, manifest v1.Hash, m *v1.Manifest, config *v1.ConfigFile) error {
@@ -62,7 +65,7 @@ func (s *Store) unpackLayers(ctx context.Context, dir string, m *v1.Manifest, co
 		return err
 	}
 	defer root.Close()
-	u := &unpacker{root: root}
+	u := &unpacker{root: root, most: imageBounds()}
 	for i, layer := range m.Layers {
 		if err := s.unpackLayer(ctx, u, layer.Digest, config.RootFS.DiffIDs[i]); err != nil {
 			return fmt.Errorf("layer %d of %d (%s): %w", i+1, len(m.Layers), layer.Digest, err)
@@ -85,8 +88,7 @@ func (s *Store) unpackLayer(ctx context.Context, u *unpacker, digest, diffID v1.
 		return err
 	}
 	defer uncompressed.Close()
-	bounded := &boundedReader{inner: uncompressed, left: maxUnpacked - u.bytes}
-	content := io.TeeReader(bounded, plain)
+	content := io.TeeReader(u.bounded(uncompressed), plain)
 	if err := u.layer(ctx, content); err != nil {
 		return err
 	}
@@ -128,31 +130,50 @@ func uncompress(in io.Reader) (io.ReadCloser, error) {
 	}
 }
 
-// boundedReader fails where an image is larger than it may be.
+// unpacker writes layers into a folder that nothing leaves: every access goes through os.Root.
+type unpacker struct {
+	root    *os.Root
+	most    bounds
+	read    int64 // of all layers, uncompressed
+	written int64 // into files
+	files   int
+	layed   map[string]bool // what the present layer has written, with the folders above it
+	emptied map[string]bool // folders that have nothing of lower layers any more
+}
+
+// bounded reads a layer, and fails where the image is larger than it may be.
+func (u *unpacker) bounded(layer io.Reader) io.Reader {
+	return &boundedReader{inner: layer, unpacker: u}
+}
+
 type boundedReader struct {
-	inner io.Reader
-	left  int64
+	inner    io.Reader
+	unpacker *unpacker
 }
 
 func (r *boundedReader) Read(p []byte) (int, error) {
 	n, err := r.inner.Read(p)
-	if r.left -= int64(n); r.left < 0 {
-		return 0, fmt.Errorf("the image unpacks to more than %d MB: it is refused", maxUnpacked>>20)
+	if r.unpacker.read += int64(n); r.unpacker.read > r.unpacker.most.bytes {
+		return 0, r.unpacker.tooLarge()
 	}
 	return n, err
 }
 
-// unpacker writes layers into a folder that nothing leaves: every access goes through os.Root.
-type unpacker struct {
-	root  *os.Root
-	bytes int64
-	files int
-	layed map[string]bool // what the present layer has written
+func (u *unpacker) tooLarge() error {
+	return fmt.Errorf("the image unpacks to more than %d bytes: it is refused", u.most.bytes)
+}
+
+// count counts one more file or folder.
+func (u *unpacker) count() error {
+	if u.files++; u.files > u.most.files {
+		return fmt.Errorf("the image has more than %d files and folders: it is refused", u.most.files)
+	}
+	return nil
 }
 
 // layer applies one layer.
 func (u *unpacker) layer(ctx context.Context, content io.Reader) error {
-	u.layed = map[string]bool{}
+	u.layed, u.emptied = map[string]bool{}, map[string]bool{}
 	for files := tar.NewReader(content); ; {
 		header, err := files.Next()
 		if err == io.EOF {
@@ -164,18 +185,51 @@ func (u *unpacker) layer(ctx context.Context, content io.Reader) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if u.files++; u.files > maxFiles {
-			return fmt.Errorf("the image has more than %d files: it is refused", maxFiles)
+		if err := u.count(); err != nil {
+			return err
 		}
 		if err := u.entry(header, files); err != nil {
-			return fmt.Errorf("%q: %w", header.Name, err)
+			return fmt.Errorf("%q: %w", shortened(header.Name), err)
 		}
 	}
 }
 
+// shortened is a path for an error: one of an archive can have a megabyte.
+func shortened(name string) string {
+	if len(name) > maxPath {
+		return name[:maxPath] + "…"
+	}
+	return name
+}
+
+// checkSparse refuses a file with holes, in each of the forms in which an archive describes them: the size of such a
+// file has nothing to do with what the archive has of it. Image layers have none.
+func checkSparse(header *tar.Header) error {
+	sparse := header.Typeflag == tar.TypeGNUSparse
+	for key := range header.PAXRecords {
+		sparse = sparse || strings.HasPrefix(key, sparseRecords)
+	}
+	if sparse {
+		return errors.New("it is a sparse file: it is refused")
+	}
+	return nil
+}
+
+// sparseRecords is how the extended headers of sparse files begin: of GNU tar's formats 0.0, 0.1 and 1.0.
+const sparseRecords = "GNU.sparse."
+
+// Bounds on one path of an archive, each below those of Linux: a longer one costs time with each access.
+const (
+	maxPath  = 4095
+	maxDepth = 128
+)
+
 // inside is a path of the archive as one below the folder.
 func inside(entry string) (string, error) {
 	clean := path.Clean(strings.TrimPrefix(entry, "./"))
+	if len(clean) > maxPath || strings.Count(clean, "/") >= maxDepth {
+		return "", fmt.Errorf("the path has more than %d bytes or %d folders: it is refused", maxPath, maxDepth)
+	}
 	if path.IsAbs(entry) || !filepath.IsLocal(clean) {
 		return "", errors.New("the path leaves the image's folder: it is refused")
 	}
@@ -183,6 +237,9 @@ func inside(entry string) (string, error) {
 }
 
 func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
+	if err := checkSparse(header); err != nil {
+		return err
+	}
 	name, err := inside(header.Name)
 	if err != nil {
 		return err
@@ -193,11 +250,11 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	if name == "." || header.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := u.lay(name); err != nil {
 		return err
 	}
-	for at := name; at != "."; at = path.Dir(at) {
-		u.layed[at] = true
+	if err := u.root.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
 	}
 	if header.Typeflag == tar.TypeDir {
 		return u.directory(name)
@@ -222,6 +279,18 @@ func (u *unpacker) entry(header *tar.Header, content io.Reader) error {
 	}
 }
 
+// lay notes that the present layer has a path, and counts the folders above it that it had not: they are created.
+func (u *unpacker) lay(name string) error {
+	for at := path.Dir(name); at != "." && !u.layed[at]; at = path.Dir(at) {
+		u.layed[at] = true
+		if err := u.count(); err != nil {
+			return err
+		}
+	}
+	u.layed[name] = true
+	return nil
+}
+
 func (u *unpacker) directory(name string) error {
 	info, err := u.root.Lstat(name)
 	if err == nil && !info.IsDir() {
@@ -240,8 +309,11 @@ func (u *unpacker) file(name string, header *tar.Header, content io.Reader) erro
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(file, content)
-	u.bytes += n
+	left := u.most.bytes - u.written
+	n, err := io.Copy(file, io.LimitReader(content, left+1))
+	if u.written += n; err == nil && n > left {
+		err = u.tooLarge()
+	}
 	return errors.Join(err, file.Chmod(mode), file.Close())
 }
 

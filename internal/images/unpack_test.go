@@ -143,7 +143,7 @@ func TestLayersApplyInTheirOrder(t *testing.T) {
 }
 
 func TestTooMuchIsRefused(t *testing.T) {
-	r := &boundedReader{inner: strings.NewReader("12345"), left: 4}
+	r := (&unpacker{most: bounds{bytes: 4}}).bounded(strings.NewReader("12345"))
 	buffer := make([]byte, 8)
 	if _, err := r.Read(buffer); err == nil || !strings.Contains(err.Error(), "unpacks to more than") {
 		t.Errorf("error is %v", err)

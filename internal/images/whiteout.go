@@ -30,8 +30,12 @@ func (u *unpacker) whiteout(dir, base string) error {
 	return u.root.RemoveAll(name)
 }
 
-// removeLower empties a folder of what lower layers have put there.
+// removeLower empties a folder of what lower layers have put there: once in a layer, which adds nothing of theirs.
 func (u *unpacker) removeLower(dir string) error {
+	if u.emptied[dir] {
+		return nil
+	}
+	u.emptied[dir] = true
 	info, err := u.root.Lstat(dir)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/doctor"
 )
 
@@ -116,7 +117,7 @@ func podmanEngine(ctx context.Context) (doctor.Engine, error) {
 
 // output runs a program to its end and returns what it printed.
 func output(ctx context.Context, name string, args ...string) ([]byte, error) {
-	out, err := exec.CommandContext(ctx, name, args...).Output()
+	out, err := child.Command(ctx, name, args...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok && len(failed.Stderr) > 0 {
 		err = errors.New(strings.TrimSpace(string(failed.Stderr)))
 	}

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/registry"
 	"helm.sh/helm/v3/pkg/repo"
 	"sigs.k8s.io/yaml"
@@ -85,7 +83,7 @@ func LoadChart(ctx context.Context, s ChartSource, dir string, log io.Writer) (*
 	if err != nil {
 		return nil, err
 	}
-	c, err := loader.LoadArchive(bytes.NewReader(archive))
+	c, err := ReadChart(archive)
 	if err != nil {
 		return nil, fmt.Errorf("read chart %s: %w", s, err)
 	}

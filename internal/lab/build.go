@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/originals"
-	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
@@ -73,12 +73,12 @@ func (b *builder) downloadModules(ctx context.Context, modules []string) error {
 func withoutSecrets(environment map[string]string) []string {
 	var list []string
 	for key, value := range environment {
-		if !strings.HasPrefix(key, "HCLOUD_") && !slices.Contains(settings.TokenVariables(), key) {
+		if !strings.HasPrefix(key, "HCLOUD_") {
 			list = append(list, key+"="+value)
 		}
 	}
 	slices.Sort(list)
-	return list
+	return child.Environment(list)
 }
 
 // Build makes everything, without starting it. With prune it removes what other
@@ -283,7 +283,7 @@ func (b *builder) key(ctx context.Context, module, ldflags string) (string, erro
 }
 
 func (b *builder) goOutput(ctx context.Context, module string, args ...string) (string, error) {
-	command := exec.CommandContext(ctx, "go", args...)
+	command := child.Command(ctx, "go", args...)
 	command.Dir, command.Env = module, b.env
 	out, err := command.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -295,7 +295,7 @@ func (b *builder) goOutput(ctx context.Context, module string, args ...string) (
 // compile runs go in a module and says how far it is. The error has the end of what go said.
 func (b *builder) compile(ctx context.Context, module string, say flow.Say, env []string, args ...string) error {
 	progress := &compilation{say: say, said: time.Now()}
-	command := exec.CommandContext(ctx, "go", args...)
+	command := child.Command(ctx, "go", args...)
 	command.Dir, command.Env, command.Stderr = module, env, progress
 	// go ends its compilers when it is interrupted; killed, it would leave them.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
@@ -59,7 +59,7 @@ func (d Daemon) Start(ctx context.Context, program string, args []string, say fl
 	if err != nil {
 		return Info{}, err
 	}
-	daemon := exec.Command(program, args...)
+	daemon := child.Command(context.WithoutCancel(ctx), program, args...)
 	daemon.Dir, daemon.Env = d.Dir, d.Environment
 	daemon.Stdout, daemon.Stderr = log, log
 	daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

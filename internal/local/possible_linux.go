@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"syscall"
+
+	"github.com/slipway-k8s/slipway/internal/child"
 )
 
 // Possible is nil if this machine gives a process the namespaces that a local management cluster runs in.
 func Possible(ctx context.Context) error {
-	probe := exec.CommandContext(ctx, "/proc/self/exe", "--help")
+	probe := child.Command(ctx, "/proc/self/exe", "--help")
 	probe.Env = []string{"PATH=" + os.Getenv("PATH")}
 	probe.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,

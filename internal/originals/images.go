@@ -11,10 +11,11 @@ import (
 	"strings"
 
 	"helm.sh/helm/v3/pkg/chart"
-	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // workloads are the kinds whose Pods run all the time.
@@ -73,7 +74,7 @@ func addImages(containers any, found map[string]bool) {
 
 // readChart reads a chart's archive.
 func readChart(archive []byte) (*chart.Chart, error) {
-	c, err := loader.LoadArchive(bytes.NewReader(archive))
+	c, err := kube.ReadChart(archive)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,9 @@ package scale
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,7 +21,8 @@ import (
 )
 
 // refuse says why the change is not to begin: the servers are being replaced, what is there is not whole and nothing
-// that completes it is under way, no server can be created, or none can be drained.
+// that completes it is under way, no server can be created, or none can be drained. A server that joins is waited for,
+// as by the run that asked for it.
 func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructured.Unstructured, c Change) error {
 	if why := capi.FalseCondition(tcp, "MachinesSpecUpToDate"); why != nil {
 		return refusedControlPlane("its servers are being replaced, one after another: run again when that is done (%s says "+
@@ -27,12 +30,12 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 	}
 	reader := p.reader(with)
 	reader.NodeRefs = false // Cluster API sees new nodes by itself, within half a minute: Run waits for that
-	lacks, _, err := p.lacks(ctx, with, reader, c.From)
+	now, err := p.look(ctx, with, reader, c.From)
 	if err != nil {
 		return refusedControlPlane("%v", err)
 	}
-	if len(c.Servers) == c.From && c.From%2 == 1 && len(lacks) > 0 {
-		return refusedControlPlane("it is not whole: %s; repair that first (%s)", strings.Join(lacks, "; "),
+	if len(c.Servers) == c.From && c.From%2 == 1 && len(now.lacks) > 0 && len(now.joining) == 0 {
+		return refusedControlPlane("it is not whole: %s; repair that first (%s)", strings.Join(now.lacks, "; "),
 			p.tools.Command("status"))
 	}
 	switch {
@@ -64,32 +67,64 @@ func (p ControlPlane) reader(with clusters) *rollout.Reader {
 	return &rollout.Reader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload, NodeRefs: true}
 }
 
-// lacks says what is missing until the control plane is whole with a number of servers: that many Machines, each a
-// Ready node and a voting, healthy member of etcd, and no other member. It also returns the servers that there are.
-func (p ControlPlane) lacks(ctx context.Context, with clusters, reader *rollout.Reader, replicas int) (lacks,
-	servers []string, err error) {
-	state, err := reader.Read(ctx)
+// within is how long the control plane has to become whole after a change of its number of servers.
+func (p ControlPlane) within() time.Duration {
+	return p.cfg.ControlPlaneTimeout.D() + p.cfg.NodesTimeout.D()
+}
+
+// state is how far the control plane is.
+type state struct {
+	lacks   []string // what is missing until it is whole
+	servers []string // that there are
+	// joining are those of them that do not have their part yet, and whose Machines are not older than a run waits for
+	// them: one that was interrupted may have asked for them.
+	joining []string
+}
+
+// look says what is missing until the control plane is whole with a number of servers: that many Machines, each a
+// Ready node and a voting, healthy member of etcd, and no other member.
+func (p ControlPlane) look(ctx context.Context, with clusters, reader *rollout.Reader, replicas int) (state, error) {
+	is, err := reader.Read(ctx)
 	if err != nil {
-		return nil, nil, err
+		return state{}, err
 	}
-	machines := capi.ControlPlaneMachines(state.Machines)
-	servers = serversOf(machines)
-	if state.Replicas != replicas {
-		lacks = append(lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", state.Replicas,
+	machines := capi.ControlPlaneMachines(is.Machines)
+	now := state{servers: serversOf(machines)}
+	if is.Replicas != replicas {
+		now.lacks = append(now.lacks, fmt.Sprintf("the TalosControlPlane asks for %d servers instead of %d", is.Replicas,
 			replicas))
 	}
-	lacks = append(lacks, leaving(ctx, with.workload, machines)...)
-	if lacks = append(lacks, state.Missing(p.cfg.NetworkCIDR)...); len(lacks) > 0 {
-		return lacks, servers, nil
+	now.lacks = append(now.lacks, leaving(ctx, with.workload, machines)...)
+	young := p.young(machines)
+	if now.lacks = append(now.lacks, is.Missing(p.cfg.NetworkCIDR)...); len(now.lacks) > 0 {
+		now.joining = without(young, readyNodes(is.Nodes))
+		return now, nil
 	}
 	etcd, err := etcdview.Ask(ctx, p.cfg, p.tools, with.manager, "")
 	if err != nil {
-		return nil, nil, err
+		return state{}, err
 	}
-	if differs := etcd.Differs(servers); differs != "" {
-		lacks = append(lacks, differs)
+	if differs := etcd.Differs(now.servers); differs != "" {
+		now.lacks, now.joining = append(now.lacks, differs), without(young, etcd.Healthy())
 	}
-	return lacks, servers, nil
+	return now, nil
+}
+
+// young are the servers of the Machines that are no older than a run waits for them.
+func (p ControlPlane) young(machines []unstructured.Unstructured) []string {
+	return serversOf(slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
+		return m.GetDeletionTimestamp() != nil || time.Since(m.GetCreationTimestamp().Time) > p.within()
+	}))
+}
+
+// readyNodes are the names of the nodes that are Ready.
+func readyNodes(nodes []corev1.Node) (names []string) {
+	for i := range nodes {
+		if ready, _ := situation.NodeReady(&nodes[i]); ready {
+			names = append(names, nodes[i].Name)
+		}
+	}
+	return names
 }
 
 // awaitWhole waits until the control plane is whole with a number of servers, and returns their names. A server type
@@ -106,16 +141,16 @@ func (p ControlPlane) awaitWhole(ctx context.Context, say func(string, ...any), 
 	reader := p.reader(with)
 	stock := stockout.Watch{Cfg: p.cfg, Tools: p.tools, Sources: p.sources, Say: say}
 	w := wait.Wait{What: fmt.Sprintf("%d control plane servers", replicas),
-		Within: p.cfg.ControlPlaneTimeout.D() + p.cfg.NodesTimeout.D(), Changes: changes,
+		Within: p.within(), Changes: changes,
 		Explain: p.observer.Obstacles(with.manager, situation.WatchedOf(p.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		var lacks []string
-		var err error
-		if lacks, servers, err = p.lacks(ctx, with, reader, replicas); err != nil || len(lacks) == 0 {
+		now, err := p.look(ctx, with, reader, replicas)
+		servers = now.servers
+		if err != nil || len(now.lacks) == 0 {
 			return "", err
 		}
 		_, out, err := stock.Look(ctx, with.manager)
-		return wait.Sentences(append(lacks, out)...), err
+		return wait.Sentences(append(now.lacks, out)...), err
 	})
 	return servers, err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -29,8 +30,9 @@ type provider struct {
 	*clustertest.Environment
 	mu      sync.Mutex
 	members []string
-	asked   []int // numbers of servers that were asked for, in their order
-	stuck   bool  // a change has no effect
+	learner string // the one of them that does not vote
+	asked   []int  // numbers of servers that were asked for, in their order
+	stuck   bool   // a change has no effect
 	refuse  []refusal
 }
 
@@ -83,7 +85,7 @@ func (e etcdOf) EtcdMembers(context.Context, string) (members []talos.EtcdMember
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	for _, name := range e.p.members {
-		members = append(members, talos.EtcdMember{Name: name})
+		members = append(members, talos.EtcdMember{Name: name, Learner: name == e.p.learner})
 	}
 	return members, nil
 }
@@ -224,6 +226,65 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// age has the Machine of a server exist for longer than a run waits for one.
+func (p *provider) age(i int) {
+	machine := p.Management.Get(clustertest.CAPI, "Machine", config.DefaultNamespace, serverName(i))
+	p.Management.Remove(clustertest.CAPI, "Machine", config.DefaultNamespace, serverName(i))
+	machine.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-24 * time.Hour)))
+	p.Management.Put(machine)
+}
+
+// A run ended while the last server that it had asked for was joining: the next one waits for it, as that run did.
+func TestAServerThatJoinsIsWaitedFor(t *testing.T) {
+	type object = clustertest.Map
+	last := serverName(2)
+	ready := func(p *provider, status string) {
+		p.Workload.Change("v1", "Node", "", last, object{"status": object{"conditions": []any{
+			object{"type": "Ready", "status": status, "message": "it starts"}}}})
+	}
+	vote := func(p *provider, learner string) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.learner = learner
+	}
+	for what, tt := range map[string]struct {
+		joins, joined func(*provider)
+		says          string
+	}{
+		"a learner": {func(p *provider) { vote(p, last) }, func(p *provider) { vote(p, "") },
+			last + " does not vote in etcd yet"},
+		"a node that starts": {func(p *provider) { ready(p, "False") }, func(p *provider) { ready(p, "True") },
+			last + ": not Ready"},
+		"a server without a node": {func(p *provider) { p.Workload.Remove("v1", "Node", "", last) },
+			func(p *provider) {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.members = p.members[:2]
+				p.add(2)
+			}, "2 control plane nodes for 3 Machines"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			p, tools := newProvider(t)
+			for i := range 2 {
+				p.age(i)
+			}
+			tt.joins(p)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			waited := sync.OnceFunc(func() { tt.joined(p) })
+			steps, err := NewControlPlane(p.Config(), tools).Run(ctx, func(format string, args ...any) {
+				if strings.Contains(fmt.Sprintf(format, args...), tt.says) {
+					waited()
+				}
+				t.Logf(format, args...)
+			}, 3)
+			if err != nil || len(steps) > 0 {
+				t.Errorf("%v, %v", steps, err)
+			}
+		})
+	}
+}
+
 // TestAChangeThatIsRefusedInPassing has a controller that is faster, and a webhook that is away.
 func TestAChangeThatIsRefusedInPassing(t *testing.T) {
 	p, tools := newProvider(t)
@@ -265,9 +326,16 @@ func TestRefusals(t *testing.T) {
 				object{"status": object{"conditions": []any{object{"type": "MachinesSpecUpToDate", "status": "False"}}}})
 		}, "being replaced"},
 		"a node is not Ready": {5, func(p *provider) {
+			p.age(1)
 			p.Workload.Change("v1", "Node", "", serverName(1), object{"status": object{"conditions": []any{
 				object{"type": "Ready", "status": "False", "message": "kubelet stopped"}}}})
 		}, "it is not whole: " + serverName(1)},
+		"a member of etcd does not vote": {5, func(p *provider) {
+			p.age(1)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.learner = serverName(1)
+		}, "it is not whole: " + serverName(1) + " does not vote in etcd yet"},
 		"a member of etcd has no server": {5, func(p *provider) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

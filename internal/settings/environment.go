@@ -1,18 +1,12 @@
 package settings
 
-// Variables of the environment that are not configuration.
+// Variables of the environment that are not configuration. Which of them hold secrets, package child knows.
 const (
 	EndpointVariable = "HCLOUD_ENDPOINT"  // another address of the Hetzner API, as for the hcloud command
 	LabTokenVariable = "LAB_HCLOUD_TOKEN" // in the lab, in place of its own token: to rehearse a wrong one
 	GitTokenVariable = "GIT_TOKEN"        // reads the Git repository that Flux applies
 	GithubVariable   = "GITHUB_TOKEN"     // more requests an hour while providers are fetched
 )
-
-// TokenVariables are the variables of the environment that hold secrets.
-func TokenVariables() []string {
-	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable, GitTokenVariable,
-		StateIdentityVariable}
-}
 
 // StateIdentityVariable holds a secret key that opens the state, in place of a file, for machines that keep nothing.
 const StateIdentityVariable = "STATE_IDENTITY"

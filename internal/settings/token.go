@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -63,11 +63,11 @@ var shellProgram = "/bin/sh"
 var errNoShell = errors.New("it needs /bin/sh, which is not there: name a file instead of a command, or set the " +
 	"environment variable")
 
-// OutputOf runs a command that prints a secret. Its error has the last line that the command wrote besides.
+// OutputOf runs a command that prints a secret, with none in its environment. Its error has the last line that the command wrote besides.
 func OutputOf(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, TokenWithin)
 	defer cancel()
-	command := exec.CommandContext(ctx, shellProgram, "-c", line)
+	command := child.Command(ctx, shellProgram, "-c", line)
 	var stderr bytes.Buffer
 	command.Stdin, command.Stderr = os.Stdin, &stderr
 	command.WaitDelay = time.Second

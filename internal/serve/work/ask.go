@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/child"
 )
 
 // ErrTimeout is about a command that took too long.
@@ -46,7 +48,7 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, c.Executable, slices.Concat(words, []string{"--output", "json"}, c.Arguments)...)
+	cmd := child.Command(ctx, c.Executable, slices.Concat(words, []string{"--output", "json"}, c.Arguments)...)
 	out, said := &bounded{most: outputMost}, &bounded{most: 64 << 10}
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = c.Dir, c.Env, out, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

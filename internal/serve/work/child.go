@@ -1,6 +1,7 @@
 package work
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/serve/process"
 	"github.com/slipway-k8s/slipway/internal/serve/records"
 )
@@ -104,14 +106,15 @@ func (c *Cluster) start(r records.Record) (Run, error) {
 }
 
 // launch starts the process: in a group of its own, so that what ends serve does not end it, and with files for its
-// streams, so that it can go on when serve is gone. Its events are in the state folder.
+// streams, so that it can go on when serve is gone. Its events are in the state folder. Its environment has the secrets
+// that serve began with: it is the same command, and needs them for the same.
 func (c *Cluster) launch(r *records.Record) (*exec.Cmd, error) {
 	stderr, err := os.OpenFile(c.store.Errors(r.ID), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer stderr.Close()
-	cmd := exec.Command(c.Executable, slices.Concat(r.Targets, []string{"--output", "json"}, c.Arguments)...)
+	cmd := child.Command(context.Background(), c.Executable, slices.Concat(r.Targets, []string{"--output", "json"}, c.Arguments)...)
 	cmd.Dir, cmd.Env, cmd.Stderr = c.Dir, c.Env, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
