@@ -60,11 +60,14 @@ type Tools struct {
 // clients are fields of Tools that the command and tests set. They are no part of the public interface, because their
 // types are internal. WithDefaults sets the functions that are nil to the real ones.
 type clients struct {
-	Effects    *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
+	Effects *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
+	// Connect opens a cluster by a kubeconfig that kubeconfig.Accept takes; see ConnectManagement for others.
 	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
 	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (talos.Client, error)
 	Upload     hetzner.Uploader
+
+	connectTrusted func(kubeconfig []byte) (*kube.Cluster, error) // a kubeconfig that the operator named
 }
 
 // Program is the command's name, as the operator types it.
@@ -149,8 +152,12 @@ func (t Tools) WithDefaults() Tools {
 		t.OwnAddress = AskOwnAddress
 	}
 	t.Files = t.RecordedFiles()
+	connect, trusted := t.connectRecorded()
 	if t.Connect == nil {
-		t.Connect = t.connectRecorded()
+		t.Connect = connect
+	}
+	if t.connectTrusted == nil {
+		t.connectTrusted = trusted
 	}
 	if t.Clusterctl == nil {
 		t.Clusterctl = t.clusterctlRecorded

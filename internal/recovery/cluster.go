@@ -37,7 +37,7 @@ func Management(ctx context.Context, cfg config.Config, tools platform.Tools) (*
 	if kubeconfig == nil {
 		return nil, nil
 	}
-	return tools.Connect(kubeconfig)
+	return tools.ConnectManagement(kubeconfig)
 }
 
 // SetBootstrapped tells the control plane provider, in the status of its object, that etcd is bootstrapped.
