@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api/v1"
 	kjson "sigs.k8s.io/json"
@@ -236,7 +237,7 @@ func hostPort(server string) (string, error) {
 	if port == "" {
 		port = "443"
 	}
-	return net.JoinHostPort(u.Hostname(), port), nil
+	return net.JoinHostPort(strings.ToLower(u.Hostname()), port), nil
 }
 
 // authority reads certificates.
