@@ -82,8 +82,8 @@ func mayReplace(ctx context.Context, tools platform.Tools, say flow.Say, data []
 		say("%s opens no cluster any more (%v): %s takes its place", path, silent, o.Source)
 		return nil
 	case !offered.SameAuthority(is):
-		return &ForeignError{fmt.Sprintf("the kubeconfig in %s trusts another certificate authority than %s, which opens the "+
-			"cluster: it is not used. Find out who changed the Secret. Where the operator replaced the authority, put a "+
+		return &ForeignError{fmt.Sprintf("the kubeconfig in %s trusts another certificate authority than %s, which opens "+
+			"the cluster: it is not used. Find out who changed the Secret. Where the operator replaced the authority, put a "+
 			"kubeconfig with the new one there by hand (talosctl --talosconfig %s --nodes ADDRESS kubeconfig %s)", o.Source,
 			path, tools.Files.Path(platform.Talosconfig), path)}
 	case offered.Server != is.Server && !slices.Contains(o.Endpoints, offered.Server):
