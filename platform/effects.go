@@ -26,7 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// connectRecorded are the real Tools.Connect and Tools.connectTrusted: one connection to each cluster, whose changes
+// connectRecorded are the real Tools.Connect and Tools.ConnectTrusted: one connection to each cluster, whose changes
 // are recorded.
 func (t Tools) connectRecorded() (connect, trusted func(kubeconfig []byte) (*kube.Cluster, error)) {
 	connections := &kube.Connections{}

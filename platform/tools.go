@@ -61,13 +61,12 @@ type Tools struct {
 // types are internal. WithDefaults sets the functions that are nil to the real ones.
 type clients struct {
 	Effects *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
-	// Connect opens a cluster by a kubeconfig that kubeconfig.Accept takes; see ConnectManagement for others.
-	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
+	// Connect opens a cluster by a kubeconfig that kubeconfig.Accept takes, ConnectTrusted by one that the operator named.
+	Connect, ConnectTrusted func(kubeconfig []byte) (*kube.Cluster, error)
+
 	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (talos.Client, error)
 	Upload     hetzner.Uploader
-
-	connectTrusted func(kubeconfig []byte) (*kube.Cluster, error) // a kubeconfig that the operator named
 }
 
 // Program is the command's name, as the operator types it.
@@ -156,8 +155,8 @@ func (t Tools) WithDefaults() Tools {
 	if t.Connect == nil {
 		t.Connect = connect
 	}
-	if t.connectTrusted == nil {
-		t.connectTrusted = trusted
+	if t.ConnectTrusted == nil {
+		t.ConnectTrusted = trusted
 	}
 	if t.Clusterctl == nil {
 		t.Clusterctl = t.clusterctlRecorded

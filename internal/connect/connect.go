@@ -16,11 +16,12 @@ func Cluster(tools platform.Tools, file string) (*kube.Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
-	open := tools.Connect
+	var cluster *kube.Cluster
 	if file == platform.ManagementKubeconfig {
-		open = tools.ConnectManagement
+		cluster, err = Management(tools, data)
+	} else {
+		cluster, err = tools.Connect(data)
 	}
-	cluster, err := open(data)
 	if kubeconfig.Refused(err) {
 		return nil, fmt.Errorf("%s is not used: %w. %s", tools.Files.Path(file), err, anew(tools, file))
 	}
@@ -28,6 +29,24 @@ func Cluster(tools platform.Tools, file string) (*kube.Cluster, error) {
 		return nil, fmt.Errorf("%s: %w", tools.Files.Path(file), err)
 	}
 	return cluster, nil
+}
+
+// Management opens the management cluster by a kubeconfig of its provider, or by the copy of it in the state folder,
+// which may come from a store. Where that is refused, because it runs a program, say, the operator's own kubeconfig is
+// used in its place, which may have everything, as the next run would write it.
+func Management(tools platform.Tools, data []byte) (*kube.Cluster, error) {
+	cluster, err := tools.Connect(data)
+	if err == nil || !kubeconfig.Refused(err) {
+		return cluster, err
+	}
+	own, ownErr := tools.OwnKubeconfig()
+	switch {
+	case ownErr != nil:
+		return nil, fmt.Errorf("%w; only the operator's own kubeconfig of the management cluster may have that: %w", err, ownErr)
+	case own == nil:
+		return nil, err
+	}
+	return tools.ConnectTrusted(own)
 }
 
 // anew says how to fetch a kubeconfig that cannot be used.

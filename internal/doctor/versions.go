@@ -9,6 +9,7 @@ import (
 	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
@@ -81,7 +82,7 @@ func (d *Doctor) openManagement(ctx context.Context) (*kube.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.tools.ConnectManagement(kubeconfig)
+	return connect.Management(d.tools, kubeconfig)
 }
 
 func (d *Doctor) askManagement(ctx context.Context) (string, error) {

@@ -127,7 +127,7 @@ func Open(ctx context.Context, cfg config.Config, tools platform.Tools, say flow
 	if err := tools.Files.Write(platform.ManagementKubeconfig, data); err != nil {
 		return nil, "", err
 	}
-	if source, err = tools.ConnectManagement(data); err != nil {
+	if source, err = connect.Management(tools, data); err != nil {
 		return nil, "", err
 	}
 	uid, err := source.UID(ctx)

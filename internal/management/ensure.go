@@ -33,7 +33,7 @@ func Ensure(ctx context.Context, cfg config.Config, tools platform.Tools, say fl
 	if err := tools.Files.Write(platform.ManagementKubeconfig, data); err != nil {
 		return ownership.Management{}, err
 	}
-	cluster, err := tools.ConnectManagement(data)
+	cluster, err := connect.Management(tools, data)
 	if err != nil {
 		return ownership.Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}

@@ -113,7 +113,7 @@ func TestCredentials(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for name, data := range map[string]string{"nothing": "", "another context": "context: a\ncontexts: {b: {}}",
-		"no YAML": "{",
+		"no YAML":                   "{",
 		"an authority that is none": "context: a\ncontexts: {a: {ca: bm90IHBlbQ==}}"} {
 		if _, err := talos.Parse([]byte(data)); err == nil {
 			t.Errorf("%s: taken", name)
