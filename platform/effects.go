@@ -1,8 +1,10 @@
 package platform
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -24,20 +26,27 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
-// connectRecorded is the real Tools.Connect: one connection to each cluster, whose changes are recorded.
-func (t Tools) connectRecorded() func(kubeconfig []byte) (*kube.Cluster, error) {
+// connectRecorded are the real Tools.Connect and Tools.ConnectTrusted: one connection to each cluster, whose changes
+// are recorded.
+func (t Tools) connectRecorded() (connect, trusted func(kubeconfig []byte) (*kube.Cluster, error)) {
 	connections := &kube.Connections{}
-	return func(kubeconfig []byte) (*kube.Cluster, error) {
-		return connections.Connect(kubeconfig, t.recorded(kubeconfig))
+	connect = func(kubeconfig []byte) (*kube.Cluster, error) {
+		return connections.Connect(kubeconfig,
+			func() transport.WrapperFunc { return t.recorded(kubeconfig, false) })
 	}
+	trusted = func(kubeconfig []byte) (*kube.Cluster, error) {
+		return connections.ConnectTrusted(kubeconfig,
+			func() transport.WrapperFunc { return t.recorded(kubeconfig, true) })
+	}
+	return connect, trusted
 }
 
 // recorded is the transport for the cluster of a kubeconfig; nil where its changes are not recorded.
-func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
+func (t Tools) recorded(kubeconfig []byte, trusted bool) transport.WrapperFunc {
 	if t.Effects == nil {
 		return nil
 	}
-	world := t.world(kubeconfig)
+	world := t.world(kubeconfig, trusted)
 	return func(next http.RoundTripper) http.RoundTripper {
 		return t.Effects.Transport(next, world, effect.KubernetesCall)
 	}
@@ -46,11 +55,11 @@ func (t Tools) recorded(kubeconfig []byte) transport.WrapperFunc {
 // world distinguishes the two clusters by the authority of their certificates. A cluster that manages itself may be
 // named in the file of the management cluster, too: it is the workload cluster all the same. Every management cluster
 // is in that file before anything is changed in it.
-func (t Tools) world(kubeconfig []byte) effect.World {
-	id := fingerprint(kubeconfig)
+func (t Tools) world(kubeconfig []byte, trusted bool) effect.World {
+	id := fingerprint(kubeconfig, trusted)
 	is := func(file string) bool {
 		data, err := t.Files.Read(file)
-		return err == nil && fingerprint(data) == id
+		return err == nil && (bytes.Equal(data, kubeconfig) || fingerprint(data, false) == id)
 	}
 	if !is(Kubeconfig) && is(ManagementKubeconfig) {
 		return effect.Management
@@ -58,14 +67,15 @@ func (t Tools) world(kubeconfig []byte) effect.World {
 	return effect.Workload
 }
 
-// fingerprint identifies the API server behind a kubeconfig's current context, as far as a kubeconfig can.
-func fingerprint(kubeconfig []byte) [sha256.Size]byte {
+// fingerprint identifies the API server behind a kubeconfig's current context, as far as a kubeconfig can. It opens the
+// file of an authority for a trusted one alone.
+func fingerprint(kubeconfig []byte, trusted bool) [sha256.Size]byte {
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
 		return sha256.Sum256(kubeconfig)
 	}
 	authority := config.CAData
-	if len(authority) == 0 && config.CAFile != "" {
+	if len(authority) == 0 && config.CAFile != "" && trusted {
 		authority, _ = os.ReadFile(config.CAFile) // one that cannot be read is reported by the code that connects
 	}
 	if len(authority) == 0 {
@@ -82,8 +92,12 @@ func (t Tools) clusterctlRecorded(ctx context.Context, c clusterctlconfig.Client
 		if err != nil {
 			return nil, err
 		}
+		trusted, err := t.accept(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", kubeconfig.Path, err)
+		}
 		return cluster.New(kubeconfig, c, cluster.InjectYamlProcessor(in.Processor),
-			cluster.InjectProxy(newSharingProxy(kubeconfig, t.recorded(data)))), nil
+			cluster.InjectProxy(newSharingProxy(kubeconfig, t.recorded(data, trusted)))), nil
 	}
 	client, err := clusterctl.New(ctx, "", clusterctl.InjectConfig(c), clusterctl.InjectClusterClientFactory(clusters))
 	return recordedClusterctl{client, clusters}, err

@@ -76,7 +76,7 @@ func TestWhichClusterAClientChanges(t *testing.T) {
 	}
 	check := func(when string, data []byte, want effect.World) {
 		t.Helper()
-		if got := tools.world(data); got != want {
+		if got := tools.world(data, false); got != want {
 			t.Errorf("%s: %s, not %s", when, got, want)
 		}
 	}
@@ -106,7 +106,7 @@ func TestClusterctlsClientsAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.Kubeconfig{Path: tools.Files.Path(ManagementKubeconfig)}
-	c, err := newSharingProxy(kubeconfig, tools.recorded(server.Kubeconfig())).NewClient(t.Context())
+	c, err := newSharingProxy(kubeconfig, tools.recorded(server.Kubeconfig(), false)).NewClient(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

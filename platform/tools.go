@@ -60,8 +60,10 @@ type Tools struct {
 // clients are fields of Tools that the command and tests set. They are no part of the public interface, because their
 // types are internal. WithDefaults sets the functions that are nil to the real ones.
 type clients struct {
-	Effects    *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
-	Connect    func(kubeconfig []byte) (*kube.Cluster, error)
+	Effects *effect.Recorder // records what the clients below and Files change; nil: nothing is recorded
+	// Connect opens a cluster by a kubeconfig that kubeconfig.Accept takes, ConnectTrusted by one that the operator named.
+	Connect, ConnectTrusted func(kubeconfig []byte) (*kube.Cluster, error)
+
 	Clusterctl func(context.Context, clusterctlconfig.Client) (Clusterctl, error)
 	Talos      func(talosconfig []byte) (talos.Client, error)
 	Upload     hetzner.Uploader
@@ -149,8 +151,12 @@ func (t Tools) WithDefaults() Tools {
 		t.OwnAddress = AskOwnAddress
 	}
 	t.Files = t.RecordedFiles()
+	connect, trusted := t.connectRecorded()
 	if t.Connect == nil {
-		t.Connect = t.connectRecorded()
+		t.Connect = connect
+	}
+	if t.ConnectTrusted == nil {
+		t.ConnectTrusted = trusted
 	}
 	if t.Clusterctl == nil {
 		t.Clusterctl = t.clusterctlRecorded

@@ -72,13 +72,18 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	if err := a.tools.Files.Write(platform.Kubeconfig, config); err != nil {
+	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
+	known, err := situation.KnownEndpoints(a.cfg, a.sources, endpoint, port)
+	if err != nil {
 		return Access{}, err
 	}
-	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
+	o := connect.Offered{Data: config, Source: kubeconfigSource(a.cfg), Endpoints: known}
+	if err := connect.Replace(ctx, a.tools, say, o); err != nil {
+		return Access{}, err
+	}
 	out := Access{Endpoint: net.JoinHostPort(cmp.Or(endpoint.HostName, ip), port), Kubeconfig: platform.Kubeconfig}
 	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	file, err := talosconfig.Write(ctx, a.cfg, a.tools, a.observer, say, self, c.watched(a.cfg.Namespace))
+	file, err := talosconfig.Renew(ctx, a.cfg, a.tools, a.observer, say, self, c.watched(a.cfg.Namespace))
 	if err != nil {
 		return Access{}, err
 	}

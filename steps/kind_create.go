@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
@@ -79,7 +80,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := step.tools.Connect(kubeconfig)
+	cluster, err := connect.Cluster(step.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

@@ -58,10 +58,16 @@ func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c C
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	if err := k.tools.Files.Write(platform.Kubeconfig, config); err != nil {
+	o := connect.Offered{Data: config, Source: kubeconfigSource(k.cfg), Endpoints: []string{c.Endpoint}, ByManagement: true}
+	if err := connect.Replace(ctx, k.tools, say, o); err != nil {
 		return Kubeconfig{}, err
 	}
 	return Kubeconfig{File: platform.Kubeconfig, Cluster: c.UID}, nil
+}
+
+// kubeconfigSource names where the control plane provider keeps the kubeconfig.
+func kubeconfigSource(cfg config.Config) string {
+	return "Secret " + cfg.Namespace + "/" + cfg.ClusterName + "-kubeconfig"
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
@@ -102,7 +108,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-kubeconfig", "value")
+	live, err := management.WorkloadKubeconfig(ctx, mgmt, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return verdict.FromError(err)
 	}

@@ -108,7 +108,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := management.SecretValue(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := management.WorkloadKubeconfig(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName)
 	if err != nil {
 		return verdict.FromError(err)
 	}

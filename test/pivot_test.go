@@ -71,6 +71,7 @@ func TestPivot(t *testing.T) {
 	if !t.Run("undisturbed", p.undisturbed) {
 		return
 	}
+	t.Run("forged kubeconfig", p.forgedKubeconfig)
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-8s  %-45s  %-28s  %s\n", "PHASE", "KILLED", "LEFT (management/cluster)", "NEXT RUN")
 	for i, m := range moments() {

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -80,9 +81,12 @@ func managed(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	if err != nil {
 		return false, err
 	}
-	self, err := connect.Cluster(tools, platform.Kubeconfig)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+	self, refused := connect.Cluster(tools, platform.Kubeconfig)
+	switch {
+	case errors.Is(refused, fs.ErrNotExist):
+		refused = nil
+	case refused != nil && !kubeconfig.Refused(refused):
+		return false, refused
 	}
 	for _, c := range []*kube.Cluster{source, self} {
 		if c == nil {
@@ -96,7 +100,7 @@ func managed(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 			return true, nil
 		}
 	}
-	return false, nil
+	return false, refused
 }
 
 // VerifyName asks Hetzner whether the state folder of an identity still has the reservation of the cluster's name.

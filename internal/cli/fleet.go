@@ -174,7 +174,7 @@ func (f *openedFleet) open(ctx context.Context, looking bool, say flow.Say) (err
 	if err != nil {
 		return err
 	}
-	if f.management, err = kube.Connect(f.kubeconfig); err != nil {
+	if f.management, err = kube.ConnectTrusted(f.kubeconfig); err != nil {
 		return usage.Errorf("open the management cluster: %w", err)
 	}
 	if err := f.management.Ready(ctx); err != nil {

@@ -82,7 +82,7 @@ func openedCluster(ctx context.Context, c *console, a arguments, pod bool) (*kub
 		if err != nil {
 			return nil, &usage.Error{Err: fmt.Errorf("--in-cluster: %w", err)}
 		}
-		return kube.Connect(kubeconfig)
+		return kube.ConnectTrusted(kubeconfig)
 	}
 	_, _, cluster, err := clusterOfState(ctx, c, a)
 	return cluster, err

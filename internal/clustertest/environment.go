@@ -335,14 +335,18 @@ func NewTalosconfig(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()),
-		NotAfter: time.Now().Add(365 * 24 * time.Hour)}
+		NotAfter: time.Now().Add(365 * 24 * time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	crt := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	c := talosconfig.NewConfig("k8s", []string{"127.0.1.0"}, crt,
-		&xcrypto.PEMEncodedCertificateAndKey{Crt: crt, Key: []byte("key")})
+	c := talosconfig.NewConfig("k8s", []string{"127.0.1.0"}, crt, &xcrypto.PEMEncodedCertificateAndKey{Crt: crt,
+		Key: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})})
 	data, err := c.Bytes()
 	if err != nil {
 		t.Fatal(err)

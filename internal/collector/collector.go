@@ -133,8 +133,8 @@ func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluste
 
 // workload connects to the cluster itself, by the kubeconfig that its manager keeps.
 func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) (*kube.Cluster, error) {
-	kubeconfig, err := management.SecretValue(ctx, manager, collector.cfg.Namespace,
-		collector.cfg.ClusterName+"-kubeconfig", "value")
+	kubeconfig, err := management.WorkloadKubeconfig(ctx, manager, collector.cfg.Namespace,
+		collector.cfg.ClusterName)
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", collector.cfg.ClusterName, err)
 	}

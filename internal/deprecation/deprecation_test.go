@@ -36,7 +36,7 @@ func servers(t *testing.T, pages ...string) *kube.Cluster {
 		_, _ = fmt.Fprint(w, page)
 	}))
 	t.Cleanup(s.Close)
-	c, err := kube.Connect([]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],
+	c, err := kube.ConnectTrusted([]byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":%q}}],
 		"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],"users":[{"name":"u","user":{}}],"current-context":"c"}`,
 		s.URL)))
 	if err != nil {

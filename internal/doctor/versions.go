@@ -9,6 +9,8 @@ import (
 	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // versions holds the configured versions against each other and against what the programs inside this command can do.
@@ -67,20 +69,24 @@ func (d *Doctor) managementVersion(ctx context.Context) (string, *Finding) {
 	return "your cluster of Kubernetes " + is, nil
 }
 
-// managementKubeconfig opens the existing management cluster: the configured one, or the one around this Pod.
-func (d *Doctor) managementKubeconfig(ctx context.Context) ([]byte, error) {
+// openManagement opens the existing management cluster: the configured one, or the one around this Pod.
+func (d *Doctor) openManagement(ctx context.Context) (*kube.Cluster, error) {
 	if path := d.cfg.ManagementKubeconfig; path != "" {
-		return os.ReadFile(path)
+		kubeconfig, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		return kube.ConnectTrusted(kubeconfig)
 	}
-	return d.tools.Existing(ctx, d.cfg.ManagementName())
+	kubeconfig, err := d.tools.Existing(ctx, d.cfg.ManagementName())
+	if err != nil {
+		return nil, err
+	}
+	return connect.Management(d.tools, kubeconfig)
 }
 
 func (d *Doctor) askManagement(ctx context.Context) (string, error) {
-	kubeconfig, err := d.managementKubeconfig(ctx)
-	if err != nil {
-		return "", err
-	}
-	cluster, err := d.tools.Connect(kubeconfig)
+	cluster, err := d.openManagement(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -24,6 +24,13 @@ func AskControlPlane(ctx context.Context, cfg config.Config, tools platform.Tool
 		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put "+
 			"the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
 	}
+	if err == nil {
+		_, err = talos.Parse(config)
+	}
+	if talos.Refused(err) {
+		return nil, nil, wait.Final(fmt.Errorf("%s is not used: %w. Move it away: %s writes it anew from the cluster",
+			tools.Files.Path(platform.Talosconfig), err, tools.Command("all")))
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -43,6 +43,9 @@ func (g Given) Name() string { return "kubeconfig" }
 // Given implements platform.GivenManagement.
 func (g Given) Given() bool { return true }
 
+// OwnKubeconfig implements platform.NamedManagement.
+func (g Given) OwnKubeconfig() ([]byte, error) { return g.open() }
+
 // Ensure returns the kubeconfig of the cluster.
 func (g Given) Ensure(ctx context.Context, _ string, say flow.Say) ([]byte, error) {
 	say("using %s", g.what)

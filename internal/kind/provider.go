@@ -36,7 +36,7 @@ func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Write
 
 // answers asks the API server behind a kubeconfig whether it is ready.
 func answers(ctx context.Context, kubeconfig []byte) error {
-	cluster, err := kube.Connect(kubeconfig)
+	cluster, err := kube.ConnectTrusted(kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func answers(ctx context.Context, kubeconfig []byte) error {
 func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, usedAnswerWithin)
 	defer cancel()
-	cluster, err := kube.Connect(kubeconfig)
+	cluster, err := kube.ConnectTrusted(kubeconfig)
 	if err != nil {
 		return false, err
 	}

@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/kubeconfig"
 )
 
 // FieldManager owns the fields that Apply writes.
@@ -49,13 +51,33 @@ type Cluster struct {
 	plain  *rest.Config // config without a transport of its own: for connections that are no requests
 }
 
-// Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet.
+// Connect makes a Cluster from a kubeconfig's current context. It does not speak to the cluster yet. A kubeconfig that
+// could do anything but open a cluster with what it holds is refused, with a *kubeconfig.Error: it may come from a
+// cluster's Secret, a state store or a backup. See ConnectTrusted.
 func Connect(kubeconfig []byte) (*Cluster, error) { return ConnectThrough(kubeconfig, nil) }
 
 // ConnectThrough is Connect with a transport around the one that the kubeconfig makes, of every client of the cluster,
 // Helm's too; nil: none.
-func ConnectThrough(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, error) {
-	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+func ConnectThrough(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
+	if err := accept(data); err != nil {
+		return nil, err
+	}
+	return connect(data, wrap)
+}
+
+func accept(data []byte) error {
+	if _, err := kubeconfig.Accept(data); err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// ConnectTrusted is Connect by a kubeconfig that the operator named, or that this process made: it may run a program
+// for its credentials, name files and a proxy, and leave out the authority.
+func ConnectTrusted(kubeconfig []byte) (*Cluster, error) { return connect(kubeconfig, nil) }
+
+func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
+	config, err := clientcmd.RESTConfigFromKubeConfig(data)
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}

@@ -32,24 +32,44 @@ const (
 // Connections keeps one Cluster for each kubeconfig. The zero value is ready for use, by several goroutines at once.
 type Connections struct {
 	mu       sync.Mutex
-	clusters map[[sha256.Size]byte]*Cluster
+	clusters map[connectionKey]*Cluster
+}
+
+// connectionKey keeps apart what was made of a kubeconfig that was trusted, and of the same one that was not.
+type connectionKey struct {
+	sum     [sha256.Size]byte
+	trusted bool
 }
 
 // Connect returns the Cluster of a kubeconfig. wrap is the transport around the one that the kubeconfig makes, as in
-// ConnectThrough; it counts when the Cluster is made.
-func (c *Connections) Connect(kubeconfig []byte, wrap transport.WrapperFunc) (*Cluster, error) {
+// ConnectThrough; it is called when the Cluster is made, after the kubeconfig was accepted.
+func (c *Connections) Connect(kubeconfig []byte, wrap func() transport.WrapperFunc) (*Cluster, error) {
+	return c.open(kubeconfig, false, func() (*Cluster, error) {
+		if err := accept(kubeconfig); err != nil {
+			return nil, err
+		}
+		return connect(kubeconfig, wrap())
+	})
+}
+
+// ConnectTrusted is Connect for a kubeconfig that the operator named, or that this process made.
+func (c *Connections) ConnectTrusted(kubeconfig []byte, wrap func() transport.WrapperFunc) (*Cluster, error) {
+	return c.open(kubeconfig, true, func() (*Cluster, error) { return connect(kubeconfig, wrap()) })
+}
+
+func (c *Connections) open(kubeconfig []byte, trusted bool, connect func() (*Cluster, error)) (*Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := sha256.Sum256(kubeconfig)
+	key := connectionKey{sha256.Sum256(kubeconfig), trusted}
 	if known := c.clusters[key]; known != nil {
 		return known, nil
 	}
-	cluster, err := ConnectThrough(kubeconfig, wrap)
+	cluster, err := connect()
 	if err != nil {
 		return nil, err
 	}
 	if c.clusters == nil {
-		c.clusters = map[[sha256.Size]byte]*Cluster{}
+		c.clusters = map[connectionKey]*Cluster{}
 	}
 	c.clusters[key] = cluster
 	return cluster, nil

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/transport"
 )
 
 // readyServer answers everything with 200 over TLS, and counts its connections.
@@ -32,13 +34,15 @@ func readyServer(t *testing.T) (s *httptest.Server, connections *atomic.Int64) {
 	return s, connections
 }
 
+func unwrapped() transport.WrapperFunc { return nil }
+
 func kubeconfigOf(s *httptest.Server, address string) []byte {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return fmt.Appendf(nil, `apiVersion: v1
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s, tls-server-name: example.com}}]
+clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s}}]
 users: [{name: test, user: {token: test}}]
 `, address, base64.StdEncoding.EncodeToString(ca))
 }
@@ -49,7 +53,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	connections := &Connections{}
 	before := runtime.NumGoroutine()
 	for i := range 200 {
-		cluster, err := connections.Connect(kubeconfigOf(s, s.URL), nil)
+		cluster, err := connections.Connect(kubeconfigOf(s, s.URL), unwrapped)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +67,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	if more := runtime.NumGoroutine() - before; more > 10 {
 		t.Errorf("%d goroutines more", more)
 	}
-	another, err := connections.Connect(append(kubeconfigOf(s, s.URL), '\n'), nil)
+	another, err := connections.Connect(append(kubeconfigOf(s, s.URL), '\n'), unwrapped)
 	if err != nil {
 		t.Fatal(err)
 	}

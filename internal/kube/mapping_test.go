@@ -33,7 +33,7 @@ func silentAPI(t *testing.T) *kube.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := kube.Connect(data)
+	c, err := kube.ConnectTrusted(data)
 	if err != nil {
 		t.Fatal(err)
 	}

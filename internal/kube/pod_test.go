@@ -42,7 +42,10 @@ func TestPodKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := Connect(kubeconfig)
+	if _, err := Connect(kubeconfig); err == nil {
+		t.Error("a kubeconfig that names the token's file opens a cluster as one from outside does")
+	}
+	c, err := ConnectTrusted(kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +59,7 @@ func TestPodKubeconfig(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "token"), []byte("another"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c, err = Connect(kubeconfig); err != nil {
+	if c, err = ConnectTrusted(kubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Version(t.Context()); err != nil || sent != "Bearer another" {

@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/kubeconfig"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -110,23 +111,23 @@ func Open(ctx context.Context, cfg config.Config, tools platform.Tools, say flow
 			name, err, p.Name(), existsErr)
 	case !exists:
 		return nil, "", nil
-	case !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, fs.ErrNotExist) && !kubeconfig.Refused(err):
 		return nil, "", fmt.Errorf("management cluster %s exists but does not answer: %w: start it again, it may hold the "+
 			"only record of the cluster's servers", name, err)
 	}
-	// Its kubeconfig was lost; who made it has another.
-	kubeconfig, err := tools.Existing(ctx, name)
+	// Its kubeconfig was lost, or is none that may be used; who made it has another.
+	data, err := tools.Existing(ctx, name)
 	if err != nil {
 		return nil, "", fmt.Errorf("management cluster %s: %w", name, err)
 	}
-	if kubeconfig == nil {
+	if data == nil {
 		say("management cluster %s is half made, and holds nothing", name)
 		return nil, "", nil
 	}
-	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
+	if err := tools.Files.Write(platform.ManagementKubeconfig, data); err != nil {
 		return nil, "", err
 	}
-	if source, err = tools.Connect(kubeconfig); err != nil {
+	if source, err = connect.Management(tools, data); err != nil {
 		return nil, "", err
 	}
 	uid, err := source.UID(ctx)
@@ -169,4 +170,19 @@ func SecretValue(ctx context.Context, mgmt *kube.Cluster, namespace, name, key s
 		return nil, fmt.Errorf("Secret %s has no key %s yet", name, key)
 	}
 	return s.Data[key], nil
+}
+
+// WorkloadKubeconfig reads the kubeconfig that the control plane provider keeps in one of the cluster's Secrets. Who can
+// write to the namespace can write it: one that kubeconfig.Accept does not take is an error that names the Secret.
+func WorkloadKubeconfig(ctx context.Context, manager *kube.Cluster, namespace, cluster string) ([]byte, error) {
+	name := cluster + "-kubeconfig"
+	data, err := SecretValue(ctx, manager, namespace, name, "value")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := kubeconfig.Accept(data); err != nil {
+		return nil, fmt.Errorf("the kubeconfig in Secret %s/%s is not used: %w. The control plane provider writes no such "+
+			"kubeconfig: find out who changed the Secret; once it is deleted, the provider writes it anew", namespace, name, err)
+	}
+	return data, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -25,14 +26,14 @@ func Ensure(ctx context.Context, cfg config.Config, tools platform.Tools, say fl
 	if err := Record(tools, ownership.Management{Provider: p.Name(), Name: name}); err != nil {
 		return ownership.Management{}, err
 	}
-	kubeconfig, err := p.Ensure(ctx, name, say)
+	data, err := p.Ensure(ctx, name, say)
 	if err != nil {
 		return ownership.Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
-	if err := tools.Files.Write(platform.ManagementKubeconfig, kubeconfig); err != nil {
+	if err := tools.Files.Write(platform.ManagementKubeconfig, data); err != nil {
 		return ownership.Management{}, err
 	}
-	cluster, err := tools.Connect(kubeconfig)
+	cluster, err := connect.Management(tools, data)
 	if err != nil {
 		return ownership.Management{}, fmt.Errorf("management cluster %s (%s): %w", name, p.Name(), err)
 	}
@@ -68,6 +69,8 @@ func Verify(ctx context.Context, tools platform.Tools, m ownership.Management) f
 			m.Name, err, m.Provider, existsErr))
 	case !exists:
 		return flow.Gone("%s has no management cluster %s any more", m.Provider, m.Name)
+	case kubeconfig.Refused(err):
+		return flow.Gone("the kubeconfig of management cluster %s is fetched anew: %v", m.Name, err)
 	case errors.Is(err, fs.ErrNotExist):
 		return flow.Gone("the kubeconfig of management cluster %s is not in the state folder", m.Name)
 	}

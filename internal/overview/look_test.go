@@ -33,7 +33,7 @@ func silentAddress(t *testing.T) string {
 // silentKubeconfig is a kubeconfig of a cluster that never answers.
 func silentKubeconfig(t *testing.T, s *kubetest.Server) []byte {
 	t.Helper()
-	return []byte(strings.Replace(string(s.Kubeconfig()), s.URL, "http://"+silentAddress(t), 1))
+	return []byte(strings.Replace(string(s.Kubeconfig()), s.URL, "https://"+silentAddress(t), 1))
 }
 
 // look returns the overview of an environment with a journal in which the control plane is done, and the pivot as

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
@@ -100,14 +101,10 @@ func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self boo
 	if manager, err = situation.SelfManaged(ctx, b.Cfg, b.Tools, b.Sources); err != nil || manager != nil {
 		return manager, manager != nil, err
 	}
-	kubeconfig, err := b.Tools.Files.Read(platform.ManagementKubeconfig)
+	manager, err = connect.Cluster(b.Tools, platform.ManagementKubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
-	if err != nil {
-		return nil, false, err
-	}
-	manager, err = b.Tools.Connect(kubeconfig)
 	return manager, false, err
 }
 

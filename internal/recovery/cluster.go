@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -37,7 +38,7 @@ func Management(ctx context.Context, cfg config.Config, tools platform.Tools) (*
 	if kubeconfig == nil {
 		return nil, nil
 	}
-	return tools.Connect(kubeconfig)
+	return connect.Management(tools, kubeconfig)
 }
 
 // SetBootstrapped tells the control plane provider, in the status of its object, that etcd is bootstrapped.

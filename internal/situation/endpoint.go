@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -78,7 +79,7 @@ func CheckEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools,
 	if err != nil {
 		return nil
 	}
-	own, err := endpointOfTheirOwn(cfg, sources)
+	own, _, err := endpointOfTheirOwn(cfg, sources)
 	if err != nil || own {
 		return err
 	}
@@ -122,19 +123,40 @@ func VerifyEndpoint(ctx context.Context, cfg config.Config, tools platform.Tools
 	return flow.Holds()
 }
 
-// endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer.
-func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (bool, error) {
+// KnownEndpoints are the addresses, host:port, that the API of a cluster with an endpoint has by something else than
+// its own objects, which whoever has the cluster can write: the address of a load balancer, which CheckEndpoint has
+// found at Hetzner, the configured host name, or the host that the manifests name.
+func KnownEndpoints(cfg config.Config, sources render.Sources, e render.Endpoint, port string) ([]string, error) {
+	own, host, err := endpointOfTheirOwn(cfg, sources)
+	if err != nil {
+		return nil, err
+	}
+	var known []string
+	if _, err := netip.ParseAddr(e.IP); err == nil && !own {
+		known = append(known, net.JoinHostPort(e.IP, port))
+	}
+	for _, name := range []string{cfg.EndpointHostName(), host} {
+		if name != "" {
+			known = append(known, net.JoinHostPort(strings.ToLower(name), port))
+		}
+	}
+	return known, nil
+}
+
+// endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer, and the
+// host that they name.
+func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (own bool, host string, err error) {
 	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.Endpoint{}))
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	for _, o := range r.Now {
 		if o.GroupVersionKind() == capi.HetznerClusterKind {
-			return capi.Text(o, "spec", "controlPlaneEndpoint", "host") != "" ||
-				!capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), nil
+			host = capi.Text(o, "spec", "controlPlaneEndpoint", "host")
+			return host != "" || !capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled"), host, nil
 		}
 	}
-	return true, nil
+	return true, "", nil
 }
 
 // ExplainSilence explains why a cluster does not answer, where Hetzner knows it; otherwise err stays as it is.

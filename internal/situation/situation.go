@@ -301,7 +301,7 @@ func networkOf(cfg config.Config) netip.Prefix {
 // ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why
 // it does not answer.
 func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
-	config, err := management.SecretValue(ctx, mgmt, o.Cfg.Namespace, cluster+"-kubeconfig", "value")
+	config, err := management.WorkloadKubeconfig(ctx, mgmt, o.Cfg.Namespace, cluster)
 	if kube.Absent(err) {
 		return nil, "", errors.New("there is no kubeconfig yet")
 	}

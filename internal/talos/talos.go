@@ -26,17 +26,16 @@ type Credentials struct {
 	dialing []grpc.DialOption
 }
 
-// Parse reads a talosconfig with the credentials of one cluster in its current context.
+// Parse reads a talosconfig with the credentials of one cluster in its current context, wherever it comes from: a
+// cluster's Secret, a state store, a backup. Only credentials that it holds in itself are accepted, and none of its other
+// contexts is kept. The error is a *ConfigError.
 func Parse(talosconfig []byte) (*Credentials, error) {
-	c, err := config.FromBytes(talosconfig)
+	name, context, err := accept(talosconfig)
 	if err != nil {
-		return nil, fmt.Errorf("read talosconfig: %w", err)
+		return nil, err
 	}
-	current := c.Contexts[c.Context]
-	if current == nil {
-		return nil, fmt.Errorf("read talosconfig: it has no context %q", c.Context)
-	}
-	return &Credentials{config: c, context: current}, nil
+	return &Credentials{config: &config.Config{Context: name, Contexts: map[string]*config.Context{name: context}},
+		context: context}, nil
 }
 
 // Through adds options to every connection that is made with the credentials.

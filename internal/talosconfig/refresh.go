@@ -19,5 +19,5 @@ func Refresh(ctx context.Context, cfg config.Config, tools platform.Tools, obser
 	}
 	watched := situation.WatchedOf(cfg)
 	watched.LoadBalancerIP = endpoint.IP
-	return Write(ctx, cfg, tools, observer, say, manager, watched)
+	return Renew(ctx, cfg, tools, observer, say, manager, watched)
 }

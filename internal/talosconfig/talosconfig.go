@@ -35,10 +35,29 @@ type File struct {
 	Nodes       []string // the control plane servers' private addresses
 }
 
+// ForeignError says that a talosconfig is not of the cluster that the one in the state folder opens.
+type ForeignError struct{ text string }
+
+// Error implements error.
+func (e *ForeignError) Error() string { return e.text }
+
 // Write takes the credentials that the bootstrap provider keeps in the cluster that manages c, and points
-// them at the load balancer, with all control plane servers behind it.
+// them at the load balancer, with all control plane servers behind it. manager is a management cluster, in which a
+// cluster may have been created again; see Renew.
 func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
-	mgmt *kube.Cluster, c situation.Watched) (File, error) {
+	manager *kube.Cluster, c situation.Watched) (File, error) {
+	return write(ctx, cfg, tools, observer, say, manager, c, false)
+}
+
+// Renew is Write for a cluster that exists: where the state folder has a talosconfig, another one has to be of the same
+// authority, else the error is a *ForeignError.
+func Renew(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
+	manager *kube.Cluster, c situation.Watched) (File, error) {
+	return write(ctx, cfg, tools, observer, say, manager, c, true)
+}
+
+func write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
+	mgmt *kube.Cluster, c situation.Watched, same bool) (File, error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	changes := mgmt.Changes(watching,
@@ -64,7 +83,7 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 	if err != nil {
 		return File{}, err
 	}
-	credentials, err := talos.Parse(config)
+	credentials, err := accepted(config, cfg.Namespace, c.Name)
 	if err != nil {
 		return File{}, err
 	}
@@ -72,12 +91,50 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 	if out.Fingerprint, err = credentials.Fingerprint(); err != nil {
 		return File{}, err
 	}
+	if same {
+		if err := checkAuthority(tools, out.Fingerprint, cfg.Namespace, c.Name); err != nil {
+			return File{}, err
+		}
+	}
 	credentials.Point(out.Endpoints, out.Nodes)
 	data, err := credentials.Bytes()
 	if err != nil {
 		return File{}, fmt.Errorf("write talosconfig: %w", err)
 	}
 	return out, tools.Files.Write(platform.Talosconfig, data)
+}
+
+// secretOf names where the bootstrap provider keeps the talosconfig.
+func secretOf(namespace, cluster string) string {
+	return "Secret " + namespace + "/" + cluster + "-talosconfig"
+}
+
+// accepted reads the talosconfig of the Secret, which whoever can write to the namespace can write.
+func accepted(data []byte, namespace, cluster string) (*talos.Credentials, error) {
+	credentials, err := talos.Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("the talosconfig in %s is not used: %w. The bootstrap provider writes no such talosconfig: "+
+			"find out who changed the Secret; once it is deleted, the provider writes it anew", secretOf(namespace, cluster), err)
+	}
+	return credentials, nil
+}
+
+// checkAuthority refuses credentials of another authority than those in the state folder. A file there that is damaged
+// has no say.
+func checkAuthority(tools platform.Tools, fingerprint, namespace, cluster string) error {
+	file, err := tools.Files.Read(platform.Talosconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if is, err := describe(file); err == nil && is.fingerprint != fingerprint {
+		return &ForeignError{fmt.Sprintf("the talosconfig in %s is of another certificate authority than %s: it is not used. "+
+			"Find out who changed the Secret. Where the operator replaced the authority, move the file away",
+			secretOf(namespace, cluster), tools.Files.Path(platform.Talosconfig))}
+	}
+	return nil
 }
 
 // nodesOf lists the private addresses of the control plane servers, and says what is missing to the ones that are to
@@ -124,6 +181,9 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	config, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return verdict.FromError(err)
+	}
+	if _, err := accepted(config, cfg.Namespace, cfg.ClusterName); err != nil {
+		return flow.Unknown(err)
 	}
 	live, err := describe(config)
 	if err != nil {

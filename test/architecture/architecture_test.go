@@ -172,7 +172,7 @@ func TestTheRulesAreKept(t *testing.T) {
 		"flow":            {},
 		"internal/backup": {"internal/keys", "internal/s3"}, "internal/keys": {}, "internal/s3": {}, "internal/objectstore": {"internal/s3"},
 		"internal/clusterapi": {}, "internal/diagram": {}, "internal/etcd": {}, "internal/factory": {},
-		"internal/hetzner": {"internal/hetzner/ratelimit"}, "internal/hetzner/ratelimit": {}, "internal/kube": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
+		"internal/hetzner": {"internal/hetzner/ratelimit"}, "internal/hetzner/ratelimit": {}, "internal/kube": {"internal/kubeconfig"}, "internal/kubeconfig": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
 		"internal/text": {}, "internal/why": {}, "manifests": {}, "bootstrap": {}, "packer": {},
 	}
 	users := map[string][]string{ // all who may import a package

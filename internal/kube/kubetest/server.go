@@ -4,8 +4,17 @@
 package kubetest
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -101,7 +110,9 @@ type event struct {
 func New(uid string, more ...Resource) *Server {
 	s := &Server{resources: append(Builtin(), more...), objects: map[string]*unstructured.Unstructured{},
 		watchers: map[chan event]string{}}
-	s.Server = httptest.NewServer(http.HandlerFunc(s.serve))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{certificate()}}
+	s.StartTLS()
 	s.Put(Object("v1", "Namespace", "", "kube-system", map[string]any{"metadata": map[string]any{"uid": uid}}))
 	s.Put(Object("v1", "Namespace", "", "default", nil))
 	return s
@@ -113,9 +124,30 @@ func (s *Server) Kubeconfig() []byte {
 kind: Config
 current-context: test
 contexts: [{name: test, context: {cluster: test, user: test}}]
-clusters: [{name: test, cluster: {server: "%s"}}]
+clusters: [{name: test, cluster: {server: "%s", certificate-authority-data: %s}}]
 users: [{name: test, user: {token: test}}]
-`, s.URL))
+`, s.URL, base64.StdEncoding.EncodeToString(s.Authority())))
+}
+
+// Authority is the server's certificate as PEM: it signed itself, and each server has another.
+func (s *Server) Authority() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.TLS.Certificates[0].Certificate[0]})
+}
+
+// certificate is one of a server on loopback.
+func certificate() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(24 * time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 // Object builds an object; fields are merged over its names.

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
@@ -19,8 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
-
-const ()
 
 // ErrManaged is wrapped by the refusal to readopt a cluster whose management is not lost.
 var ErrManaged = errors.New("the cluster's management is not lost")
@@ -105,6 +104,7 @@ func (r orphanStep) claimReadopt(ctx context.Context, say flow.Say) (steps.Reser
 // openWorkload connects to the cluster by what the state folder and the backup have of it.
 func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
 	var kubeconfigs [][]byte
+	var failed []error
 	switch mine, err := r.tools.Files.Read(platform.Kubeconfig); {
 	case err == nil:
 		kubeconfigs = append(kubeconfigs, mine)
@@ -116,9 +116,13 @@ func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 		if err != nil {
 			return nil, nil, err
 		}
-		kubeconfigs = append(kubeconfigs, value)
+		if foreign := otherAuthority(kubeconfigs, value); foreign != nil {
+			failed = append(failed, foreign)
+		} else {
+			kubeconfigs = append(kubeconfigs, value)
+		}
 	}
-	want, failed := r.source.Identity().UID, []error{}
+	want := r.source.Identity().UID
 	for _, k := range kubeconfigs {
 		c, err := r.tools.Connect(k)
 		if err != nil {
@@ -141,6 +145,22 @@ func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 	return nil, nil, fmt.Errorf("%w as the cluster of the backup, and only one that lives can be readopted; where its "+
 		"servers are lost, that is a restore, where etcd has lost its quorum, recover-quorum: %w",
 		ErrNotLiving, errors.Join(failed...))
+}
+
+// otherAuthority refuses a backup's kubeconfig that trusts another authority than those of the state folder, none or
+// one: the cluster's own never changes. One that is damaged has no say.
+func otherAuthority(mine [][]byte, ofBackup []byte) error {
+	theirs, err := kubeconfig.Accept(ofBackup)
+	if err != nil {
+		return fmt.Errorf("the kubeconfig in the backup is not used: %w", err)
+	}
+	for _, data := range mine {
+		if is, err := kubeconfig.Accept(data); err == nil && !is.SameAuthority(theirs) {
+			return errors.New("the kubeconfig in the backup trusts another certificate authority than the state folder's: it " +
+				"is not used")
+		}
+	}
+	return nil
 }
 
 // refuseManager refuses where a cluster has the Cluster object. target tells that this is where the readoption puts it,

@@ -185,7 +185,7 @@ func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdda
 // identify asks the cluster who it is. A new etcd has another kube-system, and begins at
 // revision 1.
 func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
-	config, err := management.SecretValue(ctx, mgmt, r.cfg.Namespace, c.Name+"-kubeconfig", "value")
+	config, err := management.WorkloadKubeconfig(ctx, mgmt, r.cfg.Namespace, c.Name)
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
