@@ -212,7 +212,7 @@ func TestWhoMayAsk(t *testing.T) {
 		if method == "POST" {
 			body = "{}"
 		}
-		closed := r.access == users || r.access == usersNow
+		closed := r.access != open && r.access != probe
 		api := closed || method != "GET"
 		for name, tc := range map[string]struct {
 			with   []with
@@ -383,7 +383,7 @@ func TestASlowClient(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- d.server.Serve(ctx, listener) }()
+	go func() { done <- d.server.Serve(ctx, listener, nil) }()
 	for name, begun := range map[string]string{
 		"headers": "GET /healthz HTTP/1.1\r\nHost: local",
 		"body": "POST " + prefix + "/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
@@ -805,7 +805,7 @@ func TestTheIssuerIsAway(t *testing.T) {
 	defer d.close()
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
-	d.server.Auth.OIDC = &auth.OIDC{Issuer: away.URL, ClientID: "slipway", Allowed: []string{"ann@example.com"}}
+	d.server.Auth.OIDC = &auth.OIDC{Issuer: away.URL, ClientID: "slipway", Operators: auth.Members{Users: []string{"ann@example.com"}}}
 	a := d.ask("GET", prefix+"/clusters", "", header("Authorization", "Bearer head.body.signature"))
 	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "issuer does not answer") {
 		t.Errorf("%d %s", a.status, a.body)
