@@ -704,7 +704,7 @@ func TestOpenAPI(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
 	var described struct {
-		Paths      map[string]map[string]struct{ Security *[]any }
+		Paths      map[string]map[string]struct{ Security *[]map[string][]string }
 		Components struct {
 			Schemas map[string]struct {
 				Required   []string
@@ -725,8 +725,25 @@ func TestOpenAPI(t *testing.T) {
 		if count++; !is {
 			t.Errorf("openapi.json lacks %s", r.pattern)
 		}
-		if closed := operation.Security == nil; closed == (r.access == open || r.access == probe) {
-			t.Errorf("openapi.json says of %s that it needs a token: %t", r.pattern, closed)
+		said := readers
+		if operation.Security != nil {
+			if said = operators; len(*operation.Security) == 0 {
+				said = open
+			}
+			for _, scheme := range *operation.Security {
+				for name, roles := range scheme {
+					if !slices.Equal(roles, []string{"operator"}) {
+						t.Errorf("openapi.json has the roles %q for %s of %s", roles, name, r.pattern)
+					}
+				}
+			}
+		}
+		want, is := map[access]access{readersNow: readers, probe: open}[r.access]
+		if !is {
+			want = r.access
+		}
+		if said != want {
+			t.Errorf("openapi.json has another idea of who may ask for %s", r.pattern)
 		}
 	}
 	for _, operations := range described.Paths {
