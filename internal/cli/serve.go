@@ -31,15 +31,18 @@ import (
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	Listen    string
-	TokenFile string
-	Cert, Key string
-	Hosts     []string // names under which it is reached besides
-	Issuer    string
-	ClientID  string
-	Allowed   []string // users of the issuer
-	Resume    bool
-	StopRuns  bool
+	Listen          string
+	Probes          string // address to listen on for probes besides; empty: none
+	TokenFile       string
+	ReaderTokenFile string
+	Cert, Key       string
+	Hosts           []string // names under which it is reached besides
+	Issuer          string
+	ClientID        string
+	Operators       auth.Members // users of the issuer
+	Readers         auth.Members
+	Resume          bool
+	StopRuns        bool
 }
 
 // stopWithin is how long all runs together have to end in good order where serve ends them.
@@ -49,6 +52,7 @@ const stopWithin = 25 * time.Second
 type serving struct {
 	Kind      string   `json:"kind"` // "serving"
 	Address   string   `json:"address"`
+	Probes    string   `json:"probes,omitempty"`    // of the listener for probes; absent: there is none
 	TokenFile string   `json:"tokenFile,omitempty"` // that holds the bearer token; absent: there is none
 	Clusters  []string `json:"clusters"`
 }
@@ -62,11 +66,6 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if err != nil {
 		return err
 	}
-	if o.TokenFile != "" { // before anything is written
-		if _, _, err := auth.ReadToken(settings.InFolder(c.workDir, o.TokenFile)); err != nil {
-			return err
-		}
-	}
 	var cert *serve.Certificate
 	if o.Cert != "" {
 		cert, err = serve.ReadCertificate(settings.InFolder(c.workDir, o.Cert), settings.InFolder(c.workDir, o.Key))
@@ -74,15 +73,22 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 			return err
 		}
 	}
+	who, tokenFile, err := serveAuth(c, o, served[0].state)
+	if err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the program that runs: %w", err)
 	}
-	listener, err := net.Listen("tcp", o.Listen)
+	listener, probes, err := o.listen()
 	if err != nil {
-		return fmt.Errorf("listen for requests (--listen): %w", err)
+		return err
 	}
 	defer listener.Close()
+	if probes != nil {
+		defer probes.Close()
+	}
 	log := serveLog(c, a)
 	clusters, err := openClusters(ctx, c, served, self, log)
 	defer func() {
@@ -93,17 +99,13 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if err != nil {
 		return err
 	}
-	who, tokenFile, err := serveAuth(c, o, served[0].state)
-	if err != nil {
-		return err
-	}
 	who.TLS = cert != nil
 	authority, err := auth.New(who)
 	if err != nil {
 		return err
 	}
 	options := serve.Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: version(),
-		Hide: c.hide, Learn: learnSecrets(c, served, tokenFile), Log: log}
+		Hide: c.hide, Learn: learnSecrets(c, served, tokenFile, o.ReaderTokenFile), Log: log}
 	scheme := "http"
 	if cert != nil {
 		scheme, options.TLS = "https", cert.Config()
@@ -116,11 +118,15 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if o.Resume {
 		resumeServed(clusters, log)
 	}
-	at := serving{"serving", scheme + "://" + listener.Addr().String(), tokenFile, namesOf(served)}
+	at := serving{Kind: "serving", Address: scheme + "://" + listener.Addr().String(), TokenFile: tokenFile,
+		Clusters: namesOf(served)}
+	if probes != nil {
+		at.Probes = "http://" + probes.Addr().String()
+	}
 	if err := tellServing(c, a, at); err != nil {
 		return err
 	}
-	err = s.Serve(ctx, listener)
+	err = s.Serve(ctx, listener, probes)
 	if o.StopRuns {
 		work.InterruptAll(clusters, stopWithin)
 		return err
@@ -135,19 +141,18 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 
 // check refuses flags that do not go together, and to be reached from other machines without protection.
 func (o serveOptions) check() error {
-	alone, err := serve.IsLoopback(o.Listen)
+	alone, err := serve.IsLoopback("--listen", o.Listen)
+	if err == nil && o.Probes != "" {
+		_, err = serve.IsLoopback("--listen-probes", o.Probes)
+	}
+	if err == nil {
+		err = o.checkIssuer()
+	}
 	switch {
 	case err != nil:
 		return err
 	case (o.Cert == "") != (o.Key == ""):
 		return usage.Errorf("--tls-cert and --tls-key go together: name both, or none")
-	case (o.Issuer == "") != (o.ClientID == ""):
-		return usage.Errorf("--oidc-issuer and --oidc-client-id go together: name both, or none")
-	case o.Issuer != "" && len(o.Allowed) == 0:
-		return usage.Errorf("--oidc-issuer alone lets in every user of the issuer: name who may with --oidc-allow, " +
-			"an e-mail address or a subject")
-	case o.Issuer == "" && len(o.Allowed) > 0:
-		return usage.Errorf("--oidc-allow goes with --oidc-issuer")
 	case !alone && o.Cert == "":
 		return usage.Errorf("--listen %s is reached from other machines, and tokens would be readable on the way: "+
 			"name a certificate with --tls-cert and --tls-key, or listen on 127.0.0.1", o.Listen)
@@ -156,6 +161,41 @@ func (o serveOptions) check() error {
 			"--oidc-issuer, or listen on 127.0.0.1", o.Listen)
 	}
 	return nil
+}
+
+// checkIssuer refuses an issuer that is not protected, or whose users are not named.
+func (o serveOptions) checkIssuer() error {
+	named := slices.Concat(o.Operators.Users, o.Operators.Groups, o.Readers.Users, o.Readers.Groups)
+	switch {
+	case (o.Issuer == "") != (o.ClientID == ""):
+		return usage.Errorf("--oidc-issuer and --oidc-client-id go together: name both, or none")
+	case o.Issuer == "" && len(named) > 0:
+		return usage.Errorf("--oidc-allow, --oidc-allow-group, --oidc-reader and --oidc-reader-group go with --oidc-issuer")
+	case o.Issuer == "":
+		return nil
+	case len(named) == 0:
+		return usage.Errorf("--oidc-issuer alone lets in every user of the issuer: name who may with --oidc-allow or " +
+			"--oidc-reader, an e-mail address or a subject, or with --oidc-allow-group or --oidc-reader-group")
+	case slices.Contains(named, ""):
+		return usage.Errorf("a user or group of --oidc-issuer is empty")
+	}
+	return auth.CheckIssuer(o.Issuer)
+}
+
+// listen listens for requests, and for probes; nil: there are none.
+func (o serveOptions) listen() (requests, probes net.Listener, err error) {
+	requests, err = net.Listen("tcp", o.Listen)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen for requests (--listen): %w", err)
+	}
+	if o.Probes == "" {
+		return requests, nil, nil
+	}
+	probes, err = net.Listen("tcp", o.Probes)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("listen for probes (--listen-probes): %w", err), requests.Close())
+	}
+	return requests, probes, nil
 }
 
 // servedCluster is a cluster that serve was asked for.
@@ -298,31 +338,49 @@ func (s servedCluster) commandLine(c *console) (words, env []string) {
 	return words, env
 }
 
-// serveAuth is who may use serve, and the file with the token.
+// serveAuth is who may use serve, and the file with the token of operators; empty: there is none. What is given is read
+// before a token is made.
 func serveAuth(c *console, o serveOptions, state statedir.Dir) (who auth.Options, tokenFile string, err error) {
 	if o.Issuer != "" {
-		who.OIDC = &auth.OIDC{Issuer: o.Issuer, ClientID: o.ClientID, Allowed: o.Allowed}
+		who.OIDC = &auth.OIDC{Issuer: o.Issuer, ClientID: o.ClientID, Operators: o.Operators, Readers: o.Readers}
 	}
-	var token auth.Token
-	var plain string
+	read := func(path string, how func(string) (auth.Token, string, error)) (*auth.Token, error) {
+		token, plain, err := how(path)
+		if err != nil {
+			return nil, err
+		}
+		secrets.Learn(c.hide, plain)
+		return &token, nil
+	}
+	if o.ReaderTokenFile != "" {
+		who.ReaderToken, err = read(settings.InFolder(c.workDir, o.ReaderTokenFile), auth.ReadToken)
+		if err != nil {
+			return who, "", err
+		}
+	}
 	switch {
 	case o.TokenFile != "":
 		tokenFile = settings.InFolder(c.workDir, o.TokenFile)
-		token, plain, err = auth.ReadToken(tokenFile)
+		who.Token, err = read(tokenFile, auth.ReadToken)
 	case o.Issuer == "":
 		tokenFile = state.Path(filepath.Join(statedir.ServeFolder, "token"))
-		token, plain, err = auth.EnsureToken(tokenFile)
-	default:
-		return who, "", nil
+		who.Token, err = read(tokenFile, auth.EnsureToken)
 	}
-	secrets.Learn(c.hide, plain)
-	who.Token = &token
+	if err == nil && who.Token != nil && who.ReaderToken != nil && *who.Token == *who.ReaderToken {
+		err = usage.Errorf("the token of readers in %s (--reader-token-file) is that of operators in %s: replace one",
+			o.ReaderTokenFile, tokenFile)
+	}
 	return who, tokenFile, err
 }
 
 // learnSecrets has the secrets of the clusters' files hidden, now and whenever it is called.
-func learnSecrets(c *console, served []servedCluster, tokenFile string) func() {
-	whole, folders := []string{tokenFile}, []string{}
+func learnSecrets(c *console, served []servedCluster, tokenFiles ...string) func() {
+	whole, folders := []string{}, []string{}
+	for _, path := range tokenFiles {
+		if path != "" {
+			whole = append(whole, settings.InFolder(c.workDir, path))
+		}
+	}
 	for _, s := range served {
 		folders = append(folders, string(s.state))
 		for _, path := range []string{s.cfg.TokenFile, s.cfg.GitTokenFile, s.cfg.BackupPassphraseFile,
@@ -388,16 +446,24 @@ func newServeCommand(in *invocation) *cobra.Command {
 		func(ctx context.Context, c *console, a arguments) error { return runServe(ctx, c, a, own) })
 	f := cmd.Flags()
 	f.StringVar(&own.Listen, "listen", "127.0.0.1:8087", "listen on `HOST:PORT`")
-	f.StringVar(&own.TokenFile, "token-file", "",
-		"read the bearer token from `FILE` (default: serve/token in the state folder, generated at the first start)")
+	f.StringVar(&own.Probes, "listen-probes", "",
+		"also answer /healthz and /readyz, and nothing else, on `HOST:PORT`, without TLS")
+	f.StringVar(&own.TokenFile, "token-file", "", "read the bearer token of operators from `FILE` "+
+		"(default: serve/token in the state folder, generated at the first start)")
+	f.StringVar(&own.ReaderTokenFile, "reader-token-file", "",
+		"accept also the bearer token in `FILE`, for readers: who cannot start, cancel or resume runs")
 	f.StringVar(&own.Cert, "tls-cert", "", "serve TLS with the certificate in `FILE` (PEM)")
 	f.StringVar(&own.Key, "tls-key", "", "private key of the certificate, in `FILE` (PEM)")
 	f.StringArrayVar(&own.Hosts, "allowed-host", nil,
 		"also answer requests for the host `NAME`, besides localhost and the names in the certificate (repeatable)")
 	f.StringVar(&own.Issuer, "oidc-issuer", "", "accept ID tokens of the OpenID Connect issuer `URL` as bearer tokens")
 	f.StringVar(&own.ClientID, "oidc-client-id", "", "client `ID` that the ID tokens have to be issued for")
-	f.StringArrayVar(&own.Allowed, "oidc-allow", nil,
+	f.StringArrayVar(&own.Operators.Users, "oidc-allow", nil,
 		"allow the `USER` of the issuer: a verified e-mail address, or a subject (repeatable)")
+	f.StringArrayVar(&own.Operators.Groups, "oidc-allow-group", nil,
+		"allow users of the `GROUP`, from the claim groups of their ID tokens (repeatable)")
+	f.StringArrayVar(&own.Readers.Users, "oidc-reader", nil, "allow the `USER` of the issuer as a reader (repeatable)")
+	f.StringArrayVar(&own.Readers.Groups, "oidc-reader-group", nil, "allow users of the `GROUP` as readers (repeatable)")
 	f.BoolVar(&own.Resume, "resume", false, "at the start, resume a run that was interrupted when an earlier serve ended")
 	f.BoolVar(&own.StopRuns, "stop-runs", false, "interrupt runs when serve ends, as in a container (default: they continue)")
 	return cmd

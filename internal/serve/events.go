@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
@@ -26,9 +25,10 @@ const (
 // the file of the run. Besides, the stream has the run as it is whenever that changes ("run"), and one event at the end
 // ("end").
 func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
+	streams := s.streams[caller(r.Context()).Role]
 	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
+	case streams <- struct{}{}:
+		defer func() { <-streams }()
 	default:
 		w.Header().Set("Retry-After", "10")
 		s.fail(w, r, &problem{http.StatusServiceUnavailable,
@@ -55,7 +55,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64, out *stream) {
 	over := time.After(s.StreamLasts)
 	beat := time.Now()
-	who, _ := r.Context().Value(identityKey{}).(auth.Identity)
+	who := caller(r.Context())
 	var shown []byte
 	var looked time.Time
 	now := run

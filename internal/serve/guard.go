@@ -39,6 +39,10 @@ func (s *Server) bound(next http.Handler) http.Handler {
 	})
 }
 
+// errReader is about what readers may not do.
+var errReader = &problem{http.StatusForbidden, "this is for operators: a reader sees clusters and their runs, and cannot " +
+	"start, cancel or resume one"}
+
 var tooLarge = &problem{http.StatusRequestEntityTooLarge, "the request is larger than 1 MiB"}
 
 // guard lets through who may ask for a route.
@@ -69,15 +73,21 @@ func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
 			s.refuse(w, r, err)
 			return
 		}
+		authenticated(r.Context())
 		limits := s.looks
-		if changes := r.Method != http.MethodGet && r.Method != http.MethodHead; changes {
+		if changes := r.Method != http.MethodGet && r.Method != http.MethodHead; changes || access == operators {
 			limits = s.changes
-		} else if access != usersNow {
+		} else if access != readersNow {
 			limits = nil
 		}
 		if limits != nil && !limits.Allow(who.Name) {
 			w.Header().Set("Retry-After", "2")
 			s.fail(w, r, &problem{http.StatusTooManyRequests, "too many requests: wait a little"})
+			return
+		}
+		if access == operators && who.Role != auth.Operator {
+			s.Log.Warn("request refused", "client", auth.Client(r), "path", r.URL.Path, "user", who.Name, "error", errReader)
+			s.fail(w, r, errReader)
 			return
 		}
 		next(w, r.WithContext(context.WithValue(r.Context(), identityKey{}, who)))
@@ -104,7 +114,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	default:
 		w.Header().Set("WWW-Authenticate", `Bearer realm="slipway"`)
 	}
-	if said != auth.ErrMissing {
+	if said != auth.ErrMissing && s.refused.Allow(auth.Client(r)) {
 		s.Log.Warn("request refused", "client", auth.Client(r), "path", r.URL.Path, "error", s.Hide.Text(err.Error()))
 	}
 	s.fail(w, r, &problem{status, said.Error()})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 )
@@ -44,6 +45,7 @@ func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
 // Session is who is logged in.
 type Session struct {
 	User    string     `json:"user"`
+	Role    auth.Role  `json:"role"`           // "operator" or "reader"
 	CSRF    string     `json:"csrf,omitempty"` // of a browser's session, for what changes something; given at the login
 	Until   *time.Time `json:"until,omitempty"`
 	Version string     `json:"version"`
@@ -62,12 +64,13 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, err)
 		return
 	}
-	s.Log.Info("logged in", "user", who.Name)
-	s.answer(w, http.StatusOK, Session{User: who.Name, CSRF: csrf, Until: &who.Until, Version: s.Version})
+	s.Log.Info("logged in", "user", who.Name, "role", who.Role)
+	s.answer(w, http.StatusOK, Session{User: who.Name, Role: who.Role, CSRF: csrf, Until: &who.Until, Version: s.Version})
 }
 
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {
-	s.answer(w, http.StatusOK, Session{User: caller(r.Context()), CSRF: s.Auth.CSRF(r), Version: s.Version})
+	who := caller(r.Context())
+	s.answer(w, http.StatusOK, Session{User: who.Name, Role: who.Role, CSRF: s.Auth.CSRF(r), Version: s.Version})
 }
 
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
@@ -168,7 +171,7 @@ func (s *Server) startRun(w http.ResponseWriter, r *http.Request, c *work.Cluste
 		s.fail(w, r, err)
 		return
 	}
-	s.started(w, r)(c.Start(asked.Targets, caller(r.Context())))
+	s.started(w, r)(c.Start(asked.Targets, caller(r.Context()).Name))
 }
 
 // started answers with a run that was asked for.
@@ -197,7 +200,7 @@ func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request, c *work.Clust
 			return
 		}
 	}
-	run, err := c.Cancel(run.ID, caller(r.Context()), asked.Force)
+	run, err := c.Cancel(run.ID, caller(r.Context()).Name, asked.Force)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -206,7 +209,7 @@ func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request, c *work.Clust
 }
 
 func (s *Server) resumeRun(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
-	s.started(w, r)(c.Resume(run.ID, caller(r.Context())))
+	s.started(w, r)(c.Resume(run.ID, caller(r.Context()).Name))
 }
 
 const (

@@ -14,14 +14,13 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// IsLoopback reports whether only this machine reaches an address to listen on.
-func IsLoopback(address string) (bool, error) {
+// IsLoopback reports whether only this machine reaches an address to listen on, which a flag gave.
+func IsLoopback(flag, address string) (bool, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || port == "" {
-		return false, usage.Errorf("--listen %q is no address: write HOST:PORT, 127.0.0.1:8087 for example", address)
+		return false, usage.Errorf("%s %q is no address: write HOST:PORT, 127.0.0.1:8087 for example", flag, address)
 	}
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback(), nil
+	return auth.IsLoopback(host), nil
 }
 
 // Certificate is a certificate in two files, which are read again when they change.
@@ -37,7 +36,7 @@ type Certificate struct {
 // certificateOften is how often it is looked whether a certificate has changed.
 const certificateOften = 10 * time.Second
 
-// ReadCertificate reads a certificate and its key.
+// ReadCertificate reads a certificate and its key, which is refused as auth.ReadPrivate does.
 func ReadCertificate(cert, key string) (*Certificate, error) {
 	c := &Certificate{cert: cert, key: key}
 	if err := c.read(); err != nil {
@@ -58,7 +57,15 @@ func (c *Certificate) read() error {
 	if c.now != nil && changed == c.changed {
 		return nil
 	}
-	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	cert, err := os.ReadFile(c.cert)
+	if err != nil {
+		return err
+	}
+	key, err := auth.ReadPrivate(c.key)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return err
 	}

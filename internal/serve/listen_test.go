@@ -23,12 +23,12 @@ import (
 func TestIsLoopback(t *testing.T) {
 	for address, want := range map[string]bool{"127.0.0.1:8087": true, "[::1]:0": true, "localhost:1": true, "127.9.9.9:1": true,
 		":8087": false, "0.0.0.0:8087": false, "[::]:1": false, "192.0.2.1:1": false, "example.com:1": false, "localhost.example:1": false} {
-		if got, err := IsLoopback(address); got != want || err != nil {
+		if got, err := IsLoopback("--listen", address); got != want || err != nil {
 			t.Errorf("%s: %t, %v", address, got, err)
 		}
 	}
 	for _, wrong := range []string{"", "127.0.0.1", "8087", "127.0.0.1:"} {
-		if _, err := IsLoopback(wrong); err == nil {
+		if _, err := IsLoopback("--listen", wrong); err == nil {
 			t.Errorf("%q is an address", wrong)
 		}
 	}
@@ -90,7 +90,7 @@ func TestTLS(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- d.server.Serve(ctx, listener) }()
+	go func() { done <- d.server.Serve(ctx, listener, nil) }()
 	get := func(pool *x509.CertPool, host string) (*http.Response, error) {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", "https://"+listener.Addr().String()+"/", nil)
 		if err != nil {

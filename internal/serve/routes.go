@@ -11,10 +11,11 @@ import (
 type access int
 
 const (
-	open     access = iota // everybody: it tells nothing of a cluster
-	probe                  // everybody, under any name: those who ask are machines that know an address alone
-	users                  // who has a token or a session
-	usersNow               // the same, and each request runs a command, so that they are bounded
+	operators  access = iota // who has a token or a session of an operator
+	readers                  // who has a token or a session, whatever the role
+	readersNow               // the same, and each request runs a command, so that they are bounded
+	open                     // everybody: it tells nothing of a cluster
+	probe                    // everybody, under any name: those who ask are machines that know an address alone
 )
 
 // route is a method and a path, and what answers.
@@ -39,23 +40,23 @@ func (s *Server) table() []route {
 		{"GET /style.css", open, asset("style.css", "text/css; charset=utf-8")},
 		{"GET /icon.svg", open, asset("icon.svg", "image/svg+xml")},
 		{"GET /openapi.json", open, asset("openapi.json", "application/json")},
-		{"GET /metrics", users, s.metrics.Handler().ServeHTTP},
+		{"GET /metrics", readers, s.metrics.Handler().ServeHTTP},
 		{"POST " + prefix + "/session", open, s.login},
-		{"GET " + prefix + "/session", users, s.session},
-		{"DELETE " + prefix + "/session", users, s.logout},
-		{"GET " + prefix + "/clusters", users, s.listClusters},
-		{"GET " + cluster, users, s.onCluster(s.showCluster)},
-		{"GET " + cluster + "/plan", usersNow, s.onCluster(s.plan)},
-		{"GET " + cluster + "/status", usersNow, s.onCluster(s.status)},
-		{"GET " + cluster + "/doctor", usersNow, s.onCluster(s.doctor)},
-		{"GET " + cluster + "/runs", users, s.onCluster(s.listRuns)},
-		{"POST " + cluster + "/runs", users, s.onCluster(s.startRun)},
-		{"GET " + cluster + "/runs/{run}", users, s.onRun(s.showRun)},
-		{"GET " + cluster + "/runs/{run}/events", users, s.onRun(s.events)},
-		{"GET " + cluster + "/runs/{run}/effects", usersNow, s.onRun(s.effects)},
-		{"GET " + cluster + "/runs/{run}/report", usersNow, s.onRun(s.report)},
-		{"POST " + cluster + "/runs/{run}/cancel", users, s.onRun(s.cancelRun)},
-		{"POST " + cluster + "/runs/{run}/resume", users, s.onRun(s.resumeRun)},
+		{"GET " + prefix + "/session", readers, s.session},
+		{"DELETE " + prefix + "/session", readers, s.logout},
+		{"GET " + prefix + "/clusters", readers, s.listClusters},
+		{"GET " + cluster, readers, s.onCluster(s.showCluster)},
+		{"GET " + cluster + "/plan", readersNow, s.onCluster(s.plan)},
+		{"GET " + cluster + "/status", readersNow, s.onCluster(s.status)},
+		{"GET " + cluster + "/doctor", readersNow, s.onCluster(s.doctor)},
+		{"GET " + cluster + "/runs", readers, s.onCluster(s.listRuns)},
+		{"POST " + cluster + "/runs", operators, s.onCluster(s.startRun)},
+		{"GET " + cluster + "/runs/{run}", readers, s.onRun(s.showRun)},
+		{"GET " + cluster + "/runs/{run}/events", readers, s.onRun(s.events)},
+		{"GET " + cluster + "/runs/{run}/effects", readersNow, s.onRun(s.effects)},
+		{"GET " + cluster + "/runs/{run}/report", readersNow, s.onRun(s.report)},
+		{"POST " + cluster + "/runs/{run}/cancel", operators, s.onRun(s.cancelRun)},
+		{"POST " + cluster + "/runs/{run}/resume", operators, s.onRun(s.resumeRun)},
 	}
 }
 
@@ -79,7 +80,7 @@ func (s *Server) routes() http.Handler {
 type identityKey struct{}
 
 // caller is who sent a request.
-func caller(ctx context.Context) string {
+func caller(ctx context.Context) auth.Identity {
 	who, _ := ctx.Value(identityKey{}).(auth.Identity)
-	return who.Name
+	return who
 }

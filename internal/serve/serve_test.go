@@ -212,7 +212,7 @@ func TestWhoMayAsk(t *testing.T) {
 		if method == "POST" {
 			body = "{}"
 		}
-		closed := r.access == users || r.access == usersNow
+		closed := r.access != open && r.access != probe
 		api := closed || method != "GET"
 		for name, tc := range map[string]struct {
 			with   []with
@@ -383,7 +383,7 @@ func TestASlowClient(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- d.server.Serve(ctx, listener) }()
+	go func() { done <- d.server.Serve(ctx, listener, nil) }()
 	for name, begun := range map[string]string{
 		"headers": "GET /healthz HTTP/1.1\r\nHost: local",
 		"body": "POST " + prefix + "/session HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
@@ -704,7 +704,7 @@ func TestOpenAPI(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
 	var described struct {
-		Paths      map[string]map[string]struct{ Security *[]any }
+		Paths      map[string]map[string]struct{ Security *[]map[string][]string }
 		Components struct {
 			Schemas map[string]struct {
 				Required   []string
@@ -725,8 +725,25 @@ func TestOpenAPI(t *testing.T) {
 		if count++; !is {
 			t.Errorf("openapi.json lacks %s", r.pattern)
 		}
-		if closed := operation.Security == nil; closed == (r.access == open || r.access == probe) {
-			t.Errorf("openapi.json says of %s that it needs a token: %t", r.pattern, closed)
+		said := readers
+		if operation.Security != nil {
+			if said = operators; len(*operation.Security) == 0 {
+				said = open
+			}
+			for _, scheme := range *operation.Security {
+				for name, roles := range scheme {
+					if !slices.Equal(roles, []string{"operator"}) {
+						t.Errorf("openapi.json has the roles %q for %s of %s", roles, name, r.pattern)
+					}
+				}
+			}
+		}
+		want, is := map[access]access{readersNow: readers, probe: open}[r.access]
+		if !is {
+			want = r.access
+		}
+		if said != want {
+			t.Errorf("openapi.json has another idea of who may ask for %s", r.pattern)
 		}
 	}
 	for _, operations := range described.Paths {
@@ -805,7 +822,7 @@ func TestTheIssuerIsAway(t *testing.T) {
 	defer d.close()
 	away := httptest.NewServer(http.NotFoundHandler())
 	away.Close()
-	d.server.Auth.OIDC = &auth.OIDC{Issuer: away.URL, ClientID: "slipway", Allowed: []string{"ann@example.com"}}
+	d.server.Auth.OIDC = &auth.OIDC{Issuer: away.URL, ClientID: "slipway", Operators: auth.Members{Users: []string{"ann@example.com"}}}
 	a := d.ask("GET", prefix+"/clusters", "", header("Authorization", "Bearer head.body.signature"))
 	if a.status != http.StatusServiceUnavailable || !strings.Contains(a.body, "issuer does not answer") {
 		t.Errorf("%d %s", a.status, a.body)

@@ -5,13 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
@@ -24,7 +23,11 @@ const (
 	bodyMost        = 1 << 20
 	headerMost      = 16 << 10
 	connectionsMost = 256
-	streamsMost     = 64 // of events, at once
+	connectionsEach = 128 // of one address
+	requestsEach    = 32  // of one HTTP/2 connection, at once
+	streamsMost     = 64  // of events, at once, for each role
+	probesMost      = 64  // connections for probes
+	probesEach      = 16
 	headerWithin    = 5 * time.Second
 	readWithin      = 15 * time.Second // for the whole request
 	writeWithin     = 30 * time.Second // for an answer, or for a part of a stream
@@ -53,7 +56,8 @@ type Server struct {
 	metrics *metrics.Metrics
 	changes *auth.Limits // of requests that change something
 	looks   *auth.Limits // of requests that run a command
-	streams chan struct{}
+	streams map[auth.Role]chan struct{}
+	refused *auth.Limits    // of lines in the log about refused requests
 	ending  context.Context // ends the streams
 	end     context.CancelFunc
 	handler http.Handler
@@ -74,7 +78,9 @@ func New(o Options) *Server {
 		o.StreamLasts = time.Hour
 	}
 	s := &Server{Options: o, metrics: metrics.New(o.Clusters), changes: auth.NewLimits(1, 10),
-		looks: auth.NewLimits(2, 20), streams: make(chan struct{}, streamsMost)}
+		looks: auth.NewLimits(2, 20), refused: auth.NewLimits(0.5, 10),
+		streams: map[auth.Role]chan struct{}{
+			auth.Operator: make(chan struct{}, streamsMost), auth.Reader: make(chan struct{}, streamsMost)}}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.slow.header, s.slow.request = headerWithin, readWithin
 	s.handler = s.routes()
@@ -84,37 +90,63 @@ func New(o Options) *Server {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers on a listener until the context ends.
-func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{
-		Handler: s, ReadHeaderTimeout: s.slow.header, ReadTimeout: s.slow.request, IdleTimeout: idleWithin,
-		MaxHeaderBytes: headerMost, ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug),
-		TLSConfig: s.TLS,
-	}
+// Serve answers on a listener until the context ends, and probes on one of their own besides; nil: there is none.
+func (s *Server) Serve(ctx context.Context, listener, probes net.Listener) error {
 	follow, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() { s.metrics.Follow(follow) })
 	defer following.Wait()
 	defer stop()
-	failed := make(chan error, 1)
-	listener = netutil.LimitListener(listener, connectionsMost)
+	failed := make(chan error, 2)
+	requests := newConnections(listener, connectionsMost, connectionsEach, s.Log)
+	main := s.requestServer(requests)
+	servers := []*http.Server{main}
 	go func() {
 		if s.TLS != nil {
-			failed <- server.ServeTLS(listener, "", "")
+			failed <- main.ServeTLS(requests, "", "")
 			return
 		}
-		failed <- server.Serve(listener)
+		failed <- main.Serve(requests)
 	}()
+	if probes != nil {
+		few := newConnections(probes, probesMost, probesEach, s.Log)
+		other := s.probeServer(few)
+		servers = append(servers, other)
+		go func() { failed <- other.Serve(few) }()
+	}
+	var err error
 	select {
-	case err := <-failed:
-		return err
+	case err = <-failed:
 	case <-ctx.Done():
 	}
 	s.end()
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWithin)
 	defer cancel()
-	if err := server.Shutdown(within); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		return err
+	for _, server := range servers {
+		if shut := server.Shutdown(within); shut != nil && !errors.Is(shut, context.DeadlineExceeded) {
+			err = errors.Join(err, shut)
+		}
+		err = errors.Join(err, server.Close())
 	}
-	return server.Close()
+	return err
 }
+
+func (s *Server) requestServer(requests *connections) *http.Server {
+	return &http.Server{Handler: s, ReadHeaderTimeout: s.slow.header, ReadTimeout: s.slow.request, IdleTimeout: idleWithin,
+		MaxHeaderBytes: headerMost, ErrorLog: s.errorLog(), TLSConfig: s.TLS,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: requestsEach},
+		ConnState: requests.notice, ConnContext: requests.with}
+}
+
+// probeServer answers /healthz and /readyz and nothing else, one request for each connection.
+func (s *Server) probeServer(probes *connections) *http.Server {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.health)
+	mux.HandleFunc("GET /readyz", s.readiness)
+	server := &http.Server{Handler: mux, ReadTimeout: s.slow.header, WriteTimeout: s.slow.header,
+		MaxHeaderBytes: headerMost, ErrorLog: s.errorLog(), ConnState: probes.notice}
+	server.SetKeepAlivesEnabled(false)
+	return server
+}
+
+func (s *Server) errorLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }

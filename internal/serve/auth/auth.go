@@ -10,24 +10,39 @@ import (
 	"time"
 )
 
+// Role is what an identity may do. The empty one may do nothing.
+type Role string
+
+const (
+	// Operator starts, cancels and resumes runs, and may do what a Reader may.
+	Operator Role = "operator"
+	// Reader sees clusters, runs, plans and metrics.
+	Reader Role = "reader"
+)
+
 // Identity is who sends a request.
 type Identity struct {
-	Name  string    // "token", an e-mail address or a subject
+	Name  string // "token", "reader-token", an e-mail address or a subject
+	Role  Role
 	Until time.Time // zero: for as long as the token is the configured one
 }
 
-// byToken is who has the configured token.
-const byToken = "token"
+// Names of who has a configured token.
+const (
+	byToken       = "token"
+	byReaderToken = "reader-token"
+)
 
 // CSRFHeader is the header in which the page of a session sends its token.
 const CSRFHeader = "X-CSRF-Token"
 
 // Options are how users prove who they are.
 type Options struct {
-	Token *Token // nil: there is none
-	OIDC  *OIDC  // nil: there is none
-	TLS   bool   // cookies are sent over TLS alone
-	Now   func() time.Time
+	Token       *Token // of operators; nil: there is none
+	ReaderToken *Token // nil: there is none
+	OIDC        *OIDC  // nil: there is none
+	TLS         bool   // cookies are sent over TLS alone
+	Now         func() time.Time
 }
 
 // Auth knows who a request is of.
@@ -35,6 +50,8 @@ type Auth struct {
 	Options
 	sessions *sessions
 	failures *Limits
+	// limited has room for one ID token of those that are verified for addresses that sent too many wrong ones.
+	limited chan struct{}
 }
 
 // New makes an Auth.
@@ -43,15 +60,14 @@ func New(o Options) (*Auth, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	// A token cannot be guessed; the limit bounds the work and the log lines that guesses make.
-	return &Auth{Options: o, sessions: s, failures: NewLimits(0.5, 10)}, err
+	return &Auth{Options: o, sessions: s, failures: NewLimits(0.5, 10), limited: make(chan struct{}, 1)}, err
 }
 
 // Errors of a request.
 var (
 	ErrMissing  = errors.New("this needs a token: send it as Authorization: Bearer TOKEN, or log in on the page")
 	ErrWrong    = errors.New("the token is not right, or not right any more")
-	ErrTooOften = errors.New("too many wrong tokens came from this address: wait a little")
+	ErrTooOften = errors.New("the token is not right, and too many wrong tokens came from this address: wait a little")
 	ErrForged   = errors.New("a request of a session that changes something needs the header " + CSRFHeader +
 		", with the value that its login (POST /api/v1/session) gave")
 )
@@ -97,27 +113,34 @@ func (a *Auth) Holds(r *http.Request, who Identity) bool {
 	return ok
 }
 
-// verify finds out whose token one is. The right one is never refused because of wrong ones from the same address.
+// verify finds out whose token one is. Wrong tokens are counted by the address that they come from. A token is looked at
+// before that count is, since others share the address, behind a proxy for example: the right one is never refused. The
+// count decides how much work wrong ones make: beyond the limit, all addresses together get one signature verified at a
+// time.
 func (a *Auth) verify(r *http.Request, presented string) (Identity, error) {
 	if a.Token != nil && a.Token.is(presented) {
-		return Identity{Name: byToken}, nil
+		return Identity{Name: byToken, Role: Operator}, nil
 	}
-	if !a.failures.Left(Client(r)) {
+	if a.ReaderToken != nil && a.ReaderToken.is(presented) {
+		return Identity{Name: byReaderToken, Role: Reader}, nil
+	}
+	client := Client(r)
+	failed := ErrWrong
+	if a.OIDC != nil && looksLikeOne(presented) {
+		var turn chan struct{}
+		if !a.failures.Left(client) {
+			turn = a.limited
+		}
+		who, err := a.OIDC.verify(r.Context(), presented, turn)
+		if err == nil || errors.Is(err, ErrIssuer) {
+			return who, err
+		}
+		failed = errors.Join(ErrWrong, err)
+	}
+	if !a.failures.Allow(client) {
 		return Identity{}, ErrTooOften
 	}
-	if a.OIDC != nil && looksLikeOne(presented) {
-		who, err := a.OIDC.verify(r.Context(), presented)
-		if err == nil {
-			return who, nil
-		}
-		a.failures.Allow(Client(r))
-		if errors.Is(err, ErrIssuer) {
-			return Identity{}, err
-		}
-		return Identity{}, errors.Join(ErrWrong, err)
-	}
-	a.failures.Allow(Client(r))
-	return Identity{}, ErrWrong
+	return Identity{}, failed
 }
 
 // Login begins a session for a browser that presents a token.

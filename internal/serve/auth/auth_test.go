@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,8 +118,11 @@ func TestSessions(t *testing.T) {
 // issuer is an OpenID Connect issuer with one key.
 type issuer struct {
 	*httptest.Server
-	key  *rsa.PrivateKey
-	away bool
+	key   *rsa.PrivateKey
+	id    string // of the key
+	away  bool
+	asked atomic.Int64                  // for its keys
+	hold  atomic.Pointer[chan struct{}] // keys are answered with once it is closed
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -127,7 +131,7 @@ func newIssuer(t *testing.T) *issuer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i := &issuer{key: key}
+	i := &issuer{key: key, id: "one"}
 	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if i.away {
 			w.WriteHeader(http.StatusBadGateway)
@@ -140,7 +144,11 @@ func newIssuer(t *testing.T) *issuer {
 				"authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
 				"id_token_signing_alg_values_supported": []string{"RS256"}})
 		case "/keys":
-			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: "RS256", Use: "sig"}}})
+			i.asked.Add(1)
+			if held := i.hold.Load(); held != nil {
+				<-*held
+			}
+			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.id, Algorithm: "RS256", Use: "sig"}}})
 		}
 	}))
 	t.Cleanup(i.Close)
@@ -159,7 +167,7 @@ func (i *issuer) token(t *testing.T, key any, algorithm jose.SignatureAlgorithm,
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", "one"))
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, (&jose.SignerOptions{}).WithHeader("kid", i.id))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +188,7 @@ func TestOIDC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAuth(t, Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Allowed: []string{"ann@example.com", "5678", "eve@example.com"}}})
+	a := newAuth(t, Options{OIDC: &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com", "5678", "eve@example.com"}}}})
 	a.failures = NewLimits(1000, 1000)
 	for name, tc := range map[string]struct {
 		token string
@@ -216,7 +224,7 @@ func TestOIDC(t *testing.T) {
 func TestAnIssuerThatComesBack(t *testing.T) {
 	i := newIssuer(t)
 	i.away = true
-	o := &OIDC{Issuer: i.URL, ClientID: "slipway", Allowed: []string{"ann@example.com"}}
+	o := &OIDC{Issuer: i.URL, ClientID: "slipway", Operators: Members{Users: []string{"ann@example.com"}}}
 	a := newAuth(t, Options{OIDC: o})
 	token := i.token(t, i.key, jose.RS256, nil)
 	if _, err := a.Check(request(token)); !errors.Is(err, ErrIssuer) {

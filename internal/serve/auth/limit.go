@@ -59,10 +59,13 @@ func (l *Limits) of(client string) *rate.Limiter {
 }
 
 // Client is the address of the client of a request.
-func Client(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
+func Client(r *http.Request) string { return ClientAt(r.RemoteAddr) }
+
+// ClientAt is the address of a client, without its port.
+func ClientAt(address string) string {
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return r.RemoteAddr
+		return address
 	}
 	ip := net.ParseIP(host)
 	if ip != nil && ip.To4() == nil { // one client of IPv6 has a whole network

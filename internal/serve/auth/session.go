@@ -12,7 +12,7 @@ import (
 const (
 	// sessionLasts is how long a browser stays logged in.
 	sessionLasts = 12 * time.Hour
-	// sessionsMost is how many browsers are logged in at once: the oldest makes room.
+	// sessionsMost is how many browsers of one role are logged in at once: the oldest makes room.
 	sessionsMost = 200
 )
 
@@ -48,14 +48,21 @@ func (s *sessions) begin(who Identity, now time.Time) (secret string, _ Identity
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var oldest [sha256.Size]byte
+	same := 0 // of the same role: readers do not end the sessions of operators
 	for hash, one := range s.all {
 		if now.After(one.identity.Until) {
 			delete(s.all, hash)
-		} else if first, ok := s.all[oldest]; !ok || one.began.Before(first.began) {
+			continue
+		}
+		if one.identity.Role != who.Role {
+			continue
+		}
+		same++
+		if first, ok := s.all[oldest]; !ok || one.began.Before(first.began) {
 			oldest = hash
 		}
 	}
-	if len(s.all) >= sessionsMost {
+	if same >= sessionsMost {
 		delete(s.all, oldest)
 	}
 	s.all[sha256.Sum256([]byte(secret))] = session{who, now}

@@ -29,9 +29,9 @@ func (t Token) is(presented string) bool {
 	return subtle.ConstantTimeCompare(hash[:], t.hash[:]) == 1
 }
 
-// ReadToken reads the token from a file, and returns it besides, so that it can be hidden.
+// ReadToken reads the token from a file (see ReadPrivate), and returns it besides, so that it can be hidden.
 func ReadToken(path string) (Token, string, error) {
-	data, err := os.ReadFile(path)
+	data, err := ReadPrivate(path)
 	if err != nil {
 		return Token{}, "", usage.Errorf("read the token of serve: %w", err)
 	}

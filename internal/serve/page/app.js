@@ -8,6 +8,7 @@ const api = "/api/v1";
 // session, it does not reach servers at other ports of the host.
 const csrfKey = "csrf";
 let csrf = localStorage.getItem(csrfKey) ?? "";
+let operates = false; // whether the session is of an operator; the API refuses readers whatever the page shows
 let leave = () => {}; // ends what the shown view has going on
 let shown = 0; // counts views: an answer for an earlier one is dropped
 let actions = {}; // keys of the shown view
@@ -101,6 +102,7 @@ function login() {
   shown++;
   actions = {};
   csrf = "";
+  operates = false;
   localStorage.removeItem(csrfKey);
   $("logout").hidden = $("keys").hidden = true;
   $("user").textContent = "";
@@ -128,7 +130,9 @@ function begin(session) {
   }
   csrf = session.csrf;
   localStorage.setItem(csrfKey, csrf);
-  $("user").textContent = session.user;
+  operates = session.role === "operator";
+  $("user").textContent = operates ? session.user : `${session.user} (reader)`;
+  document.querySelectorAll(".operators").forEach((e) => { e.hidden = !operates; });
   $("logout").hidden = $("keys").hidden = false;
   route();
 }
@@ -158,7 +162,7 @@ async function viewCluster(mine, name) {
     if (mine !== shown || JSON.stringify(items) === last) return;
     last = JSON.stringify(items);
     const at = runs.contains(document.activeElement) ? document.activeElement.getAttribute("href") : "";
-    runs.replaceChildren(...(items.length ? items.map(runCard) : [el("li", { class: "soft" }, "No run yet: plan one.")]));
+    runs.replaceChildren(...(items.length ? items.map(runCard) : [el("li", { class: "soft" }, operates ? "No run yet: plan one." : "No run yet.")]));
     if (at) runs.querySelector(`a[href="${CSS.escape(at)}"]`)?.focus();
   };
   await refresh();
@@ -167,14 +171,14 @@ async function viewCluster(mine, name) {
   leave = () => clearInterval(timer);
   show(el("h2", {}, name, cluster.world === "lab" && el("span", { class: "tag plain" }, "rehearsal")),
     el("p", { class: "soft small" }, el("code", {}, cluster.dir), ", state in ", el("code", {}, cluster.stateFolder)),
-    el("div", { class: "actions" }, el("a", { class: "button", href: `#/${name}/new` }, "Plan a run")),
+    el("div", { class: "actions" }, el("a", { class: "button", href: `#/${name}/new` }, operates ? "Plan a run" : "Show a plan")),
     tabs("cluster", [["Runs", () => runs],
       ["Status", () => fetched(`${path}/status`, "Asking Hetzner and the clusters…", status)],
       ["Doctor", () => fetched(`${path}/doctor`, "Examining what a run would meet…", doctor)]]));
 }
 
 async function viewNew(mine, name) {
-  trail(["Clusters", "#/"], [name, `#/${name}`], ["plan a run", ""]);
+  trail(["Clusters", "#/"], [name, `#/${name}`], [operates ? "plan a run" : "a plan", ""]);
   const path = `/clusters/${encodeURIComponent(name)}`;
   const cluster = await request(path);
   if (mine !== shown) return;
@@ -209,8 +213,8 @@ async function viewNew(mine, name) {
   }, onchange: () => { asked++; start.disabled = true; start.textContent = "Start"; result.replaceChildren(); } },
   el("fieldset", {}, el("legend", {}, "Targets"), el("div", { class: "choices" }, cluster.targets.slice(0, 2).map((t) => choice("checkbox", t))),
     el("details", {}, el("summary", {}, "Single steps, each with those that it depends on"), el("div", { class: "choices" }, cluster.targets.slice(2).map((t) => choice("checkbox", t))))),
-  el("div", { class: "actions" }, el("button", { class: "quiet" }, "Plan"), start, el("span", { class: "soft small" }, "A run is started once its plan was shown.")));
-  show(el("h2", {}, "Plan a run"), form, result);
+  el("div", { class: "actions" }, el("button", { class: "quiet" }, "Plan"), operates && start, el("span", { class: "soft small" }, operates ? "A run is started once its plan was shown." : "A reader cannot start runs.")));
+  show(el("h2", {}, operates ? "Plan a run" : "A plan"), form, result);
   form.requestSubmit();
 }
 
@@ -235,9 +239,9 @@ async function viewRun(mine, name, id) {
   function update(now) {
     run = now;
     head.replaceChildren(runHead(run));
-    cancel.hidden = !run.cancellable || !run.by;
+    cancel.hidden = !operates || !run.cancellable || !run.by;
     cancel.textContent = run.cancelRequested ? "End at once" : "Cancel";
-    resume.hidden = !run.resumable;
+    resume.hidden = !operates || !run.resumable;
     if (hasEnded(run.state)) steps.end();
   }
   update(run);
@@ -311,5 +315,9 @@ document.addEventListener("keydown", (e) => {
 $("keys").addEventListener("click", () => $("help").showModal());
 $("logout").addEventListener("click", () => attempt(async () => { await request("/session", { method: "DELETE" }); login(); }));
 window.addEventListener("hashchange", () => { if (csrf) route(); });
-window.addEventListener("storage", (e) => { if (e.key === csrfKey) csrf = e.newValue ?? ""; }); // another tab logged in or out
+window.addEventListener("storage", (e) => { // another tab logged in, maybe with another role, or out
+  if (e.key !== csrfKey) return;
+  csrf = e.newValue ?? "";
+  if (csrf) request("/session").then(begin, login);
+});
 request("/session").then(begin, login);
