@@ -50,8 +50,10 @@ type Program struct {
 	Note string
 	// When says whether the program is in the mapping at the moment; nil: always.
 	When func() bool
-	// Reads are folders of the machine that the program reads, besides that of its executable.
+	// Reads are files and folders of the machine that the program reads, besides its executable.
 	Reads []string
+	// Tools says that the program runs programs of the machine, as git.
+	Tools bool
 	// Serves are the Services of the Pod's namespace whose names lead the processes of other Pods to this container, each
 	// with the container's port, which is the Service's, too. It takes a Pod with a network of its own.
 	Serves map[string]int32
@@ -179,7 +181,7 @@ func GiteaProgram(bin string, used func() bool) Program {
 		Args: []string{"--program=" + filepath.Join(bin, "gitea"), "--static=" + filepath.Join(bin, "static"),
 			"--listen=127.0.0.1:{port:3000}", "--data={dir:/data}", "--config={dir:/env-to-ini-mounts/inlines}"},
 		Note: "prepared by the lab; without the files of its pages, which its module does not have",
-		When: used, Reads: []string{bin}, Serves: map[string]int32{"gitea-http": 3000},
+		When: used, Reads: []string{bin}, Tools: true, Serves: map[string]int32{"gitea-http": 3000},
 	}
 }
 
