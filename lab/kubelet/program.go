@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/gitea"
@@ -196,6 +197,8 @@ func (p Program) Validate() error {
 	case p.Exec == "":
 		return fmt.Errorf(
 			"exec is missing: name the program, as an absolute path or as a file of the lab's folder of programs")
+	case slices.ContainsFunc(p.Reads, func(read string) bool { return !path.IsAbs(read) }):
+		return fmt.Errorf("reads %q: want absolute paths", p.Reads)
 	case !path.IsAbs(p.Exec) && strings.Contains(p.Exec, "/"):
 		return fmt.Errorf("exec %q is a relative path: give an absolute one, or only the name of a file in the lab's "+
 			"folder of programs", p.Exec)

@@ -95,7 +95,8 @@ func (r root) proc() error {
 	}
 	for _, name := range readOnlyProc {
 		path := "/proc/" + name
-		if err := r.mount(Mount{Source: r.at(path), Target: path, ReadOnly: true}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := r.mount(Mount{Source: r.at(path), Target: path, ReadOnly: true})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("mount %s read-only: %w", path, err)
 		}
 	}
@@ -144,7 +145,8 @@ func (r root) mount(m Mount) error {
 		return fmt.Errorf("make the mount point: %w", err)
 	}
 	defer unix.Close(target)
-	tree, err := unix.OpenTree(source, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	const all = unix.AT_EMPTY_PATH | unix.AT_RECURSIVE
+	tree, err := unix.OpenTree(source, "", all|unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("copy the mount (open_tree, which Linux has since 5.2): %w", err)
 	}
@@ -153,7 +155,7 @@ func (r root) mount(m Mount) error {
 	if m.ReadOnly {
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, &attr); err != nil {
+	if err := unix.MountSetattr(tree, "", all, &attr); err != nil {
 		return fmt.Errorf("restrict the mount (mount_setattr, which Linux has since 5.12): %w", err)
 	}
 	return unix.MoveMount(tree, "", target, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
