@@ -255,7 +255,7 @@ func (lab *Lab) tryApart() {
 	var err error
 	if lab.sandboxes, err = sandbox.New(); err != nil {
 		lab.shared = err.Error()
-		lab.cfg.Log.Warn("Pods share the lab's network and the machine's files", "reason", err)
+		lab.cfg.Log.Warn("Pods share the lab's network and see all files of the user", "reason", err)
 	}
 }
 

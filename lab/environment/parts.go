@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -137,12 +138,20 @@ func (lab *Lab) manifestParts() (parts []Part) {
 // podPart says what Pods have of their own.
 func (lab *Lab) podPart() Part {
 	if lab.sandboxes == nil {
-		return Part{"Pods", kubelet.Simulated, "processes that share the lab's network and the machine's files: " +
-			lab.shared + "; a program with fixed ports or paths does not run"}
+		return Part{"Pods", kubelet.Simulated, "processes that share the lab's network and see all files of the user: " +
+			lab.shared + "; " + confined() + "; a program with fixed ports or paths does not run"}
 	}
-	return Part{"Pods", kubelet.StandIn, "each has a network namespace of its own and each container a mount namespace " +
-		"with its volumes, /tmp, /run, /proc and /etc/hosts; the other files are the machine's, users and resources are " +
-		"not separated"}
+	return Part{"Pods", kubelet.StandIn, "each has a network namespace of its own and each container a read-only root " +
+		"with its program, its volumes, /tmp, /run, /dev and /proc: of the machine's files only libraries and certificate " +
+		"authorities; " + confined() + "; the kernel, users and resources are shared"}
+}
+
+// confined says what the processes of a lab lack.
+func confined() string {
+	if runtime.GOOS != "linux" {
+		return "they have the privileges of the user"
+	}
+	return "they have no_new_privs, a seccomp filter and no capability but NET_BIND_SERVICE"
 }
 
 // builtFrom is the module and version in the build information of an executable; empty where it has none.

@@ -8,8 +8,8 @@ import (
 )
 
 // LoadPrograms reads a mapping from a YAML file: a list of objects with the keys image, exec, prefix, args, env,
-// noContainerArgs, fidelity (real or stand-in, which nothing checks; default mapped) and note. Errors name line and
-// column.
+// noContainerArgs, reads, tools, fidelity (real or stand-in, which nothing checks; default mapped) and note. Errors
+// name line and column.
 func LoadPrograms(file string) ([]Program, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -55,7 +55,7 @@ func parseProgram(item *yaml.Node) (Program, error) {
 	}
 	fields := map[string]any{
 		"image": &p.Image, "exec": &p.Exec, "prefix": &p.Prefix, "args": &p.Args, "env": &p.Env,
-		"noContainerArgs": &p.NoContainerArgs, "fidelity": &p.Fidelity, "note": &p.Note,
+		"noContainerArgs": &p.NoContainerArgs, "reads": &p.Reads, "tools": &p.Tools, "fidelity": &p.Fidelity, "note": &p.Note,
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(item.Content); i += 2 {
@@ -63,8 +63,8 @@ func parseProgram(item *yaml.Node) (Program, error) {
 		target, known := fields[key.Value]
 		switch {
 		case !known:
-			return p, at(key, "unknown key %q: the keys are image, exec, prefix, args, env, noContainerArgs, fidelity and note",
-				key.Value)
+			return p, at(key, "unknown key %q: the keys are image, exec, prefix, args, env, noContainerArgs, reads, tools, "+
+				"fidelity and note", key.Value)
 		case seen[key.Value]:
 			return p, at(key, "key %q is given twice", key.Value)
 		}

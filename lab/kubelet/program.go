@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/lab/gitea"
@@ -50,8 +51,10 @@ type Program struct {
 	Note string
 	// When says whether the program is in the mapping at the moment; nil: always.
 	When func() bool
-	// Reads are folders of the machine that the program reads, besides that of its executable.
+	// Reads are files and folders of the machine that the program reads, besides its executable.
 	Reads []string
+	// Tools says that the program runs programs of the machine, as git.
+	Tools bool
 	// Serves are the Services of the Pod's namespace whose names lead the processes of other Pods to this container, each
 	// with the container's port, which is the Service's, too. It takes a Pod with a network of its own.
 	Serves map[string]int32
@@ -179,7 +182,7 @@ func GiteaProgram(bin string, used func() bool) Program {
 		Args: []string{"--program=" + filepath.Join(bin, "gitea"), "--static=" + filepath.Join(bin, "static"),
 			"--listen=127.0.0.1:{port:3000}", "--data={dir:/data}", "--config={dir:/env-to-ini-mounts/inlines}"},
 		Note: "prepared by the lab; without the files of its pages, which its module does not have",
-		When: used, Reads: []string{bin}, Serves: map[string]int32{"gitea-http": 3000},
+		When: used, Reads: []string{bin}, Tools: true, Serves: map[string]int32{"gitea-http": 3000},
 	}
 }
 
@@ -194,6 +197,8 @@ func (p Program) Validate() error {
 	case p.Exec == "":
 		return fmt.Errorf(
 			"exec is missing: name the program, as an absolute path or as a file of the lab's folder of programs")
+	case slices.ContainsFunc(p.Reads, func(read string) bool { return !path.IsAbs(read) }):
+		return fmt.Errorf("reads %q: want absolute paths", p.Reads)
 	case !path.IsAbs(p.Exec) && strings.Contains(p.Exec, "/"):
 		return fmt.Errorf("exec %q is a relative path: give an absolute one, or only the name of a file in the lab's "+
 			"folder of programs", p.Exec)

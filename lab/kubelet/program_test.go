@@ -66,6 +66,8 @@ func TestLoadPrograms(t *testing.T) {
   args: ["--health=127.0.0.1:{port:9440}", '{"json": true}']
   env: {SSL_CERT_FILE: "{ca}"}
   noContainerArgs: true
+  reads: [/opt/charts]
+  tools: true
 - {image: "quay.io/*/*", exec: lab, prefix: [cert-manager], fidelity: stand-in, note: mine}
 `
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

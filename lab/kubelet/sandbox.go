@@ -13,6 +13,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -141,39 +142,43 @@ func (c *container) sandboxed(l *launch, network *sandbox.Network, home string) 
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return fmt.Errorf("create the container's root: %w", err)
 	}
-	box := sandbox.Container{Network: network, Hostname: p.hostname(), Root: root,
-		Visible: []string{filepath.Dir(l.spec.Path), home, p.volumeDir(identityVolume)}}
+	box := sandbox.Container{Network: network, Hostname: p.hostname(), Root: root, Program: l.spec.Path,
+		Tools: c.program.Tools, Visible: append([]string{l.spec.Path}, c.program.Reads...),
+		Mounts: []sandbox.Mount{{Source: home, Target: home}}}
+	if p.hasIdentity() {
+		box.Visible = append(box.Visible, p.volumeDir(identityVolume))
+	}
 	if ca := p.k.cfg.PodEnv["SSL_CERT_FILE"]; ca != "" {
 		box.Visible = append(box.Visible, ca)
 	}
-	if !p.hasIdentity() {
-		box.Visible = box.Visible[:2]
-	}
-	box.Visible = append(box.Visible, c.program.Reads...)
 	if !mountsHosts(c.spec) {
 		box.Mounts = append(box.Mounts, sandbox.Mount{Source: p.k.hostsFile(), Target: "/etc/hosts", ReadOnly: true})
 	}
 	for _, m := range c.spec.VolumeMounts {
-		source, err := p.mountSource(c.spec, m)
+		mount, err := p.mountOf(c.spec, m)
 		if err != nil {
 			return err
 		}
-		box.Mounts = append(box.Mounts, sandbox.Mount{Source: source, Target: path.Clean(m.MountPath),
-			ReadOnly: m.ReadOnly || !p.writable(m.Name)})
+		mount.Target, mount.ReadOnly = path.Clean(m.MountPath), m.ReadOnly || !p.writable(m.Name)
+		box.Mounts = append(box.Mounts, mount)
 	}
 	l.spec.Enter = box.Enter
 	return nil
 }
 
-// mountSource returns the folder or file behind a volume mount; for a kind of volume that the lab only records it is an
-// empty folder of the Pod.
-func (p *pod) mountSource(spec corev1.Container, m corev1.VolumeMount) (string, error) {
+// mountOf says what is behind a volume mount; for a kind of volume that the lab only records it is an empty folder of
+// the Pod.
+func (p *pod) mountOf(spec corev1.Container, m corev1.VolumeMount) (sandbox.Mount, error) {
+	dir := p.volumeDir(m.Name)
 	for _, v := range p.seen().Spec.Volumes {
 		if v.Name == m.Name && !hasFolder(v) {
-			return p.volumeDir(m.Name), os.MkdirAll(p.volumeDir(m.Name), 0o700)
+			return sandbox.Mount{Source: dir}, os.MkdirAll(dir, 0o700)
 		}
 	}
-	return p.localDir(spec, m.MountPath)
+	if _, err := p.localDir(spec, m.MountPath); err != nil {
+		return sandbox.Mount{}, err
+	}
+	return sandbox.Mount{Source: dir, SubPath: strings.TrimPrefix(path.Join("/", m.SubPath), "/")}, nil
 }
 
 // writable says whether a container may write to a volume that it does not mount read-only.

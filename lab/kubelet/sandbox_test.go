@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -135,6 +136,10 @@ func TestPodsApart(t *testing.T) {
 		Data: map[string][]byte{"config": []byte("a talosconfig")}}
 	root := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt", Namespace: "default"},
 		Data: map[string]string{"ca.crt": "the authority"}}
+	operators := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(operators, []byte("a kubeconfig"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	registry := NewRegistry()
 	onNode := func(name string) *harness {
 		return start(t, func(c *Config) {
@@ -178,6 +183,11 @@ func TestPodsApart(t *testing.T) {
 			got := askPod(t, w, name, "/read", "path", path)
 			if want != "" && got != want || strings.HasPrefix(got, "error: ") {
 				t.Errorf("%s reads %q at %s, want %q", name, got, path, want)
+			}
+		}
+		for _, path := range []string{operators, w.hostsFile(), "/proc/1/root" + operators, "/proc/1/environ"} {
+			if got := askPod(t, w, name, "/read", "path", path); !strings.HasPrefix(got, "error: ") {
+				t.Errorf("%s reads %s", name, path)
 			}
 		}
 		if token := askPod(t, w, name, "/read", "path", account+"token"); !strings.HasPrefix(token, "token-") {

@@ -226,11 +226,24 @@ func (p *pod) localDir(spec corev1.Container, containerPath string) (string, err
 	if best.SubPathExpr != "" {
 		return "", fmt.Errorf("volume %q at %s has a subPathExpr, which the lab does not know", v.Name, containerPath)
 	}
-	local := filepath.Join(p.volumeDir(v.Name), filepath.FromSlash(path.Join("/", best.SubPath)), filepath.FromSlash(rest))
+	within := filepath.FromSlash(path.Join("./", path.Join("/", best.SubPath, rest)))
 	if v.EmptyDir != nil {
-		if err := os.MkdirAll(local, 0o700); err != nil {
+		if err := makeWithin(p.volumeDir(v.Name), within); err != nil {
 			return "", fmt.Errorf("create the folder of volume %q: %w", v.Name, err)
 		}
 	}
-	return local, nil
+	return filepath.Join(p.volumeDir(v.Name), within), nil
+}
+
+// makeWithin creates a folder below a volume's. A symbolic link of a container does not lead out of the volume.
+func makeWithin(dir, within string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	volume, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer volume.Close()
+	return volume.MkdirAll(within, 0o700)
 }

@@ -21,7 +21,8 @@ const (
 	talosPort      = "50000"
 )
 
-// workloadPorts may be reached at every address: which ones the clusters have is known to Hetzner alone.
+// workloadPorts are the ports of workload clusters that may be reached. At which addresses, the proxy decides, which
+// reads the clusters' objects.
 var workloadPorts = []string{kubernetesPort, talosPort}
 
 // hetznerAPI is the one other target.

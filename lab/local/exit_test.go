@@ -2,12 +2,14 @@ package local
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 func TestAllowed(t *testing.T) {
@@ -132,7 +136,10 @@ func TestProxyOfThePods(t *testing.T) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", server.Listener.Addr().String())
 	}
-	p := httptest.NewServer(&proxy{dial: dial, log: slog.New(slog.DiscardHandler), refusals: map[string]string{}})
+	hosts := map[string]bool{"203.0.113.7": true, "2001:db8::7": true, "k8s.example.com": true}
+	var log bytes.Buffer
+	p := httptest.NewServer(&proxy{dial: dial, log: slog.New(slog.NewTextHandler(&log, nil)), refusals: map[string]string{},
+		hosts: func(context.Context) (map[string]bool, error) { return hosts, nil }})
 	defer p.Close()
 	through, err := url.Parse(p.URL)
 	if err != nil {
@@ -150,13 +157,59 @@ func TestProxyOfThePods(t *testing.T) {
 	if string(body) != "reached" {
 		t.Errorf("got %q", body)
 	}
-	if _, err := client.Get("https://example.com"); err == nil || !strings.Contains(err.Error(), "Bad Gateway") {
-		t.Errorf("a refused target: %v", err)
+	if first := <-asked; first != hetznerAPI {
+		t.Errorf("dialled %s", first)
+	}
+	for target, want := range map[string]string{
+		"example.com:443": "Forbidden", "203.0.113.8:6443": "Forbidden", "203.0.113.8:50000": "Forbidden",
+		"203.0.113.7:22": "Forbidden", "evil.example.com:6443": "Forbidden",
+		"203.0.113.7:6443": "Bad Gateway", "[2001:db8:0::7]:50000": "Bad Gateway", "k8s.example.com:6443": "Bad Gateway",
+	} {
+		if _, err := client.Get("https://" + target); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", target, err, want)
+		}
+		if reached := len(asked) > 0; reached != (want == "Bad Gateway") {
+			t.Errorf("%s was dialled: %v", target, reached)
+		}
+		for len(asked) > 0 {
+			<-asked
+		}
+		if !strings.Contains(log.String(), "target="+target) && !strings.Contains(log.String(), `target="`+target) {
+			t.Errorf("the log does not name %s: %s", target, &log)
+		}
 	}
 	if reply, err := http.Get(p.URL); err != nil || reply.StatusCode != http.StatusMethodNotAllowed {
 		t.Errorf("a GET: %v, %v", reply, err)
 	}
-	if first, second := <-asked, <-asked; first != hetznerAPI || second != "example.com:443" || len(asked) > 0 {
-		t.Errorf("dialled %s and %s", first, second)
+}
+
+// The addresses of the clusters that are managed are those that their objects have at that moment.
+func TestHostsOfClusters(t *testing.T) {
+	answers := map[string]string{
+		"/api": `{"kind":"APIVersions","versions":["v1"]}`,
+		"/apis": `{"kind":"APIGroupList","groups":[{"name":"cluster.x-k8s.io",
+			"versions":[{"groupVersion":"cluster.x-k8s.io/v1beta1","version":"v1beta1"}],
+			"preferredVersion":{"groupVersion":"cluster.x-k8s.io/v1beta1","version":"v1beta1"}}]}`,
+		"/apis/cluster.x-k8s.io/v1beta1/clusters": `{"kind":"ClusterList","apiVersion":"cluster.x-k8s.io/v1beta1","items":[
+			{"kind":"Cluster","metadata":{"name":"a"},"spec":{"controlPlaneEndpoint":{"host":"203.0.113.7","port":6443}}},
+			{"kind":"Cluster","metadata":{"name":"new"},"spec":{}}]}`,
+		"/apis/cluster.x-k8s.io/v1beta1/machines": `{"kind":"MachineList","apiVersion":"cluster.x-k8s.io/v1beta1","items":[
+			{"kind":"Machine","metadata":{"name":"a"},"status":{"addresses":[{"type":"ExternalIP","address":"2001:DB8::7"},
+				{"type":"Hostname","address":"evil.example.com"}]}}]}`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, answers[r.URL.Path])
+	}))
+	defer server.Close()
+	for _, want := range []map[string]bool{{"203.0.113.7": true, "2001:db8::7": true}, {}} {
+		hosts := map[string]bool{}
+		if err := addHosts(t.Context(), &rest.Config{Host: server.URL}, hosts); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(hosts, want) {
+			t.Errorf("got %v, want %v", hosts, want)
+		}
+		answers["/apis"] = `{"kind":"APIGroupList","groups":[]}` // before the providers are installed
 	}
 }

@@ -128,12 +128,14 @@ func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error
 	defer holder.Close()
 	go func() { _ = holder.Serve(held) }() // ended by Close
 
-	stopProxy, proxyURL, err := d.serveProxy(ctx, taken)
+	// In this network alone: no process of the host can use it.
+	var config net.ListenConfig
+	proxyListener, err := config.Listen(ctx, "tcp4", taken.HetznerProxy())
 	if err != nil {
-		return err
+		return fmt.Errorf("serve the proxy: %w", err)
 	}
-	defer stopProxy()
-	env := map[string]string{"HTTPS_PROXY": proxyURL}
+	defer proxyListener.Close()
+	env := map[string]string{"HTTPS_PROXY": "http://" + proxyListener.Addr().String()}
 	for name, value := range cfg.PodEnv {
 		env[name] = value
 	}
@@ -148,6 +150,13 @@ func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error
 		Programs: append(append([]kubelet.Program{}, cfg.Programs...), kubelet.UpstreamPrograms()...), RefuseUnmapped: true,
 		PodEnv: env, Latency: kubelet.Latency{Restart: time.Second, RestartMost: time.Minute}, Log: cfg.Log,
 	})
+	p := &proxy{dial: cfg.Network.Dial, log: cfg.Log, refusals: map[string]string{},
+		hosts: func(ctx context.Context) (map[string]bool, error) { return hostsOf(ctx, d.clusters) }}
+	stopProxy, err := p.serve(ctx, proxyListener)
+	if err != nil {
+		return err
+	}
+	defer stopProxy()
 	defer func() { err = errors.Join(err, d.stop()) }()
 	d.clusters.Resume()
 
@@ -169,21 +178,6 @@ func (d *daemon) run(ctx context.Context, sandboxes *sandbox.Runtime) (err error
 		defer cancel()
 		return server.Shutdown(ctx)
 	}
-}
-
-// serveProxy serves the proxy in this network alone: no process of the host can use it.
-func (d *daemon) serveProxy(ctx context.Context, s slot.Slot) (stop func(), address string, err error) {
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp4", s.HetznerProxy())
-	if err != nil {
-		return nil, "", fmt.Errorf("serve the proxy: %w", err)
-	}
-	stop, err = serveProxy(ctx, l, d.cfg.Network.Dial, d.cfg.Log)
-	if err != nil {
-		l.Close()
-		return nil, "", err
-	}
-	return stop, "http://" + l.Addr().String(), nil
 }
 
 // stop ends everything, once, in order as far as stopDeadline allows.

@@ -18,21 +18,24 @@ import (
 // headerTime is how long a client may take to send its request.
 const headerTime = 10 * time.Second
 
-// proxy connects what runs in the daemon's network with the world, by CONNECT, through the network's Dial.
+// proxy connects what runs in the daemon's network with the Hetzner API and the clusters that are managed, by CONNECT,
+// through the network's Dial.
 type proxy struct {
-	dial netns.Dialer
-	log  *slog.Logger
+	dial  netns.Dialer
+	hosts func(context.Context) (map[string]bool, error) // addresses of the clusters that are managed, as they are now
+	log   *slog.Logger
 
 	mu       sync.Mutex
 	refusals map[string]string // target → reason, of those that were logged
 }
 
-// serveProxy serves the proxy on l, and the forwarders of loopback addresses, until ctx is done.
+// serve serves the proxy on l, and the forwarders of loopback addresses, until ctx is done.
 //
 // Go's clients send no loopback address through a proxy. Workload clusters of a lab have such addresses; so every
-// loopback address of this network forwards the ports of workload clusters to the same address of the host.
-func serveProxy(ctx context.Context, l net.Listener, dial netns.Dialer, log *slog.Logger) (stop func(), err error) {
-	p := &proxy{dial: dial, log: log, refusals: map[string]string{}}
+// loopback address of this network forwards the ports of workload clusters to the same address of the host, if it is
+// one of theirs.
+func (p *proxy) serve(ctx context.Context, l net.Listener) (stop func(), err error) {
+	log := p.log
 	server := &http.Server{Handler: p, ReadHeaderTimeout: headerTime,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	closers := []io.Closer{server}
@@ -63,6 +66,11 @@ func serveProxy(ctx context.Context, l net.Listener, dial netns.Dialer, log *slo
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodConnect {
 		http.Error(w, "this proxy supports CONNECT only", http.StatusMethodNotAllowed)
+		return
+	}
+	if err := p.permit(r.Context(), r.Host); err != nil {
+		p.record(r.Host, err)
+		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
 	to, err := p.dial(r.Context(), r.Host)
@@ -101,7 +109,11 @@ func (p *proxy) forward(ctx context.Context, l net.Listener) {
 				client.Close()
 				return
 			}
-			to, err := p.dial(ctx, target)
+			err := p.permit(ctx, target)
+			var to net.Conn
+			if err == nil {
+				to, err = p.dial(ctx, target)
+			}
 			if err != nil {
 				p.record(target, err)
 				client.Close()

@@ -33,6 +33,7 @@ type Cluster struct {
 	err     error         // valid from then on, as the fields below
 
 	plane  *plane.Single
+	admin  *rest.Config
 	expose io.Closer
 	// end stops the kubelet and the egress proxy; ended waits for them.
 	end   context.CancelFunc
@@ -101,6 +102,7 @@ func (m *Cluster) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.admin = admin
 	if err := m.watchServices(ctx, services, admin); err != nil {
 		return err
 	}
@@ -142,6 +144,9 @@ func (m *Cluster) watchServices(ctx context.Context, services *egress.Services, 
 	})
 	return nil
 }
+
+// Admin is the daemon's own access to a cluster that is Ready.
+func (m *Cluster) Admin() *rest.Config { return m.admin }
 
 // access returns a client configuration with a new certificate for a user in groups.
 func (m *Cluster) access(user string, groups ...string) (*rest.Config, error) {

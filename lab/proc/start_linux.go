@@ -2,7 +2,6 @@ package proc
 
 import (
 	"os/exec"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,48 +15,31 @@ func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// starter starts every child from one operating system thread that exists as long as the daemon: Pdeathsig depends on
-// the thread, not on the process, and Go ends idle threads at any time.
-type starter struct {
-	requests chan startRequest
-}
+type starter struct{}
 
-type startRequest struct {
-	cmd  *exec.Cmd
-	done chan error
-}
+func newStarter() starter { return starter{} }
 
-func newStarter() starter {
-	s := starter{requests: make(chan startRequest)}
-	go func() {
-		runtime.LockOSThread() // never unlocked
-		for r := range s.requests {
-			r.done <- r.cmd.Start()
+// start starts a program without privileges, see sandbox.Confine. It does so on a thread of its own, which lives until
+// done is closed, for Pdeathsig's sake, and ends then: Go ends idle threads at any time.
+func (starter) start(cmd *exec.Cmd, enter func() error, done <-chan struct{}) error {
+	started := make(chan error)
+	sandbox.OnThread(func() {
+		var err error
+		if enter != nil {
+			err = enter()
 		}
-	}()
-	return s
-}
-
-// start starts a program. With enter it does so on a thread of its own, which lives until done is closed, for
-// Pdeathsig's sake, and ends then.
-func (s starter) start(cmd *exec.Cmd, enter func() error, done <-chan struct{}) error {
-	if enter != nil {
-		started := make(chan error)
-		sandbox.OnThread(func() {
-			err := enter()
-			if err == nil {
-				err = cmd.Start()
-			}
-			started <- err
-			if err == nil {
-				<-done
-			}
-		})
-		return <-started
-	}
-	r := startRequest{cmd: cmd, done: make(chan error)}
-	s.requests <- r
-	return <-r.done
+		if err == nil {
+			err = sandbox.Confine()
+		}
+		if err == nil {
+			err = cmd.Start()
+		}
+		started <- err
+		if err == nil {
+			<-done
+		}
+	})
+	return <-started
 }
 
 // awaitExit returns true once the process has ended and leaves it unreaped: as long as it is, neither its id nor that

@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,10 +14,19 @@ import (
 )
 
 // Enter moves the calling thread into the container: a process that the thread starts runs in it. The goroutine must be
-// locked to its thread and end with it. After an error, too, the thread is of no other use.
+// locked to its thread and end with it. After an error, too, the thread is of no other use. Confine is to follow.
 func (c Container) Enter() error {
-	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWUTS); err != nil {
-		return refused("a mount namespace", "max_mnt_namespaces", err)
+	for _, own := range []struct {
+		flag          int
+		what, setting string
+	}{
+		{unix.CLONE_NEWNS, "a mount namespace", "max_mnt_namespaces"},
+		{unix.CLONE_NEWUTS, "a UTS namespace", "max_uts_namespaces"},
+		{unix.CLONE_NEWIPC, "an IPC namespace", "max_ipc_namespaces"},
+	} {
+		if err := unix.Unshare(own.flag); err != nil {
+			return refused(own.what, own.setting, err)
+		}
 	}
 	if err := unix.Sethostname([]byte(c.Hostname)); err != nil {
 		return fmt.Errorf("set the host name %s: %w", c.Hostname, err)
@@ -24,243 +35,146 @@ func (c Container) Enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("separate the mounts: %w", err)
 	}
-	if err := unix.Mount("tmpfs", c.Root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
+	if err := unix.Mount("tmpfs", c.Root, "tmpfs", rootFlags, "mode=0755"); err != nil {
 		return fmt.Errorf("mount the container's root: %w", err)
 	}
 	if err := c.build(); err != nil {
 		return err
 	}
-	if err := unix.Setns(int(c.Network.file.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter the Pod's network namespace: %w", err)
+	if c.Network != nil {
+		if err := unix.Setns(int(c.Network.file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter the Pod's network namespace: %w", err)
+		}
 	}
-	if err := unix.PivotRoot(c.Root, filepath.Join(c.Root, machineDir)); err != nil {
+	return change(c.Root)
+}
+
+const rootFlags = unix.MS_NOSUID | unix.MS_NODEV
+
+// change makes a folder the root, which is read-only from then on. Nothing of the former root is left in the mount
+// namespace but what was mounted below the folder.
+func change(root string) error {
+	if err := unix.Chdir(root); err != nil {
 		return fmt.Errorf("change to the container's root: %w", err)
 	}
-	return os.Chdir("/")
+	if err := unix.PivotRoot(".", "."); err != nil { // the former root lies over the new one
+		return fmt.Errorf("change to the container's root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("take the machine's files away: %w", err)
+	}
+	if err := unix.Chdir("/"); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|rootFlags, ""); err != nil {
+		return fmt.Errorf("make the container's root read-only: %w", err)
+	}
+	return nil
 }
 
 // build fills the container's root.
 func (c Container) build() error {
-	t := tree{root: c.Root, made: map[string]bool{}}
-	if err := t.start(); err != nil {
+	r := root(c.Root)
+	if err := r.start(c.Hostname); err != nil {
 		return err
 	}
 	mounts := slices.Clone(c.Mounts)
-	var targets []string
-	for _, m := range mounts {
-		targets = append(targets, resolve(m.Target))
+	for i := range mounts {
+		mounts[i].Target = place(mounts[i].Target)
 	}
-	for _, path := range c.Visible {
-		if t.hides(path) || below(resolve(path), targets) { // a volume at /tmp may hide it as well
-			mounts = append(mounts, Mount{Source: path, Target: path})
+	own := slices.Clone(mounts) // they hide what the machine has at their paths
+	add := func(source, target string) {
+		if !slices.ContainsFunc(own, func(m Mount) bool { return below(target, m.Target) }) {
+			mounts = append(mounts, Mount{Source: source, Target: target, ReadOnly: true})
 		}
+	}
+	for _, path := range c.Visible { // also below a volume at /tmp
+		mounts = append(mounts, Mount{Source: path, Target: place(path), ReadOnly: true})
+	}
+	for _, path := range c.machineFiles() {
+		info, err := os.Lstat(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if info.Mode()&os.ModeSymlink == 0 {
+			add(path, path)
+			continue
+		}
+		to, err := os.Readlink(path) // as /lib leads to /usr/lib
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(to, r.at(path)); err != nil {
+			return err
+		}
+	}
+	if bundle := authorities(); bundle != "" {
+		add(bundle, authoritiesFile)
 	}
 	slices.SortStableFunc(mounts, func(a, b Mount) int { return strings.Compare(a.Target, b.Target) }) // parents first
 	for _, m := range mounts {
-		if err := t.bind(m); err != nil {
-			return err
+		if err := r.mount(m); err != nil {
+			return fmt.Errorf("mount %s: %w", m.Target, err)
 		}
 	}
 	return nil
 }
 
-// machineDir is where a container sees the machine's root.
-const machineDir = ".machine"
-
-// ownDirs are the folders that a container has of its own, empty at first.
-var ownDirs = []string{"/tmp", "/run", "/proc"}
-
-// tree is a container's root while it is built. A folder of it either is the machine's, by a symbolic link, or was made:
-// then it has such a link for each entry of the machine's folder, so that mount points can be made in it.
-type tree struct {
-	root  string
-	made  map[string]bool // by path in the container
-	bound []string        // what is mounted: nothing of the machine is linked into it
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-func (t *tree) at(path string) string { return filepath.Join(t.root, path) }
-
-func (t *tree) start() error {
-	if err := os.Mkdir(t.at(machineDir), 0o755); err != nil {
-		return err
-	}
-	for _, dir := range ownDirs {
-		if err := os.Mkdir(t.at(dir), 0o755); err != nil {
-			return err
-		}
-		t.made[dir] = true
-	}
-	if err := os.Chmod(t.at("/tmp"), 0o777|os.ModeSticky); err != nil {
-		return err
-	}
-	// Of the lab's process ids, which the machine's /proc is not. Where parts of that are hidden, as in many containers,
-	// the system refuses it.
-	if err := unix.Mount("proc", t.at("/proc"), "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		if err := unix.Mount("/proc", t.at("/proc"), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return fmt.Errorf("mount /proc: %w", err)
-		}
-	}
-	return t.link("/")
-}
-
-// link links the entries of the machine's folder into the same folder of the container.
-func (t *tree) link(dir string) error {
-	t.made[dir] = true
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		path := filepath.Join(dir, entry.Name())
-		if t.made[path] {
-			continue
-		}
-		target := filepath.Join("/", machineDir, path)
-		if entry.Type()&os.ModeSymlink != 0 { // leads to the container's own folders, too
-			if target, err = os.Readlink(path); err != nil {
-				return err
-			}
-		}
-		if err := os.Symlink(target, t.at(path)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// hides says whether a path of the machine is below a folder that the container has of its own.
-func (t *tree) hides(path string) bool {
-	return below(resolve(path), ownDirs)
-}
-
-func below(path string, dirs []string) bool {
-	return slices.ContainsFunc(dirs, func(dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") })
-}
-
-// bind mounts a folder or a file of the machine.
-func (t *tree) bind(m Mount) error {
-	source, err := filepath.EvalSymlinks(m.Source)
-	if err != nil {
-		return fmt.Errorf("mount %s: %w", m.Target, err)
-	}
-	info, err := os.Stat(source)
-	if err != nil {
-		return fmt.Errorf("mount %s: %w", m.Target, err)
-	}
-	target := resolve(m.Target)
-	if err := t.mountPoint(target, info.IsDir()); err != nil {
-		return fmt.Errorf("make the mount point %s: %w", m.Target, err)
-	}
-	if err := unix.Mount(source, t.at(target), "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount %s at %s: %w", source, m.Target, err)
-	}
-	t.bound = append(t.bound, target)
-	if !m.ReadOnly {
-		return nil
-	}
-	// The flags of the file system below cannot be taken away.
-	var fs unix.Statfs_t
-	if err := unix.Statfs(t.at(target), &fs); err != nil {
-		return fmt.Errorf("mount %s: %w", m.Target, err)
-	}
-	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME | unix.MS_RELATIME
-	flags := uintptr(fs.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
-	if err := unix.Mount("", t.at(target), "", flags, ""); err != nil {
-		return fmt.Errorf("mount %s read-only: %w", m.Target, err)
-	}
-	return nil
-}
-
-// mountPoint makes a folder, or a file, and the folders above it.
-func (t *tree) mountPoint(path string, dir bool) error {
-	parent := filepath.Dir(path)
-	if err := t.makeDir(parent); err != nil {
-		return err
-	}
-	if t.made[path] {
-		return nil
-	}
-	if dir {
-		return t.makeDir(path)
-	}
-	if _, err := os.Lstat(t.at(path)); err == nil {
-		if err := t.clear(path); err != nil {
-			return err
-		}
-	}
-	t.made[path] = true
-	return os.WriteFile(t.at(path), nil, 0o600)
-}
-
-// makeDir makes a folder of the container out of one of the machine, or a new one.
-func (t *tree) makeDir(path string) error {
-	if t.made[path] || path == "/" {
-		return nil
-	}
-	if err := t.makeDir(filepath.Dir(path)); err != nil {
-		return err
-	}
-	info, err := os.Lstat(t.at(path))
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case err != nil:
-		return err
-	case info.IsDir(): // below a volume that is mounted already
-		return nil
-	default:
-		if err := t.clear(path); err != nil {
-			return err
-		}
-	}
-	if err := os.Mkdir(t.at(path), 0o755); err != nil {
-		return err
-	}
-	if below(path, ownDirs) || below(path, t.bound) {
-		t.made[path] = true
-		return nil
-	}
-	return t.link(path)
-}
-
-// clear removes the link to the machine's file or folder.
-func (t *tree) clear(path string) error {
-	info, err := os.Lstat(t.at(path))
-	if err != nil || info.Mode()&os.ModeSymlink == 0 {
-		return err
-	}
-	return os.Remove(t.at(path))
-}
-
-// maxLinks bounds the symbolic links that a path leads over.
-const maxLinks = 40
-
-// resolve follows the machine's symbolic links in a path, of which the end may not exist.
-func resolve(path string) string {
+// place is where a path of the container leads to.
+func place(path string) string {
 	path = filepath.Clean(path)
-	for links := 0; links < maxLinks; {
-		done, rest := "/", strings.Split(strings.Trim(path, "/"), "/")
-		changed := false
-		for i, name := range rest {
-			next := filepath.Join(done, name)
-			target, err := os.Readlink(next)
-			if err != nil {
-				done = next
-				continue
-			}
-			if !filepath.IsAbs(target) {
-				target = filepath.Join(done, target)
-			}
-			path = filepath.Join(append([]string{target}, rest[i+1:]...)...)
-			changed = true
-			break
-		}
-		if !changed {
-			return path
-		}
-		links++
+	if rest, ok := strings.CutPrefix(path, "/var/run/"); ok {
+		return filepath.Join("/run", rest)
 	}
 	return path
+}
+
+// libraryPaths have the dynamic linker and the libraries; programPaths have programs and what they read. Their
+// contents are the system's, not a user's.
+var (
+	libraryPaths = []string{"/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
+		"/etc/ld.so.cache", "/nix/store"}
+	programPaths = []string{"/lib", "/lib32", "/lib64", "/libx32", "/usr", "/bin", "/sbin", "/etc/ld.so.cache",
+		"/etc/alternatives", "/nix/store"}
+)
+
+// machineFiles are the paths of the machine's system that the program does not run without.
+func (c Container) machineFiles() []string {
+	if c.Tools {
+		return programPaths
+	}
+	if c.Program == "" {
+		return nil
+	}
+	program, err := elf.Open(c.Program)
+	if err != nil { // a script
+		return programPaths
+	}
+	defer program.Close()
+	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		return libraryPaths
+	}
+	return nil
+}
+
+// authoritiesFile is where a container has the certificate authorities that the machine trusts.
+const authoritiesFile = "/etc/ssl/certs/ca-certificates.crt"
+
+// authorities is the machine's file of them; empty: it has none where Linux distributions have it (crypto/x509,
+// root_linux.go).
+func authorities() string {
+	for _, file := range []string{authoritiesFile, "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+		"/etc/pki/tls/cacert.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem"} {
+		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+			return file
+		}
+	}
+	return ""
 }

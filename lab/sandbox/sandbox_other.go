@@ -37,3 +37,6 @@ func (*Network) Close() error { return nil }
 
 // Enter is not called: there is no Network.
 func (Container) Enter() error { return errors.ErrUnsupported }
+
+// Confine does nothing: it is Linux's no_new_privs, capabilities, seccomp and Landlock.
+func Confine() error { return nil }
