@@ -45,6 +45,15 @@ func PassphraseSeal(passphrase string) (Seal, error) {
 	return Seal{Recipients: []age.Recipient{r}}, nil
 }
 
+// ByPassphrase reports whether a passphrase alone opens what is sealed.
+func (s Seal) ByPassphrase() bool {
+	if len(s.Recipients) != 1 {
+		return false
+	}
+	_, is := s.Recipients[0].(*age.ScryptRecipient)
+	return is
+}
+
 // PassphraseIdentity opens what PassphraseSeal sealed.
 func PassphraseIdentity(passphrase string) (age.Identity, error) {
 	i, err := age.NewScryptIdentity(passphrase)

@@ -11,7 +11,7 @@ const (
 // TokenVariables are the variables of the environment that hold secrets.
 func TokenVariables() []string {
 	return []string{TokenVariable, LabTokenVariable, GithubVariable, PassphraseVariable, GitTokenVariable,
-		StateIdentityVariable}
+		StateIdentityVariable, AuthenticationKeyVariable}
 }
 
 // StateIdentityVariable holds a secret key that opens the state, in place of a file, for machines that keep nothing.
@@ -21,6 +21,8 @@ const StateIdentityVariable = "STATE_IDENTITY"
 // a file or from a command, and never as an argument.
 const (
 	PassphraseVariable = "BACKUP_PASSPHRASE"
+	// AuthenticationKeyVariable holds the key that authenticates the backups of one cluster, in place of a file.
+	AuthenticationKeyVariable = "BACKUP_AUTHENTICATION_KEY"
 
 	// As every S3 client calls them.
 	AccessKeyVariable = "AWS_ACCESS_KEY_ID"
