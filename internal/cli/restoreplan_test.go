@@ -105,7 +105,7 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 		equip: func(tools *platform.Tools) { tools.Management = noManagement{} },
 	}
-	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
+	code := c.execute(t.Context(), append([]string{"restore", "lost", "--unencrypted", "--skip-doctor"}, args...))
 	// without the ends of the terminal's lines
 	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")}
 }
