@@ -19,7 +19,7 @@ const (
 	maxPart      = 32 << 20 // bytes of a part of the snapshot
 	maxKept      = 64 << 20 // bytes of all entries that are kept
 	maxStructure = 1 << 19  // characters of one entry that may begin a value in YAML or JSON, which takes some 100 bytes
-	maxWhole     = 1 << 22  // such characters of all entries
+	maxWhole     = 1 << 21  // such characters of all entries; a server has some 1300
 )
 
 // structure are the characters of which each value in YAML or JSON takes one, but for the first.

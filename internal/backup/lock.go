@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -30,10 +29,6 @@ const workFactor = 17
 
 // maxWorkFactor bounds what a file may ask for: each step doubles the memory, and age itself would take 4 GB of it.
 const maxWorkFactor = 18
-
-// maxAgeHeader bounds what age reads before the content: some hundred bytes for a recipient, two thousand for a
-// post-quantum one (bytes).
-const maxAgeHeader = 1 << 20
 
 // PassphraseSeal lets everybody open a backup who knows a passphrase.
 func PassphraseSeal(passphrase string) (Seal, error) {
@@ -121,13 +116,11 @@ func unlock(file *bufio.Reader, identities []age.Identity) (io.Reader, Origin, e
 		return nil, is, fmt.Errorf("%w: it is encrypted, and there is no key or passphrase to open it with", ErrLocked)
 	}
 	var seen stanzas
-	header := &bounded{Reader: file, left: maxAgeHeader}
 	noting := make([]age.Identity, len(identities))
 	for i, identity := range identities {
 		noting[i] = observer{identity, &seen}
 	}
-	plain, err := age.Decrypt(header, noting...)
-	header.left = math.MaxInt64 // the content is read entry by entry
+	plain, err := age.Decrypt(file, noting...)
 	if errors.As(err, new(*age.NoIdentityMatchError)) {
 		return nil, is, fmt.Errorf("%w: %s", ErrLocked, wrongKey(seen))
 	}
@@ -162,22 +155,6 @@ func (o observer) Unwrap(all []*age.Stanza) ([]byte, error) {
 
 // passphrase reports whether a passphrase alone opens the file: age refuses one beside other recipients.
 func (s stanzas) passphrase() bool { return len(s) == 1 && s[0] == "scrypt" }
-
-// bounded ends with an error after a number of bytes.
-type bounded struct {
-	io.Reader
-	left int64
-}
-
-// Read implements io.Reader.
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, fmt.Errorf("age's header is longer than %d bytes", maxAgeHeader)
-	}
-	n, err := b.Reader.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
-}
 
 // giveBack returns what a passphrase took. Otherwise the collector, which lets a heap double, would let it double that.
 func giveBack() { debug.FreeOSMemory() }
