@@ -146,8 +146,10 @@ type Config struct {
 	BackupPassphraseFile string `json:"backupPassphraseFile" yaml:"backupPassphraseFile"`
 	// prints it
 	BackupPassphraseCommand string `json:"backupPassphraseCommand" yaml:"backupPassphraseCommand"`
-	// holds the secret keys that open backups; not needed to make one
+	// holds the secret keys that open and authenticate backups; not needed to make one
 	BackupIdentityFile string `json:"backupIdentityFile" yaml:"backupIdentityFile"`
+	// holds the key that authenticates the backups of this cluster, and opens nothing; empty: BackupIdentityFile does
+	BackupAuthenticationKeyFile string `json:"backupAuthenticationKeyFile" yaml:"backupAuthenticationKeyFile"`
 	// address of the S3 store
 	BackupS3Endpoint string `json:"backupS3Endpoint" yaml:"backupS3Endpoint"`
 	// its region; empty: whatever it says

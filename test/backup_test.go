@@ -48,6 +48,12 @@ func backsUp(t *testing.T, c *command, selfManaged bool) {
 	user := *c
 	user.env = append(slices.Clone(c.env), "AWS_ACCESS_KEY_ID=access", "AWS_SECRET_ACCESS_KEY=plantedSecretKeyOfTheStore",
 		"BACKUP_S3_ENDPOINT="+store.URL, "BACKUP_S3_REGION=nbg1", "BACKUP_RECIPIENTS="+key.Recipient().String())
+	// The machine that makes backups has a key that authenticates them, and none that opens them.
+	authentication := filepath.Join(folder, "authentication.key")
+	if out, err := user.exec(t.Context(), "backup", "key", authentication, "--lab", "--identity", identity); err != nil {
+		t.Fatalf("backup key: %v\n%s", err, out)
+	}
+	user.env = append(user.env, "BACKUP_AUTHENTICATION_KEY_FILE="+authentication)
 
 	before := writes(t, c)
 	if len(before) == 0 {
@@ -118,6 +124,7 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 	file := place + "/" + list.Backups[0].Name
 	out, err = c.exec(ctx, "backup", "verify", file, "--identity", identity, "--output", "json")
 	var v struct {
+		Origin struct{ Sealed, Authenticated string }
 		Header struct {
 			UID         string
 			SelfManaged bool
@@ -144,12 +151,15 @@ func verifies(t *testing.T, c *command, place, identity string, selfManaged bool
 	if h.SelfManaged != selfManaged || h.UID == "" || h.UID != v.Etcd.UID || len(h.Etcd.Members) != 3 ||
 		v.Etcd.Revision < h.Etcd.Revision || v.Etcd.Keys < 200 ||
 		h.Versions["TALOS_VERSION"] == "" || n.Objects < 14 || n.Secrets < 8 || n.Files < 9 || n.Releases != 3 ||
-		n.Resources < 6 {
+		n.Resources < 6 || v.Origin.Sealed != "keys" || v.Origin.Authenticated != "key" {
 		t.Errorf("%s holds %+v", file, v)
 	}
 	// Without the key it cannot be opened.
 	if out, err := c.exec(ctx, "backup", "verify", file); err == nil || !strings.Contains(out, "cannot be opened") {
 		t.Errorf("verify %s without a key: %v\n%s", file, err, out)
+	}
+	if _, err := os.Stat(file); err == nil {
+		refusesForged(t, c, file, identity)
 	}
 }
 

@@ -44,14 +44,14 @@ func TestReadopt(t *testing.T) {
 	l := &lostCluster{command: c}
 	l.mark(t)
 	l.saveBackup(t)
-	refused := c.run(nil, "readopt", l.file, "--lab", "--yes")
+	refused := c.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes")
 	if refused.exit != 1 || !strings.Contains(refused.output, "management is not lost") {
 		t.Errorf("a readoption of a cluster that is managed: exit %d\n%s", refused.exit, refused.output)
 	}
 	if err := c.labCall(http.MethodDelete, "/v1/management/k8s-mgmt", nil); err != nil {
 		t.Fatal(err)
 	}
-	if o := c.run(nil, "readopt", l.file, "--lab"); o.exit != 2 {
+	if o := c.run(nil, "readopt", l.file, "--unencrypted", "--lab"); o.exit != 2 {
 		t.Errorf("a readoption that nobody agrees to: exit %d\n%s", o.exit, o.output)
 	}
 	before := serverWrites(t, c)
@@ -90,7 +90,7 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 	}
 	l.loseObjects(t)
 	before, wrote := serverWrites(t, l.command), writes(t, l.command)
-	o := l.run(nil, "readopt", l.file, "--lab", "--yes")
+	o := l.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes")
 	ids := o.differences(t)
 	missing, unknown := "server-missing/"+replaced, ""
 	for _, id := range ids {
@@ -102,14 +102,14 @@ func (l *lostCluster) readoptsItself(t *testing.T) {
 		!strings.Contains(o.output, "would create server") {
 		t.Fatalf("a stale backup: exit %d, differences %v\n%s", o.exit, ids, o.output)
 	}
-	if o = l.run(nil, "readopt", l.file, "--lab", "--yes", "--accept", missing); o.exit != 1 ||
+	if o = l.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes", "--accept", missing); o.exit != 1 ||
 		!strings.Contains(o.output, unknown+":") || strings.Contains(o.output, missing+":") {
 		t.Errorf("a stale backup, of which one difference is accepted: exit %d\n%s", o.exit, o.output)
 	}
 	if after := writes(t, l.command); len(after) != len(wrote) {
 		t.Errorf("a refused readoption wrote: %v", after[len(wrote):])
 	}
-	o = l.killedAt(t, l.readoptMoments(t, nil, missing, unknown), func(string) {}, "readopt", l.file, "--lab", "--yes",
+	o = l.killedAt(t, l.readoptMoments(t, nil, missing, unknown), func(string) {}, "readopt", l.file, "--unencrypted", "--lab", "--yes",
 		"--accept", missing+","+unknown)
 	if !everyMoment() {
 		o.logSteps(t, "capi-init", "put-back", "unpause", "reconcile", "access")
@@ -138,7 +138,7 @@ func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	}
 	lost := l.loseServer(t)
 	before := serverWrites(t, c)
-	o := c.run(nil, "readopt", l.file, "--lab", "--yes")
+	o := c.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes")
 	if ids := o.differences(t); o.exit != 1 || !slices.Equal(ids, []string{"server-missing/" + lost}) {
 		t.Fatalf("with a server that is gone: exit %d, differences %v\n%s", o.exit, ids, o.output)
 	}
@@ -146,7 +146,7 @@ func TestReadoptMakesWhatIsMissing(t *testing.T) {
 	if err := c.labCall(http.MethodGet, "/v1/management/k8s-mgmt", nil); err == nil {
 		t.Error("a refused readoption made a management cluster")
 	}
-	if o = c.run(nil, "readopt", l.file, "--lab", "--yes", "--accept", "server-missing/"+lost); o.exit != 0 {
+	if o = c.run(nil, "readopt", l.file, "--unencrypted", "--lab", "--yes", "--accept", "server-missing/"+lost); o.exit != 0 {
 		t.Fatalf("readopt, with the loss accepted: exit %d\n%s", o.exit, o.output)
 	}
 	t.Logf("readopted in %.1fs", o.elapsed.Seconds())
@@ -219,7 +219,7 @@ func (l *lostCluster) readoptKilled(t *testing.T) {
 		if began := l.run(nil, "bootstrap", "--lab"); began.exit != 2 || !strings.Contains(began.output, "readopt") {
 			t.Errorf("a bootstrap in the middle of a readoption: exit %d\n%s", began.exit, began.output)
 		}
-	}, "readopt", l.file, "--lab", "--yes")
+	}, "readopt", l.file, "--unencrypted", "--lab", "--yes")
 	if !everyMoment() {
 		o.logSteps(t, "reconcile", "wait-nodes")
 	}

@@ -168,7 +168,8 @@ func (l *lostCluster) backUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, stop := writes(t, l.command), use(t, l.command)
-	if o := l.run(nil, "backup", "--lab", "--to", folder, "BACKUP_RECIPIENTS="+key.Recipient().String()); o.exit != 0 {
+	if o := l.run(nil, "backup", "--lab", "--to", folder, "BACKUP_RECIPIENTS="+key.Recipient().String(),
+		"BACKUP_IDENTITY_FILE="+l.identity); o.exit != 0 {
 		t.Fatalf("backup: exit %d\n%s", o.exit, o.output)
 	}
 	if stop() == 0 {

@@ -20,7 +20,7 @@ func rehearsed(t *testing.T, c *command, _ string) {
 	if err != nil || len(files) != 1 {
 		t.Fatalf("the backup is %v, %v", files, err)
 	}
-	o := newCommand(t).run(nil, "upgrade", "--rehearse", files[0], "CILIUM_VERSION=1.18.13")
+	o := newCommand(t).run(nil, "upgrade", "--rehearse", files[0], "--unencrypted", "CILIUM_VERSION=1.18.13")
 	var r struct {
 		Kind          string
 		Passed        bool

@@ -154,7 +154,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Error("the snapshot is another")
 			}
 			want := contents()
-			want.Snapshot = c.Snapshot
+			want.Snapshot, want.Origin = c.Snapshot, c.Origin
 			if !reflect.DeepEqual(*c, want) {
 				t.Errorf("got %+v\nwant %+v", *c, want)
 			}

@@ -2,9 +2,12 @@
 // files that made it and of a snapshot of its etcd, inside age. It needs no Slipway to be opened: age -d FILE | tar x.
 //
 // The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can
-// refuse early; its last, manifest.json, has the size and SHA-256 of all others, which are known only then. The
-// snapshot, whose size is not known beforehand either, is stored between them in parts: cat etcd/snapshot.db.* is the
-// file that etcdutl restores.
+// refuse early; manifest.json, after all content, has the size and SHA-256 of all entries before it, which are known only
+// then. The snapshot, whose size is not known beforehand either, is stored between them in parts: cat etcd/snapshot.db.*
+// is the file that etcdutl restores.
+//
+// Encryption for a public key does not show who wrote a backup: everybody may have that key. So the last entry,
+// authentication.json, has an HMAC of manifest.json by a key of the cluster, where the writer was given that.
 package backup
 
 import (
@@ -12,11 +15,16 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/keys"
 )
 
 // Format is the version of the format that Write writes, and the newest that Open reads. It grows when an older reader
-// could not restore what a newer writer wrote.
-const Format = 1
+// could not restore what a newer writer wrote. Format 2 has who made the backup, and its authentication.
+const Format = 2
+
+// authenticated is the first format with an authentication.
+const authenticated = 2
 
 // Names of the tar's entries.
 const (
@@ -25,6 +33,8 @@ const (
 	releasesEntry  = "releases.json"
 	inventoryEntry = "inventory.json"
 	manifestEntry  = "manifest.json"
+
+	authenticationEntry = "authentication.json" // after the manifest; a backup that is not authenticated has none
 
 	objectsFolder  = "objects/" // <namespace>/<Kind>.<group>/<name>.yaml
 	secretsFolder  = "secrets/" // <namespace>/<name>.yaml
@@ -37,15 +47,22 @@ var fileFolders = []string{"manifests/", "bootstrap/", "rendered/"}
 
 // Header says what a backup is of.
 type Header struct {
-	Format      int               `json:"format"`
-	Cluster     string            `json:"cluster"` // its name
-	UID         string            `json:"uid"`     // of the namespace kube-system: which cluster of that name it is
-	Taken       time.Time         `json:"taken"`   // when it was begun; the snapshot is a moment younger
-	Slipway     string            `json:"slipway"` // version of the command that wrote it
+	Format  int       `json:"format"`
+	Cluster string    `json:"cluster"` // its name
+	UID     string    `json:"uid"`     // of the namespace kube-system: which cluster of that name it is
+	Taken   time.Time `json:"taken"`   // when it was begun; the snapshot is a moment younger
+	Slipway string    `json:"slipway"` // version of the command that wrote it
+	// Environment is "hetzner" or "lab"; empty in format 1.
+	Environment string `json:"environment,omitempty"`
+	// Host is the name of the machine that wrote it; empty in format 1.
+	Host        string            `json:"host,omitempty"`
 	SelfManaged bool              `json:"selfManaged"`
 	Versions    map[string]string `json:"versions"` // by variable: "TALOS_VERSION" → "v1.12.2"
 	Etcd        Etcd              `json:"etcd"`
 }
+
+// Scope is the cluster whose keys authenticate the backup, as it says itself.
+func (h Header) Scope() keys.Scope { return keys.Scope{Environment: h.Environment, Cluster: h.Cluster} }
 
 // Etcd is the etcd cluster that the snapshot is of, a moment before.
 type Etcd struct {
@@ -76,6 +93,7 @@ type Contents struct {
 	Secrets   []unstructured.Unstructured
 	Inventory Inventory
 	Snapshot  Snapshot
+	Origin    Origin // of what was read; nothing of it is written
 }
 
 // File is a file in one of the folders manifests, bootstrap and rendered.
@@ -117,10 +135,10 @@ type Snapshot struct {
 	Parts  int    `json:"parts"`
 }
 
-// manifest is the last entry.
+// manifest is the entry after all content.
 type manifest struct {
 	Format   int      `json:"format"`
-	Entries  []entry  `json:"entries"` // all others, in their order
+	Entries  []entry  `json:"entries"` // all before it, in their order
 	Snapshot Snapshot `json:"snapshot"`
 }
 

@@ -11,17 +11,14 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"slices"
 	"strings"
 
 	"filippo.io/age"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-)
 
-// maxEntry bounds what is read into memory of one entry (bytes). Kubernetes takes no object above 1.5 MB; a part of a
-// snapshot has partSize.
-const maxEntry = 32 << 20
+	"github.com/slipway-k8s/slipway/internal/keys"
+)
 
 // ErrNewer is wrapped by the error about a backup of a format that this version does not know.
 var ErrNewer = errors.New("written by a newer Slipway")
@@ -62,8 +59,10 @@ type Archive struct {
 	plain    io.Reader // of tar
 	tar      *tar.Reader
 	contents Contents
+	limits   limits
 	seen     []entry
 	manifest *manifest // nil: it has not come yet
+	written  []byte    // the manifest as it was read
 
 	parts []byte    // room for one part of the snapshot
 	part  int       // how many there were
@@ -75,7 +74,8 @@ type Archive struct {
 // Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an
 // unencrypted one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError and an *UnreadError.
 func Open(file io.Reader, identities ...age.Identity) (*Archive, error) {
-	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer()}
+	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer(),
+		limits: limits{names: map[string]bool{}}}
 	if err := a.open(identities); err != nil {
 		return nil, a.file.explain(err)
 	}
@@ -105,7 +105,8 @@ func (s *source) explain(err error) error {
 }
 
 func (a *Archive) open(identities []age.Identity) (err error) {
-	if a.plain, err = unlock(bufio.NewReaderSize(a.file, 64<<10), identities); err != nil {
+	a.plain, a.contents.Origin, err = unlock(bufio.NewReaderSize(a.file, 64<<10), identities)
+	if err != nil {
 		return err
 	}
 	a.tar = tar.NewReader(a.plain)
@@ -115,6 +116,9 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 	}
 	if name != headerEntry {
 		return damaged(name, "a backup begins with %s", headerEntry)
+	}
+	if err := a.limits.weigh(name, data); err != nil {
+		return err
 	}
 	// Not strictly: a newer header may say more.
 	if err := json.Unmarshal(data, &a.contents.Header); err != nil {
@@ -130,16 +134,24 @@ func (a *Archive) open(identities []age.Identity) (err error) {
 	return nil
 }
 
+// Header is what the backup says of itself. Nothing shows yet that it is true.
+func (a *Archive) Header() Header { return a.contents.Header }
+
+// Sealed is how the file is encrypted.
+func (a *Archive) Sealed() Sealing { return a.contents.Origin.Sealed }
+
 // Read reads all the rest, streams the snapshot to a writer (io.Discard, where it is not wanted), and checks every sum.
-// What the writer got is worth something only when Read returns no error. An Archive is read once.
-func (a *Archive) Read(snapshot io.Writer) (*Contents, error) {
-	if err := a.read(snapshot); err != nil {
+// What the writer got is worth something only when Read returns no error. An Archive is read once. by are the keys of
+// the cluster that the header names; the Origin of the contents says whether one of them authenticates it. errors.Is
+// finds ErrForged.
+func (a *Archive) Read(snapshot io.Writer, by ...keys.Authenticator) (*Contents, error) {
+	if err := a.read(snapshot, by); err != nil {
 		return nil, a.file.explain(err)
 	}
 	return &a.contents, nil
 }
 
-func (a *Archive) read(snapshot io.Writer) error {
+func (a *Archive) read(snapshot io.Writer, by []keys.Authenticator) error {
 	for a.manifest == nil {
 		name, data, err := a.next()
 		if err != nil {
@@ -149,14 +161,43 @@ func (a *Archive) read(snapshot io.Writer) error {
 			return err
 		}
 	}
-	if _, err := a.tar.Next(); !errors.Is(err, io.EOF) {
-		return damaged("", "something follows %s", manifestEntry)
+	authenticated, err := a.last()
+	if err != nil {
+		return err
 	}
 	// The end of the tar is not that of the file: age tells only there that nothing was cut off.
 	if _, err := io.Copy(io.Discard, a.plain); err != nil {
 		return damaged("", "%w", err)
 	}
-	return a.check()
+	if err := a.check(); err != nil {
+		return err
+	}
+	a.contents.Origin, err = authenticated.judge(a.contents.Origin, a.written, by)
+	return err
+}
+
+// last reads what may follow the manifest; nil: it is not authenticated.
+func (a *Archive) last() (*authentication, error) {
+	h, err := a.tar.Next()
+	var found *authentication
+	if err == nil && h.Name == authenticationEntry && a.contents.Header.Format >= authenticated {
+		data, err := a.content(h)
+		if err != nil {
+			return nil, err
+		}
+		found = &authentication{}
+		if err := a.decode(h.Name, data, found); err != nil {
+			return nil, err
+		}
+		if _, err = a.tar.Next(); !errors.Is(err, io.EOF) {
+			return nil, damaged("", "something follows %s", authenticationEntry)
+		}
+		return found, nil
+	}
+	if !errors.Is(err, io.EOF) {
+		return nil, damaged("", "something follows %s", manifestEntry)
+	}
+	return nil, nil
 }
 
 // next reads one entry.
@@ -168,22 +209,28 @@ func (a *Archive) next() (name string, data []byte, err error) {
 	if err != nil {
 		return "", nil, damaged("", "%w", err)
 	}
-	if h.Typeflag != tar.TypeReg || h.Size > maxEntry {
-		return "", nil, damaged(h.Name, "it is no plain file of at most %d bytes", maxEntry)
-	}
-	if slices.ContainsFunc(a.seen, func(e entry) bool { return e.Name == h.Name }) {
-		return "", nil, damaged(h.Name, "it is there twice")
-	}
-	data = a.room(h)
-	if _, err = io.ReadFull(a.tar, data); errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return "", nil, damaged(h.Name, "it was cut off")
-	}
-	if err != nil {
-		return "", nil, damaged(h.Name, "%w", err)
+	if data, err = a.content(h); err != nil {
+		return "", nil, err
 	}
 	sum := sha256.Sum256(data)
 	a.seen = append(a.seen, entry{Name: h.Name, Size: h.Size, SHA256: hex.EncodeToString(sum[:])})
 	return h.Name, data, nil
+}
+
+// content reads what an entry holds.
+func (a *Archive) content(h *tar.Header) ([]byte, error) {
+	if err := a.limits.admit(h); err != nil {
+		return nil, err
+	}
+	data := a.room(h)
+	_, err := io.ReadFull(a.tar, data)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return nil, damaged(h.Name, "it was cut off")
+	}
+	if err != nil {
+		return nil, damaged(h.Name, "%w", err)
+	}
+	return data, nil
 }
 
 // room is for the content of an entry: the same for all parts of a snapshot, which are not kept.
@@ -204,11 +251,11 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 	case name == configEntry:
 		c.Config = data
 	case name == releasesEntry:
-		return decode(name, data, &c.Releases)
+		return a.decode(name, data, &c.Releases)
 	case name == inventoryEntry:
-		return decode(name, data, &c.Inventory)
+		return a.decode(name, data, &c.Inventory)
 	case name == manifestEntry:
-		a.manifest = &manifest{}
+		a.manifest, a.written = &manifest{}, data
 		if err := decode(name, data, a.manifest); err != nil {
 			return err
 		}
@@ -219,9 +266,9 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 	case isFile(name):
 		c.Files = append(c.Files, File{name, data})
 	case strings.HasPrefix(name, objectsFolder):
-		return takeObject(&c.Objects, name, data, objectName)
+		return a.takeObject(&c.Objects, name, data, objectName)
 	case strings.HasPrefix(name, secretsFolder):
-		return takeObject(&c.Secrets, name, data, secretName)
+		return a.takeObject(&c.Secrets, name, data, secretName)
 	case name == partName(a.part):
 		a.part++
 		a.size += int64(len(data))
@@ -236,9 +283,15 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 	return nil
 }
 
-func takeObject(to *[]unstructured.Unstructured, name string, data []byte,
+func (a *Archive) takeObject(to *[]unstructured.Unstructured, name string, data []byte,
 	nameOf func(*unstructured.Unstructured) string) error {
 	o := unstructured.Unstructured{}
+	if err := a.limits.weigh(name, data); err != nil {
+		return err
+	}
+	if err := noAnchors(data); err != nil {
+		return damaged(name, "%w", err)
+	}
 	j, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return damaged(name, "%w", err)
@@ -251,6 +304,13 @@ func takeObject(to *[]unstructured.Unstructured, name string, data []byte,
 	}
 	*to = append(*to, o)
 	return nil
+}
+
+func (a *Archive) decode(name string, data []byte, to any) error {
+	if err := a.limits.weigh(name, data); err != nil {
+		return err
+	}
+	return decode(name, data, to)
 }
 
 func decode(name string, data []byte, to any) error {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"filippo.io/age"
+
+	"github.com/slipway-k8s/slipway/internal/keys"
 )
 
 // Store is where backups lie. The errors of its methods name the place.
@@ -79,6 +81,10 @@ func abandoned(draft, name string, now time.Time) bool {
 // Whatever fails, nothing of it is left.
 func Save(ctx context.Context, store Store, seal Seal, c Contents, snapshot io.Reader) (_ Stored, err error) {
 	name := Name(c.Header.Cluster, c.Header.Taken)
+	var by []keys.Authenticator
+	if seal.Authenticator != nil {
+		by = append(by, *seal.Authenticator)
+	}
 	seal, witness := seal.witnessed()
 	draft, err := store.Begin(ctx, name)
 	if err != nil {
@@ -92,7 +98,7 @@ func Save(ctx context.Context, store Store, seal Seal, c Contents, snapshot io.R
 	if err := draft.Finish(); err != nil {
 		return Stored{}, err
 	}
-	if err := readBack(draft, witness.identities()...); err != nil {
+	if err := readBack(draft, witness.identities(), by); err != nil {
 		return Stored{}, fmt.Errorf("read the backup back from %s: %w", store, err)
 	}
 	if err := context.Cause(ctx); err != nil {
@@ -105,7 +111,7 @@ func Save(ctx context.Context, store Store, seal Seal, c Contents, snapshot io.R
 	return stored, nil
 }
 
-func readBack(draft Draft, identities ...age.Identity) (err error) {
+func readBack(draft Draft, identities []age.Identity, by []keys.Authenticator) (err error) {
 	file, err := draft.Open()
 	if err != nil {
 		return err
@@ -115,7 +121,10 @@ func readBack(draft Draft, identities ...age.Identity) (err error) {
 	if err != nil {
 		return err
 	}
-	_, err = a.Read(io.Discard)
+	c, err := a.Read(io.Discard, by...)
+	if err == nil && len(by) > 0 && !c.Origin.Authentic() {
+		err = fmt.Errorf("%w: it lacks its authentication", ErrForged)
+	}
 	return err
 }
 

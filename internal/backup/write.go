@@ -17,15 +17,19 @@ import (
 	"filippo.io/age"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/internal/keys"
 )
 
 // partSize is how much of a snapshot is held in memory: a tar wants to know an entry's size before its content.
 const partSize = 8 << 20
 
-// Seal is who can open a backup.
+// Seal is who can open a backup, and what shows who made it.
 type Seal struct {
 	Recipients  []age.Recipient // anyone of these; a passphrase's has to be alone
 	Unencrypted bool            // everybody
+	// Authenticator authenticates it; nil: a passphrase does, or nothing. Its scope has to be the header's.
+	Authenticator *keys.Authenticator
 }
 
 // Write writes a backup and streams the snapshot into it. Format and Snapshot of the contents are its own to say; it
@@ -35,7 +39,7 @@ func Write(dst io.Writer, seal Seal, c Contents, snapshot io.Reader) (Snapshot, 
 	if err != nil {
 		return Snapshot{}, err
 	}
-	w := &writer{tar: tar.NewWriter(out), contents: c}
+	w := &writer{tar: tar.NewWriter(out), contents: c, authenticator: seal.Authenticator}
 	if err := w.write(snapshot); err != nil {
 		return Snapshot{}, err
 	}
@@ -75,6 +79,8 @@ type writer struct {
 	tar      *tar.Writer
 	contents Contents
 	manifest manifest
+
+	authenticator *keys.Authenticator
 }
 
 func (w *writer) write(snapshot io.Reader) error {
@@ -111,7 +117,14 @@ func (w *writer) write(snapshot io.Reader) error {
 	if err := w.snapshot(snapshot); err != nil {
 		return err
 	}
-	return w.json(manifestEntry, w.manifest)
+	data, err := encode(w.manifest)
+	if err != nil {
+		return fmt.Errorf("write %s into the backup: %w", manifestEntry, err)
+	}
+	if err := w.add(manifestEntry, data); err != nil || w.authenticator == nil {
+		return err
+	}
+	return w.json(authenticationEntry, authenticate(*w.authenticator, data))
 }
 
 func isFile(name string) bool {

@@ -12,8 +12,8 @@ import (
 // SecretVariables are the variables of the environment that hold secrets. What they say is hidden wherever it would be
 // written, and no child process inherits them.
 func SecretVariables() []string {
-	return []string{"HCLOUD_TOKEN", "LAB_HCLOUD_TOKEN", "GITHUB_TOKEN", "GIT_TOKEN", "BACKUP_PASSPHRASE", "STATE_IDENTITY",
-		"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
+	return []string{"HCLOUD_TOKEN", "LAB_HCLOUD_TOKEN", "GITHUB_TOKEN", "GIT_TOKEN", "BACKUP_PASSPHRASE",
+		"BACKUP_AUTHENTICATION_KEY", "STATE_IDENTITY", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"}
 }
 
 // withdrawn are those, and what has no use without one of them: with a part of its keys a client of S3 ends with an

@@ -34,5 +34,8 @@ type options struct {
 	Abort      bool   // of pivot: put back what was not finished
 	DryRun     bool   // only say what would be done
 	Identity   string // of backup, restore and drill: file with the keys; empty: BACKUP_IDENTITY_FILE
-	SkipDoctor bool   // run without the doctor's look
+	// Of those that read a backup: take it although it is a plain file, or although nothing shows who made it.
+	Unencrypted, Unauthenticated bool
+
+	SkipDoctor bool // run without the doctor's look
 }

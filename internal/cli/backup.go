@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -19,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/collector"
 	"github.com/slipway-k8s/slipway/internal/etcd"
+	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -70,6 +72,11 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if err != nil {
 		return err
 	}
+	scope := keys.Scope{Environment: worldOf(a.Options), Cluster: cfg.ClusterName}
+	unproven, err := access.Authenticate(&seal, scope)
+	if err != nil {
+		return err
+	}
 	store, err := access.Store(cfg.BackupTo)
 	if err != nil {
 		return err
@@ -77,6 +84,9 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	outliveReaders()
 	hub := &ui.Hub{Run: "backup", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
 	defer hub.Close()
+	if unproven != "" {
+		hub.Note("%s", unproven)
+	}
 	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
 	switch every := o.Every; {
 	case every == 0:
@@ -129,6 +139,9 @@ func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.
 	if err != nil {
 		return backup.Stored{}, 0, err
 	}
+	h := &source.Contents.Header
+	h.Environment = worldOf(b.arguments.Options)
+	h.Host, _ = os.Hostname() // of no consequence: it tells the operator where to look
 	stream, err := source.Snapshot(ctx, say)
 	if err != nil {
 		return backup.Stored{}, 0, err
@@ -173,6 +186,7 @@ func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions
 // verified is what verify finds.
 type verified struct {
 	Kind   string        `json:"kind"` // "backup"
+	Origin backup.Origin `json:"origin"`
 	Header backup.Header `json:"header"`
 	Etcd   etcd.Content  `json:"etcd"`
 	Counts struct {
@@ -190,7 +204,8 @@ func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
 	if err != nil {
 		return err
 	}
-	contents, is, err := accessTo(c, cfg).File(a.Targets[2]).Verify(ctx)
+	contents, is, err := accessTo(c, cfg).File(a.Targets[2], backupfile.Accept{Unencrypted: a.Options.Unencrypted}).
+		Verify(ctx)
 	if err != nil {
 		return err
 	}
@@ -202,7 +217,7 @@ func runBackupVerify(ctx context.Context, c *console, a arguments) (err error) {
 }
 
 func newVerified(c *backup.Contents, is etcd.Content) verified {
-	v := verified{Kind: "backup", Header: c.Header, Etcd: is}
+	v := verified{Kind: "backup", Origin: c.Origin, Header: c.Header, Etcd: is}
 	n := &v.Counts
 	n.Objects, n.Secrets, n.Files = len(c.Objects), len(c.Secrets), len(c.Files)
 	n.Releases, n.Resources = len(c.Releases), len(c.Inventory.Resources)
@@ -216,16 +231,21 @@ func (v verified) print(out io.Writer) error {
 	if h.SelfManaged {
 		manager = "the cluster itself"
 	}
+	fmt.Fprintf(w, "file\t%s\nmade by\t%s\n", v.Origin, maker(v.Origin, h))
 	fmt.Fprintf(w, "cluster\t%s, kube-system %s, managed by %s\n", text.Printable(h.Cluster), text.Printable(h.UID),
 		manager)
-	fmt.Fprintf(w, "taken\t%s, by Slipway %s\n", h.Taken.Format(time.RFC3339), text.Printable(h.Slipway))
+	fmt.Fprintf(w, "taken\t%s, by Slipway %s%s\n", h.Taken.Format(time.RFC3339), text.Printable(h.Slipway), onHost(h))
 	fmt.Fprintf(w, "versions\tTalos %s, Kubernetes %s\n", text.Printable(h.Versions["TALOS_VERSION"]),
 		text.Printable(h.Versions["KUBERNETES_VERSION"]))
 	fmt.Fprintf(w, "etcd\trevision %d, %d keys, hash %08x, %s\n", v.Etcd.Revision, v.Etcd.Keys, v.Etcd.Hash,
 		text.Size(v.Etcd.Size))
 	fmt.Fprintf(w, "besides\t%d objects, %d secrets, %d files, %d releases, %d resources at Hetzner\n",
 		v.Counts.Objects, v.Counts.Secrets, v.Counts.Files, v.Counts.Releases, v.Counts.Resources)
-	fmt.Fprintln(w, "verified\tevery sum is right, and etcd restores from it")
+	but := ""
+	if !v.Origin.Authentic() {
+		but = ", but nothing shows who made it"
+	}
+	fmt.Fprintf(w, "verified\tevery sum is right, and etcd restores from it%s\n", but)
 	return w.Flush()
 }
 
@@ -249,7 +269,7 @@ func newBackupCommand(in *invocation) *cobra.Command {
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
-	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupCronJobCommand(in))
+	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupKeyCommand(in), newBackupCronJobCommand(in))
 	return cmd
 }
 
@@ -267,5 +287,6 @@ func newBackupVerifyCommand(in *invocation) *cobra.Command {
 		"open a backup, verify its checksums and restore its etcd into a scratch folder", runBackupVerify)
 	o := &in.arguments.Options
 	addIdentityFlag(cmd, o)
+	addUnencryptedFlag(cmd, o)
 	return cmd
 }

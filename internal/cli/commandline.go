@@ -51,6 +51,11 @@ func sharedFlags(o options, target []string) []string {
 	add("dir", o.Dir)
 	add("state-dir", o.StateDir)
 	add("identity", o.Identity)
+	for name, given := range map[string]bool{"unencrypted": o.Unencrypted, "unauthenticated": o.Unauthenticated} {
+		if given && takesFlag(target, name) && !slices.Equal(target, []string{"backup"}) {
+			words = append(words, "--"+name)
+		}
+	}
 	return words
 }
 

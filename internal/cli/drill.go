@@ -160,7 +160,7 @@ func (d *drillRun) run(ctx context.Context) error {
 // runOnBackup restores one's own backup, with nothing before it.
 func (d *drillRun) runOnBackup(ctx context.Context) error {
 	file := d.options.Backup
-	b, err := openBackup(ctx, d.console, withIdentity(d.given), file, false)
+	b, err := d.open(ctx, file)
 	if err != nil {
 		return err
 	}
@@ -173,6 +173,13 @@ func (d *drillRun) runOnBackup(ctx context.Context) error {
 	}
 	return d.part(ctx, "compare", "with what the backup says",
 		func(ctx context.Context) error { return d.compareBackup(ctx, b.source) })
+}
+
+// open reads the backup that is rehearsed. It goes into a lab, whatever it is of.
+func (d *drillRun) open(ctx context.Context, file string) (openedBackup, error) {
+	a := withIdentity(d.given)
+	a.Options.Lab = true
+	return openBackup(ctx, d.console, a, file, false)
 }
 
 // part runs one part, under a heading, and keeps how long it took.
@@ -206,6 +213,7 @@ func (d *drillRun) arguments(words ...string) arguments {
 			LabImages: g.LabImages, LabUntil: until,
 			StateDir: string(d.state),
 			Yes:      true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
+			Unencrypted: g.Unencrypted, Unauthenticated: g.Unauthenticated,
 		},
 	}
 }
@@ -268,11 +276,13 @@ func (d *drillRun) takeOwnKey() error {
 	}
 	d.hide.Learn(key.String())
 	delete(d.environment, settings.PassphraseVariable)
+	delete(d.environment, settings.AuthenticationKeyVariable)
 	d.given.Options.Identity = ""
 	d.given.Values = slices.Concat(d.given.Values, []settings.Assignment{
 		settings.Assign("BACKUP_TO", d.state.Path("backups")), settings.Assign("BACKUP_KEEP", "0"),
 		settings.Assign("BACKUP_RECIPIENTS", key.Recipient().String()), settings.Assign("BACKUP_IDENTITY_FILE", file),
-		settings.Assign("BACKUP_PASSPHRASE_FILE", ""), settings.Assign("BACKUP_PASSPHRASE_COMMAND", ""),
+		settings.Assign("BACKUP_AUTHENTICATION_KEY_FILE", ""), settings.Assign("BACKUP_PASSPHRASE_FILE", ""),
+		settings.Assign("BACKUP_PASSPHRASE_COMMAND", ""),
 	})
 	return nil
 }
@@ -372,7 +382,7 @@ func newDrillCommand(in *invocation) *cobra.Command {
 			return runDrill(ctx, c, a, own)
 		})
 	o := &in.arguments.Options
-	addIdentityFlag(cmd, o)
+	addAcceptFlags(cmd, o)
 	cmd.Flags().StringVar(&own.Backup, "backup", "",
 		"restore the backup `FILE`, in place of one of a cluster that is created for the drill")
 	cmd.Flags().Uint64Var(&own.Faults, "faults", 0,

@@ -64,6 +64,19 @@ func addIdentityFlag(cmd *cobra.Command, o *options) {
 		"open the backup with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 }
 
+// addAcceptFlags are those of the commands that take a cluster from a backup.
+func addAcceptFlags(cmd *cobra.Command, o *options) {
+	addIdentityFlag(cmd, o)
+	addUnencryptedFlag(cmd, o)
+	cmd.Flags().BoolVar(&o.Unauthenticated, "unauthenticated", false, "take the backup although nothing shows who made it: "+
+		"its maker decides the configuration, the authorities and the data of the cluster")
+}
+
+func addUnencryptedFlag(cmd *cobra.Command, o *options) {
+	cmd.Flags().BoolVar(&o.Unencrypted, "unencrypted", false, "take the backup although it is a plain file: everyone who "+
+		"can write its place may have made it")
+}
+
 func addToFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "to", "", "`DIR or s3://bucket/prefix`, in place of BACKUP_TO")
 }

@@ -205,7 +205,7 @@ func newReadoptCommand(in *invocation) *cobra.Command {
 			return runReadopt(ctx, c, a, own)
 		})
 	o := &in.arguments.Options
-	addIdentityFlag(cmd, o)
+	addAcceptFlags(cmd, o)
 	addDryRunFlag(cmd, o, "only say what differs")
 	cmd.Flags().StringVar(&own.Accept, "accept", "",
 		"accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")

@@ -28,7 +28,7 @@ func TestReadoptRefusesBeforeAnythingIsBegun(t *testing.T) {
 		{[]string{"readopt", "other"}, "not of k8s"},
 		{[]string{"restore", "empty", "--accept", "server-missing/x"}, "--accept goes with the target readopt"},
 	} {
-		r := execute(t, t.Context(), dir, "", c.arguments...)
+		r := execute(t, t.Context(), dir, "", append(c.arguments, "--unencrypted")...)
 		if r.code != ExitUsage || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%v: exit %d, %s", c.arguments, r.code, r.stderr)
 		}
@@ -65,7 +65,7 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 	look := func(begun string) {
 		t.Helper()
 		before := folderContents(t, dir)
-		r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--state-dir", state.String())
+		r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--unencrypted", "--dry-run", "--state-dir", state.String())
 		if r.code != ExitFailed || !strings.Contains(r.stderr, "only one that lives can be readopted") {
 			t.Errorf("%s: %+v", begun, r)
 		}
@@ -79,11 +79,11 @@ func TestReadoptDryRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	look("one that is over")
-	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--dry-run", "--state-dir",
+	if r := execute(t, t.Context(), dir, "", "readopt", "lost", "--unencrypted", "--dry-run", "--state-dir",
 		state.String()); r.code != ExitUsage || !strings.Contains(r.stderr, "HCLOUD_TOKEN is not set") {
 		t.Errorf("without a token: %+v", r)
 	}
-	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--dry-run", "--lab", "--state-dir",
+	if r := execute(t, t.Context(), dir, environment, "readopt", "lost", "--unencrypted", "--dry-run", "--lab", "--state-dir",
 		filepath.Join(dir, "rehearsal")); r.code != ExitUsage || !strings.Contains(r.stderr, "the lab is down") ||
 		lab.Exists("rehearsal") {
 		t.Errorf("in a lab that is down: %+v", r)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/backup"
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/forecast"
@@ -22,6 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -105,12 +107,14 @@ type openedBackup struct {
 }
 
 // openBackup reads a backup to its end, so that a damaged file is found before anything is changed; with etcd, it
-// restores the etcd snapshot in a scratch folder, too.
+// restores the etcd snapshot in a scratch folder, too. It says what the file is and who made it, and refuses one that
+// is not shown to be the operator's, or not of the cluster that is meant.
 func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
 	if b.cfg, err = loadConfig(a, c.environment); err != nil {
 		return b, err
 	}
-	b.file = accessTo(c, b.cfg).File(name)
+	b.file = accessTo(c, b.cfg).File(name, backupfile.Accept{Acts: true, Unencrypted: a.Options.Unencrypted,
+		Unauthenticated: a.Options.Unauthenticated})
 	if etcd {
 		b.source.Contents, _, err = b.file.Verify(ctx)
 	} else {
@@ -118,6 +122,11 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 	}
 	if err != nil {
 		return b, backupfile.Refusal(ctx, err)
+	}
+	fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(b.source.Contents))
+	if made := b.source.Contents.Header.Environment; made == statedir.WorldLab && !a.Options.Lab {
+		return b, usage.Errorf("%s is the backup of a cluster in the lab: nothing of it belongs to a real cluster; with --lab it "+
+			"is taken", name)
 	}
 	b.arguments = a
 	b.arguments.base = b.source.Contents.Config
@@ -203,7 +212,7 @@ func restoreCluster(ctx context.Context, r *running, file backupfile.File, sourc
 	}
 	if err := r.hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
-		return extractSnapshot(ctx, r, file, folder)
+		return extractSnapshot(ctx, r, file, source.Contents.Snapshot, folder)
 	}); err != nil {
 		return backupfile.Refusal(ctx, err)
 	}
@@ -241,12 +250,16 @@ func runRecovery(
 }
 
 // extractSnapshot takes the etcd snapshot out of a backup. The name is given to the complete file only.
-func extractSnapshot(ctx context.Context, r *running, file backupfile.File, folder platform.Files) error {
+func extractSnapshot(ctx context.Context, r *running, file backupfile.File, wanted backup.Snapshot,
+	folder platform.Files) error {
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
 	temporary := folder.Path(records.SnapshotFile + ".new")
 	contents, err := file.Extract(ctx, temporary)
+	if err == nil && contents.Snapshot != wanted {
+		err = errors.Join(errors.New("the file was replaced by another backup since it was read first"), os.Remove(temporary))
+	}
 	if err != nil {
 		return err
 	}
@@ -278,7 +291,7 @@ func newRestoreCommand(in *invocation) *cobra.Command {
 			return runRestore(ctx, c, a, own)
 		})
 	o := &in.arguments.Options
-	addIdentityFlag(cmd, o)
+	addAcceptFlags(cmd, o)
 	addSkipDoctorFlag(cmd, o)
 	addDryRunFlag(cmd, o, "only say what would be done")
 	cmd.Flags().BoolVar(&own.Diagnose, "diagnose", false,

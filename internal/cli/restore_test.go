@@ -56,15 +56,15 @@ func TestRestoreRefusesBeforeAnythingIsBegun(t *testing.T) {
 	if err := os.WriteFile("cut", whole[:len(whole)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ file, environment, want string }{
-		{"missing", "", "missing"},
-		{"cut", "", "damaged"},
-		{"no-etcd", "", "etcd"},
-		{"locked", "", "cannot be opened"},
-		{"locked", "BACKUP_IDENTITY_FILE=nowhere", "nowhere"},
-		{"locked", "BACKUP_IDENTITY_FILE=key", "etcd"}, // it was opened
+	for _, c := range []struct{ file, flag, environment, want string }{
+		{"missing", "--unencrypted", "", "missing"},
+		{"cut", "--unencrypted", "", "damaged"},
+		{"no-etcd", "--unencrypted", "", "etcd"},
+		{"locked", "--unencrypted", "", "cannot be opened"},
+		{"locked", "--unencrypted", "BACKUP_IDENTITY_FILE=nowhere", "nowhere"},
+		{"locked", "--unauthenticated", "BACKUP_IDENTITY_FILE=key", "etcd"}, // it was opened
 	} {
-		r := execute(t, t.Context(), dir, c.environment, "restore", c.file)
+		r := execute(t, t.Context(), dir, c.environment, "restore", c.flag, c.file)
 		if r.code != ExitUsage || !strings.Contains(r.stderr, c.want) {
 			t.Errorf("%s with %q: exit %d, %s", c.file, c.environment, r.code, r.stderr)
 		}
@@ -104,7 +104,7 @@ func TestRestoreFromAStoreThatFails(t *testing.T) {
 		environment := "BACKUP_S3_REGION=nbg1 AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=secret BACKUP_S3_ENDPOINT=" +
 			store.URL
 		for _, target := range [][]string{{"restore"}, {"readopt"}, {"restore", "--diagnose"}} {
-			r := execute(t, t.Context(), dir, environment, append(target, "s3://bucket/k8s.slipway")...)
+			r := execute(t, t.Context(), dir, environment, append(target, "--unencrypted", "s3://bucket/k8s.slipway")...)
 			if r.code != c.code || !strings.Contains(r.stderr, c.want) {
 				t.Errorf("%v, %s: exit %d, %s", target, name, r.code, r.stderr)
 			}

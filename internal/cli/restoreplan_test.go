@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/etcd"
 	"github.com/slipway-k8s/slipway/internal/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
@@ -104,7 +105,7 @@ func restoring(t *testing.T, dir, environment, answer string, args ...string) ra
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 		equip: func(tools *platform.Tools) { tools.Management = noManagement{} },
 	}
-	code := c.execute(t.Context(), append([]string{"restore", "lost", "--skip-doctor"}, args...))
+	code := c.execute(t.Context(), append([]string{"restore", "lost", "--unencrypted", "--skip-doctor"}, args...))
 	// without the ends of the terminal's lines
 	return ran{code, stdout.String(), strings.Join(strings.Fields(stderr.String()), " ")}
 }
@@ -232,7 +233,7 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 func restorePlan(t *testing.T, dir string) *restore.Plan {
 	t.Helper()
 	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
-	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost").Verify(t.Context())
+	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost", backupfile.Accept{}).Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -384,7 +384,7 @@ func learnSecrets(c *console, served []servedCluster, tokenFiles ...string) func
 	for _, s := range served {
 		folders = append(folders, string(s.state))
 		for _, path := range []string{s.cfg.TokenFile, s.cfg.GitTokenFile, s.cfg.BackupPassphraseFile,
-			s.cfg.BackupIdentityFile, s.cfg.StateIdentityFile} {
+			s.cfg.BackupIdentityFile, s.cfg.BackupAuthenticationKeyFile, s.cfg.StateIdentityFile} {
 			if path = settings.AtHome(path, c.environment["HOME"]); path != "" {
 				whole = append(whole, settings.InFolder(s.given.workDir, path))
 			}

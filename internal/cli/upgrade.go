@@ -44,7 +44,7 @@ func newUpgradeCommand(in *invocation) *cobra.Command {
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say which stages it has, what each replaces, and what cannot be undone")
 	addSkipDoctorFlag(cmd, o)
-	addIdentityFlag(cmd, o)
+	addAcceptFlags(cmd, o)
 	flags := cmd.Flags()
 	flags.StringVar(&own.ToSet, "to-set", "", "to the versions of the `SET`, whatever else is configured: "+
 		strings.Join(setNames(), ", "))

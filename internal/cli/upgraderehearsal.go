@@ -44,7 +44,7 @@ func rehearseUpgrade(ctx context.Context, c *console, a, given arguments, o upgr
 }
 
 func (d *drillRun) rehearse(ctx context.Context, r *upgradeReport, a arguments, o upgradeOptions) error {
-	b, err := openBackup(ctx, d.console, withIdentity(d.given), o.Rehearse, false)
+	b, err := d.open(ctx, o.Rehearse)
 	if err != nil {
 		return err
 	}

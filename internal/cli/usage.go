@@ -40,6 +40,8 @@ func environmentOnly() []explained {
 		{settings.TokenVariable, "the Hetzner Cloud API token (read and write); or name " + settings.TokenFileKey + " or " +
 			settings.TokenCommandKey + " in bootstrap.yaml"},
 		{settings.PassphraseVariable, "a passphrase that opens backups, in place of BACKUP_PASSPHRASE_FILE and _COMMAND"},
+		{settings.AuthenticationKeyVariable, "the key that authenticates the backups of the cluster, in place of " +
+			"BACKUP_AUTHENTICATION_KEY_FILE"},
 		{settings.GitTokenVariable, "a token that reads the Git repository of GITOPS, in place of GIT_TOKEN_FILE and " +
 			"_COMMAND"},
 		{settings.StateIdentityVariable, "a secret key that opens the state in STATE, in place of STATE_IDENTITY_FILE"},

@@ -15,6 +15,8 @@ const StateIdentityVariable = "STATE_IDENTITY"
 // a file or from a command, and never as an argument.
 const (
 	PassphraseVariable = "BACKUP_PASSPHRASE"
+	// AuthenticationKeyVariable holds the key that authenticates the backups of one cluster, in place of a file.
+	AuthenticationKeyVariable = "BACKUP_AUTHENTICATION_KEY"
 
 	// As every S3 client calls them.
 	AccessKeyVariable = "AWS_ACCESS_KEY_ID"

@@ -59,7 +59,7 @@ func (a Access) Seal(ctx context.Context, unencrypted bool) (backup.Seal, error)
 func (a Access) identities(ctx context.Context) ([]age.Identity, error) {
 	var all []age.Identity
 	if a.Config.BackupIdentityFile != "" {
-		data, err := os.ReadFile(settings.AtHome(a.Config.BackupIdentityFile, a.Environment["HOME"]))
+		data, err := a.identityFile()
 		if err != nil {
 			return nil, usage.Errorf("read the keys to backups: %w", err)
 		}
@@ -76,6 +76,10 @@ func (a Access) identities(ctx context.Context) ([]age.Identity, error) {
 		return nil, err
 	}
 	return append(all, identity), nil
+}
+
+func (a Access) identityFile() ([]byte, error) {
+	return os.ReadFile(settings.AtHome(a.Config.BackupIdentityFile, a.Environment["HOME"]))
 }
 
 // passphrase is empty where none is configured. Its errors do not contain what was read.

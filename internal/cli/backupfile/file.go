@@ -20,12 +20,14 @@ import (
 type File struct {
 	access Access
 	name   string
+	accept Accept
 }
 
 // File is the backup of a name: a path, or s3://bucket/prefix/name.
-func (a Access) File(name string) File { return File{a, name} }
+func (a Access) File(name string, accept Accept) File { return File{a, name, accept} }
 
-// Read reads all of it and checks every digest; the etcd snapshot goes to a writer.
+// Read reads all of it and checks every digest; the etcd snapshot goes to a writer. It refuses a backup that is not
+// accepted, with an error that wraps ErrUnencrypted, ErrUnauthenticated or ErrMisnamed.
 func (f File) Read(ctx context.Context, snapshot io.Writer) (*backup.Contents, error) {
 	dir, name := filepath.Dir(f.name), filepath.Base(f.name)
 	if backup.IsS3(f.name) {
@@ -49,11 +51,21 @@ func (f File) Read(ctx context.Context, snapshot io.Writer) (*backup.Contents, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
-	contents, err := archive.Read(snapshot)
+	if err := f.acceptFile(archive.Sealed(), len(identities) > 0); err != nil {
+		return nil, err
+	}
+	if err := sameName(name, archive.Header()); err != nil {
+		return nil, err
+	}
+	by, err := f.access.authenticators(archive.Header().Scope())
+	if err != nil {
+		return nil, err
+	}
+	contents, err := archive.Read(snapshot, by...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.name, err)
 	}
-	return contents, nil
+	return contents, f.acceptOrigin(contents)
 }
 
 // Verify reads it and restores its etcd in a scratch folder, so that a snapshot of another cluster, or one that etcd
