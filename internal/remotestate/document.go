@@ -134,7 +134,7 @@ func (p Place) decode(name string, data []byte) (Document, error) {
 		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("it is the state of %q (%q)", d.Cluster, d.World))
 	case d.Serial < 0, d.Serial == 0 && len(d.Sealed)+len(d.Digest) > 0:
 		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("content with serial %d is none that a run writes", d.Serial))
-	case d.Serial > 0 && len(d.Sealed) == 0:
+	case d.Serial > 0 && (len(d.Sealed) == 0 || d.Digest == Content{}.Digest()):
 		return d, p.refuse(name, Empty, fmt.Sprintf("it has serial %d and no content", d.Serial))
 	}
 	return d.printable(), nil

@@ -113,9 +113,6 @@ func (p Place) content(d Document) (Content, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c) == 0 {
-		return nil, p.refuse(p.name(), Empty, fmt.Sprintf("it has serial %d and no file", d.Serial))
-	}
 	if c.Digest() != d.Digest {
 		return nil, p.refuse(p.name(), Damaged, "its files are not those that were written")
 	}
