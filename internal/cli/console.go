@@ -42,6 +42,7 @@ type console struct {
 	stateStays bool
 	watch      *watcher     // receives the events of runs; nil: they are not watched
 	held       *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
+	told       string       // the last line of tellOnce
 }
 
 // terminalSize is 0 where f is no terminal that understands control sequences.

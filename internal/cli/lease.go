@@ -70,41 +70,52 @@ func otherWorld(state statedir.Dir, world string) (bool, error) {
 	return is != "" && is != world, err
 }
 
-// pullState brings the state folder up to date, for a command that only looks. Where that cannot be done it says so,
-// and the command uses what the folder has.
-func pullState(ctx context.Context, c *console, a arguments, cfg settings.Configuration, state statedir.Dir) error {
+// viewState returns the folder with what the store has, for a command that only looks. Where that cannot be had, or is
+// refused, it says so, and the command uses what the state folder has.
+func viewState(ctx context.Context, c *console, a arguments, cfg settings.Configuration, state statedir.Dir) (statedir.Dir,
+	error) {
 	place, ok, err := placeOf(c, a, cfg, state)
 	if err != nil || !ok {
-		return err
+		return state, err
 	}
 	if other, err := otherWorld(state, place.World); err != nil || other {
-		return err
+		return state, err
 	}
 	unlock, err := state.Journal().Lock(ctx)
 	if held := (*flow.LockedError)(nil); errors.As(err, &held) {
-		return nil // what the run in this folder knows is newer
+		return state, nil // what the run in this folder knows is newer
 	}
 	if err != nil {
-		return err
+		return state, err
 	}
 	defer func() { _ = unlock() }()
 	asking, cancel := context.WithTimeout(ctx, pullWithin)
 	defer cancel()
-	d, relation, err := place.Pull(asking)
-	diverged := (*remotestate.DivergedError)(nil)
+	dir, d, relation, err := place.Look(asking)
+	diverged, refused := (*remotestate.DivergedError)(nil), (*remotestate.RefusedError)(nil)
 	switch {
-	case err == nil && relation == remotestate.Overtaken:
-		tell(c, "another run has worked since this folder was last the same as %s: what it had is in %s", place.Store,
-			state.Path(statedir.AsideName))
-	case err == nil && relation == remotestate.Behind:
-		tell(c, "%s has the state of serial %d now, written %s by %s", state, d.Serial, writtenAt(d), d.By)
-	case err == nil && d.Holder != nil:
-		tell(c, "%s is at work on this cluster; what it has not written to %s yet is not shown", d.Holder, place.Store)
-	case errors.As(err, &diverged), err != nil && context.Cause(ctx) == nil && !isUsage(err):
-		tell(c, "what is shown is what %s has: %v", state, err)
-		return nil
+	case errors.As(err, &diverged), errors.As(err, &refused), err != nil && context.Cause(ctx) == nil && !isUsage(err):
+		tellOnce(c, "what is shown is what %s has: %v", state, err)
+		return state, nil
+	case err != nil:
+		return state, err
+	case relation == remotestate.Behind, relation == remotestate.Overtaken:
+		tellOnce(c, "what is shown is the state of serial %d in %s, written %s by %s; %s is as it was, and \"state pull\" brings "+
+			"it up to date", d.Serial, place.Store, writtenAt(d), d.By, state)
+	case d.Holder != nil:
+		tellOnce(c, "%s is at work on this cluster; what it has not written to %s yet is not shown", d.Holder, place.Store)
 	}
-	return err
+	return statedir.Dir(dir), nil
+}
+
+// tellOnce is tell for what each look of one command would say.
+func tellOnce(c *console, format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if c.told == line {
+		return
+	}
+	c.told = line
+	tell(c, "%s", line)
 }
 
 func isUsage(err error) bool {

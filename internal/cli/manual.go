@@ -59,6 +59,8 @@ func manuals() map[string]manual {
 			page: "state.md#when-folder-and-store-differ"},
 		"state push": {needs: store, changes: "the object of the cluster in the store", example: "state push",
 			page: "state.md#when-folder-and-store-differ"},
+		"state rekey": {needs: store, changes: "the objects of the cluster in the store", example: "state rekey",
+			page: "state.md#keys-are-replaced"},
 		"state unlock": {needs: store, changes: "the object of the cluster in the store", example: "state unlock --force",
 			page: "state.md#the-lease"},
 		"config files": {needs: nothing, changes: nothing + "; with --out, writes the built-in files into a folder",

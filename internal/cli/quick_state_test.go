@@ -119,10 +119,11 @@ func TestQuickStores(t *testing.T) {
 				} else {
 					t.Logf("it did not come to that: %s", q.stderr)
 				}
+				first, _ := storedIn(t, q.environment, q.state())
 				q.folder = "of-another-machine"
 				q.finishes(t, undisturbed)
 				d, is := storedIn(t, q.environment, q.state())
-				if d.Holder != nil || d.Token != 2 || is != remotestate.Same {
+				if d.Holder != nil || d.Token != first.Token+1 || is != remotestate.Same {
 					t.Errorf("at last %v holds the state, with token %d, and the folder is %q", d.Holder, d.Token, is)
 				}
 				q.folder = "of-a-third"

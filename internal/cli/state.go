@@ -11,6 +11,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/keys"
+	"github.com/slipway-k8s/slipway/internal/objectstore"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
@@ -21,6 +23,7 @@ import (
 type stateOptions struct {
 	Force   bool
 	Version string // serial; empty: the newest
+	Accept  bool   // what is not authenticated
 }
 
 func newStateCommand(in *invocation) *cobra.Command {
@@ -35,11 +38,13 @@ func newStateCommand(in *invocation) *cobra.Command {
 	pull.Flags().BoolVar(&o.Force, "force", false, "set aside what the state folder has changed without the store")
 	pull.Flags().StringVar(&o.Version, "version", "", "take an older version, by its `SERIAL`; state show lists them")
 	push := in.command("push", "", "write the state folder's state into the store", bound(runStatePush))
-	push.Flags().BoolVar(&o.Force, "force", false, "replace what the store has changed without the state folder")
+	push.Flags().BoolVar(&o.Force, "force", false, "replace what the store has, also what is refused")
+	rekey := in.command("rekey", "", "write the state and its versions anew with the keys of now", bound(runStateRekey))
+	rekey.Flags().BoolVar(&o.Accept, "accept-unauthenticated", false, "take what an older release wrote as it is")
 	unlock := in.command("unlock", "", "take the state away from the run that holds it", bound(runStateUnlock))
 	unlock.Flags().BoolVar(&o.Force, "force", false, "do it; without, what it risks is said")
 	return in.parent("state", groupConfig, "the state of the cluster in the store that STATE names", list, show, pull, push,
-		unlock)
+		rekey, unlock)
 }
 
 // errNoStore is about a command that needs STATE.
@@ -102,20 +107,17 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return fmt.Errorf("list the states in %s: %w", store, err)
 	}
-	all := []remotestate.Document{}
+	all := []listedState{}
 	for _, is := range found {
-		d, _, ok, err := remotestate.Place{Store: store, World: is[0], Cluster: is[1]}.Document(ctx)
+		one, err := listState(ctx, access, store, is[0], is[1])
 		if err != nil {
 			return err
 		}
-		if ok {
-			all = append(all, d)
+		if one != nil {
+			all = append(all, *one)
 		}
 	}
 	if a.Options.Output == "json" {
-		for i := range all {
-			all[i].Sealed = nil
-		}
 		return ui.PrintJSON(c.stdout, all)
 	}
 	var rows [][]string
@@ -124,10 +126,36 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 		if d.Holder != nil {
 			holder = d.Holder.String()
 		}
-		rows = append(rows, []string{d.Cluster, d.World, strconv.FormatInt(d.Serial, 10), writtenAt(d), holder})
+		rows = append(rows, []string{d.Cluster, d.World, strconv.FormatInt(d.Serial, 10), writtenAt(d.Document), holder,
+			d.Authentic})
 	}
-	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY"}, rows...)
+	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}, rows...)
 	return nil
+}
+
+// listedState is a state as `state list` shows it.
+type listedState struct {
+	remotestate.Document
+	Authentic string `json:"authentic"` // "yes", "no", or "not checked": without a key of its cluster
+}
+
+// listState reads one of the states of a store; nil: it is gone.
+func listState(ctx context.Context, access statestore.Access, store objectstore.Store, world, cluster string) (*listedState,
+	error) {
+	of, keyErr := access.Keys(keys.Scope{Environment: world, Cluster: cluster})
+	d, ok, refused, err := remotestate.Place{Store: store, World: world, Cluster: cluster, Keys: of}.Listed(ctx)
+	if err != nil || !ok {
+		return nil, err
+	}
+	d.Sealed, d.Authentication = nil, nil
+	one := &listedState{Document: d, Authentic: "yes"}
+	switch {
+	case keyErr != nil:
+		one.Authentic = "not checked"
+	case refused != nil:
+		one.Authentic = "no"
+	}
+	return one, nil
 }
 
 func writtenAt(d remotestate.Document) string {
@@ -151,11 +179,11 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	d, _, ok, err := s.Document(ctx)
+	d, ok, refused, err := s.refusable(ctx)
 	if err != nil {
 		return fmt.Errorf("read the state of cluster %s: %w", s.Cluster, err)
 	}
-	if !ok {
+	if !ok && refused == nil {
 		return fmt.Errorf("%s has no state of cluster %s (%s): a run writes it, and %s", s.Store, s.Cluster, s.World,
 			commandLine(c, "state", "push"))
 	}
@@ -163,10 +191,17 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 	if shown.Versions, err = s.Versions(ctx); err != nil {
 		return fmt.Errorf("list the versions of the state: %w", err)
 	}
+	if refused != nil {
+		if a.Options.Output == "json" {
+			return refused
+		}
+		fmt.Fprintf(c.stdout, "versions of the state of cluster %s in %s: %v\n", s.Cluster, s.Store, shown.Versions)
+		return refused
+	}
 	if shown.Relation, err = s.Compare(d); err != nil {
 		return err
 	}
-	shown.Sealed = nil
+	shown.Sealed, shown.Authentication = nil, nil
 	if a.Options.Output == "json" {
 		return ui.PrintJSON(c.stdout, shown)
 	}
@@ -182,6 +217,15 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 		[]string{"versions", fmt.Sprint(shown.Versions)},
 		[]string{"state folder", shown.Folder + " " + folderIs(shown.Relation)})
 	return nil
+}
+
+// refusable reads what is stored, and why it is refused.
+func (s storedState) refusable(ctx context.Context) (d remotestate.Document, ok bool, refused, err error) {
+	d, _, ok, err = s.Document(ctx)
+	if is := (*remotestate.RefusedError)(nil); errors.As(err, &is) {
+		return d, false, err, nil
+	}
+	return d, ok, nil, err
 }
 
 // folderIs says how a state folder is related to the store, after the folder's name.
@@ -221,6 +265,11 @@ func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) 
 			return nil
 		}
 		fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", s.folder, d.Serial, writtenAt(d), d.By)
+		if relation == remotestate.Diverged {
+			fmt.Fprintf(c.stdout, "what %s has is refused; to write this state in its place: %s\n", s.Store,
+				commandLine(c, "state", "push", "--force"))
+			return nil
+		}
 		if serial > 0 {
 			fmt.Fprintf(c.stdout, "the next run writes it as the newest; to write it now: %s\n",
 				commandLine(c, "state", "push"))
@@ -229,25 +278,30 @@ func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) 
 	})
 }
 
-// pull brings a version into the folder; serial 0 means the newest.
+// pull brings a version into the folder; serial 0 means the newest. Where a version was taken while the newest is refused,
+// folder and store are remotestate.Diverged.
 func (s storedState) pull(ctx context.Context, serial int64, force bool) (remotestate.Document, remotestate.Relation,
 	error) {
 	if serial == 0 && !force {
 		return s.Pull(ctx)
 	}
-	d, _, ok, err := s.Document(ctx)
-	if err == nil && !ok {
+	if serial == 0 {
+		d, err := s.Accept(ctx)
+		return d, "", err
+	}
+	d, ok, refused, err := s.refusable(ctx)
+	if err == nil && !ok && refused == nil {
 		err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.World)
 	}
 	if err != nil {
 		return d, "", err
 	}
-	if serial == 0 {
-		return d, "", s.Overwrite(d)
-	}
 	version, err := s.Version(ctx, serial)
 	if err != nil {
 		return d, "", fmt.Errorf("read version %d of the state: %w", serial, err)
+	}
+	if refused != nil {
+		return version, remotestate.Diverged, s.Overwrite(version)
 	}
 	return version, "", s.GoBack(version, d)
 }
@@ -265,6 +319,20 @@ func runStatePush(ctx context.Context, c *console, a arguments, o stateOptions) 
 		fmt.Fprintf(c.stdout, "%s has the state of %s, as serial %d\n", s.Store, s.folder, d.Serial)
 		return nil
 	})
+}
+
+func runStateRekey(ctx context.Context, c *console, a arguments, o stateOptions) error {
+	s, err := openStore(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	d, versions, err := s.Rekey(ctx, s.wait, o.Accept, func(format string, args ...any) { tell(c, format, args...) })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.stdout, "the state of cluster %s in %s (serial %d) and %d versions are written anew, with the first key\n",
+		s.Cluster, s.Store, d.Serial, versions)
+	return nil
 }
 
 func runStateUnlock(ctx context.Context, c *console, a arguments, o stateOptions) error {

@@ -12,13 +12,14 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
-// stateOf is the state folder that the arguments name, as new as the store that STATE names.
+// stateOf is the folder to read the state from: the state folder that the arguments name or, where the store that STATE
+// names has another content, a view of that. It removes and replaces no file of the state folder.
 func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	state, err := localStateOf(ctx, c, a, cfg)
 	if err != nil {
 		return state, err
 	}
-	return state, pullState(ctx, c, a, cfg, state)
+	return viewState(ctx, c, a, cfg, state)
 }
 
 // localStateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no

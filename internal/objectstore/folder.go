@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -35,9 +36,16 @@ func (f folder) Get(_ context.Context, name string) ([]byte, string, error) {
 	if err := checkName(name); err != nil {
 		return nil, None, err
 	}
-	data, err := os.ReadFile(f.path(name))
+	file, err := os.Open(f.path(name))
 	if err != nil {
 		return nil, None, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, None, err
+	}
+	if len(data) > mostBytes {
+		return nil, None, fmt.Errorf("read %s: it is longer than %d bytes", file.Name(), mostBytes)
 	}
 	return data, folderVersion(data), nil
 }

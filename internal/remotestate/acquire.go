@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -26,14 +27,13 @@ const (
 // has given no sign for as long as its lease says, by this machine's clock. The context that it returns ends with the
 // lease, with a *LostError as its cause.
 func Acquire(ctx context.Context, p Place, within time.Duration, say flow.Say) (context.Context, *Session, error) {
-	p.Keys = p.Keys.With()
-	if _, err := p.Keys.seal(nil); err != nil {
+	if err := p.Keys.Check(); err != nil {
 		return nil, nil, err
 	}
 	if err := objectstore.CheckConditions(ctx, p.Store); err != nil {
 		return nil, nil, fmt.Errorf("look whether the state can be locked: %w", err)
 	}
-	d, version, at, err := p.take(ctx, within, say)
+	d, version, at, err := p.take(ctx, within, p.Document, say)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,8 +72,11 @@ type sign struct {
 	since   time.Time // by this machine's clock
 }
 
-// take makes this process the holder.
-func (p Place) take(ctx context.Context, within time.Duration, say flow.Say) (Document, string, time.Time, error) {
+// reader reads what is stored, as Place.Document does.
+type reader func(context.Context) (d Document, version string, ok bool, err error)
+
+// take makes this process the holder of what a reader returns.
+func (p Place) take(ctx context.Context, within time.Duration, read reader, say flow.Say) (Document, string, time.Time, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("it was not given back within %s", within))
 	defer cancel()
 	ticker := time.NewTicker(min(max(p.lease()/60, lookFastest), lookSlowest))
@@ -81,7 +84,7 @@ func (p Place) take(ctx context.Context, within time.Duration, say flow.Say) (Do
 	var seen sign
 	var who string
 	for {
-		d, version, exists, err := p.Document(ctx)
+		d, version, exists, err := read(ctx)
 		if err != nil {
 			return d, "", time.Time{}, fmt.Errorf("read the state of cluster %s: %w", p.Cluster, p.waited(ctx, who, err))
 		}
@@ -92,7 +95,10 @@ func (p Place) take(ctx context.Context, within time.Duration, say flow.Say) (Do
 			if why != "" {
 				say("taking the lease of %s over: %s", d.Holder, why)
 			}
-			taken, version, at, err := p.claim(ctx, d, version, exists)
+			if exists && d.Format < authenticated {
+				say("the state in %s is of an older release, which did not authenticate it; it is written anew", p.Store)
+			}
+			taken, version, at, err := p.claim(ctx, d, version)
 			if !errors.Is(err, objectstore.ErrConflict) {
 				return taken, version, at, err
 			}
@@ -118,6 +124,9 @@ func (p Place) waited(ctx context.Context, who string, err error) error {
 	return fmt.Errorf("%w (%s holds it; wait longer with STATE_WAIT, or see what takes its lease away: state unlock)", err,
 		who)
 }
+
+// mostFirstToken bounds the token that an object begins with. JSON numbers are exact up to 2^53.
+const mostFirstToken = 1 << 48
 
 // free reports whether the lease can be taken, and why where it has a holder.
 func (p Place) free(d Document, seen sign) (free bool, why string) {
@@ -146,16 +155,26 @@ func ended(pid int) bool {
 	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
 }
 
-// claim writes this process into the document, with a new token.
-func (p Place) claim(ctx context.Context, d Document, version string, exists bool) (Document, string, time.Time, error) {
+// claim writes this process into the document, with a new token. The content of a format without authentication is
+// written anew.
+func (p Place) claim(ctx context.Context, d Document, version string) (Document, string, time.Time, error) {
 	now := time.Now()
-	d.Cluster, d.World, d.Token = p.Cluster, p.World, d.Token+1
+	if d.Format < authenticated && d.Serial > 0 {
+		if err := p.reseal(&d); err != nil {
+			return d, "", now, err
+		}
+	}
+	if d.Token == 0 {
+		first, err := rand.Int(rand.Reader, big.NewInt(mostFirstToken))
+		if err != nil {
+			return d, "", now, fmt.Errorf("draw a fencing token: %w", err)
+		}
+		d.Token = first.Int64()
+	}
+	d.Format, d.Cluster, d.World, d.Token = Format, p.Cluster, p.World, d.Token+1
 	d.Holder = &Holder{ID: rand.Text(), Host: p.Who.Host, Machine: p.Who.Machine, PID: p.Who.PID, Command: p.Who.Command,
 		Since: now.UTC().Round(time.Second), Renewed: now.UTC().Round(0), Lease: p.lease()}
-	if !exists {
-		version = objectstore.None
-	}
-	data, err := encode(d)
+	data, err := p.encode(d)
 	if err != nil {
 		return d, "", now, err
 	}
@@ -188,7 +207,7 @@ func (p Place) Unlock(ctx context.Context) (*Holder, error) {
 func (p Place) unlock(ctx context.Context, d Document, version string) (*Holder, error) {
 	was := d.Holder
 	d.Holder, d.Token = nil, d.Token+1
-	data, err := encode(d)
+	data, err := p.encode(d)
 	if err != nil {
 		return nil, err
 	}
@@ -196,30 +215,4 @@ func (p Place) unlock(ctx context.Context, d Document, version string) (*Holder,
 		return nil, fmt.Errorf("take the lease away: %w", err)
 	}
 	return was, nil
-}
-
-// Push writes the content of the state folder into the store, under a lease of its own. Where both have changed it needs
-// force; what was stored stays as a version.
-func (p Place) Push(ctx context.Context, within time.Duration, force bool, say flow.Say) (Document, error) {
-	p.Keys = p.Keys.With()
-	if err := objectstore.CheckConditions(ctx, p.Store); err != nil {
-		return Document{}, fmt.Errorf("look whether the state can be locked: %w", err)
-	}
-	d, version, at, err := p.take(ctx, within, say)
-	if err != nil {
-		return d, err
-	}
-	leased, s := begin(ctx, p, d, version, at)
-	is, err := p.Compare(d)
-	if err == nil && is != Same && is != Ahead && !force {
-		err = &DivergedError{Dir: p.Dir, Store: p.Store.String(), Serial: d.Serial}
-	}
-	if err == nil {
-		err = p.keepVersion(leased, d)
-	}
-	if err != nil {
-		return d, errors.Join(err, s.abandon(context.WithoutCancel(ctx)))
-	}
-	err = s.Release(context.WithoutCancel(ctx))
-	return s.document, err
 }

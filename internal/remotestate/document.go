@@ -1,5 +1,6 @@
 // Package remotestate keeps the state of a cluster in a store that other machines reach, too. A run holds it under a
-// lease: one run at a time writes, and one that has lost its lease can neither write nor go on.
+// lease: one run at a time writes, and one that has lost its lease can neither write nor go on. What is stored is
+// encrypted, and authenticated with a key of the cluster: who can write the store can delete it, and not change it.
 package remotestate
 
 import (
@@ -7,12 +8,18 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/objectstore"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
-// Format is the version of a Document's JSON that this package writes. It refuses newer ones.
-const Format = 1
+// Format is the version of a Document's JSON that this package writes: each field that is added is a new version, because
+// a Document is authenticated with all of its fields. It refuses newer ones. Documents of format 1 have no authentication.
+const Format = 2
+
+// authenticated is the first format whose documents are authenticated.
+const authenticated = 2
+
+// mostStored bounds a stored document (bytes): the largest that a store takes.
+const mostStored = 16 << 20
 
 // Document is the state of a cluster as it is stored, in one object: so a write changes all of it or nothing.
 type Document struct {
@@ -21,8 +28,8 @@ type Document struct {
 	World   string `json:"world"` // "hetzner" or "lab"
 	// Serial counts the changes of the content.
 	Serial int64 `json:"serial"`
-	// Token is the fencing token: it grows with every holder, and when a lease is taken away. A writer that finds another
-	// one than its own has lost its lease.
+	// Token is the fencing token: it begins at a random number, and grows with every holder and when a lease is taken
+	// away. A writer that finds another one than its own, or another holder, has lost its lease.
 	Token  int64   `json:"token"`
 	Holder *Holder `json:"holder,omitempty"` // nil: no run holds it
 	// Written is when the content changed, by the writer's clock; By who wrote it.
@@ -30,6 +37,8 @@ type Document struct {
 	By      string    `json:"by,omitempty"`
 	Digest  string    `json:"digest,omitempty"` // of the content: Content.Digest
 	Sealed  []byte    `json:"sealed,omitempty"` // the content, encrypted: seal
+	// Authentication is the sum of the document without this field: keys.Authenticator, for keys.State.
+	Authentication []byte `json:"authentication,omitempty"`
 }
 
 // stored is the digest of the content; of one that was never written it is that of no file.
@@ -38,6 +47,16 @@ func (d Document) stored() string {
 		return Content{}.Digest()
 	}
 	return d.Digest
+}
+
+// message is what is authenticated.
+func (d Document) message() ([]byte, error) {
+	d.Authentication = nil
+	message, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("encode the state: %w", err)
+	}
+	return message, nil
 }
 
 // Holder is the run that holds a lease.
@@ -76,8 +95,16 @@ func nameOfVersion(world, cluster string, serial int64) string {
 	return fmt.Sprintf("%s%08d", prefixOfVersions(world, cluster), serial)
 }
 
-func encode(d Document) ([]byte, error) {
+// encode authenticates a document, with the first key of the cluster.
+func (p Place) encode(d Document) ([]byte, error) {
 	d.Format = Format
+	message, err := d.message()
+	if err != nil {
+		return nil, err
+	}
+	if d.Authentication, err = p.Keys.sum(message); err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(d)
 	if err != nil {
 		return nil, fmt.Errorf("encode the state: %w", err)
@@ -85,23 +112,60 @@ func encode(d Document) ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-func decode(s objectstore.Store, name string, data []byte) (Document, error) {
+// decode reads a stored document of any known format and authenticates it where its format is authenticated. What it
+// returns with a nil error and a Format below authenticated was possibly written without a key: see recall.
+func (p Place) decode(name string, data []byte) (Document, error) {
+	d, err := p.parse(name, data)
+	if err != nil {
+		return d, err
+	}
+	if d.Format >= authenticated {
+		message, err := d.message()
+		if err != nil {
+			return d, err
+		}
+		if !p.Keys.authentic(message, d.Authentication) {
+			return d, p.refuse(name, NotAuthentic, "it was not written with the key of this cluster, or was changed since; or "+
+				"STATE_IDENTITY_FILE has another key than the machine that wrote it")
+		}
+	}
+	switch {
+	case d.Cluster != p.Cluster || d.World != p.World:
+		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("it is the state of %q (%q)", d.Cluster, d.World))
+	case d.Serial < 0, d.Serial == 0 && len(d.Sealed)+len(d.Digest) > 0:
+		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("content with serial %d is none that a run writes", d.Serial))
+	case d.Serial > 0 && (len(d.Sealed) == 0 || d.Digest == Content{}.Digest()):
+		return d, p.refuse(name, Empty, fmt.Sprintf("it has serial %d and no content", d.Serial))
+	}
+	return d.printable(), nil
+}
+
+// parse reads a document, and takes its word for everything.
+func (p Place) parse(name string, data []byte) (Document, error) {
 	var d Document
+	if len(data) > mostStored {
+		return d, p.refuse(name, Damaged, fmt.Sprintf("it is longer than %d bytes", mostStored))
+	}
 	if err := json.Unmarshal(data, &d); err != nil {
-		return d, fmt.Errorf("the state %s in %s is damaged (%w): restore the object from a version of it (state list), or "+
-			"delete it; a run then begins with what is in its state folder", name, s, err)
+		return d, p.refuse(name, Damaged, err.Error())
 	}
 	if d.Format > Format {
 		return d, fmt.Errorf("the state %s in %s is of format %d and this program reads formats up to %d: use the newer "+
-			"program that wrote it", name, s, d.Format, Format)
+			"program that wrote it", name, p.Store, d.Format, Format)
 	}
 	if d.Format < 1 {
-		return d, fmt.Errorf("the object %s in %s is no state of a cluster", name, s)
-	}
-	// Other machines have written these, and they are printed.
-	d.Cluster, d.World, d.By = text.Printable(d.Cluster), text.Printable(d.World), text.Printable(d.By)
-	if d.Holder != nil {
-		d.Holder.Host, d.Holder.Command = text.Printable(d.Holder.Host), text.Printable(d.Holder.Command)
+		return d, p.refuse(name, Damaged, "it is no state of a cluster")
 	}
 	return d, nil
+}
+
+// printable is the document with texts that can be printed: other machines have written them.
+func (d Document) printable() Document {
+	d.Cluster, d.World, d.By = text.Printable(d.Cluster), text.Printable(d.World), text.Printable(d.By)
+	if d.Holder != nil {
+		holder := *d.Holder
+		holder.Host, holder.Command = text.Printable(holder.Host), text.Printable(holder.Command)
+		d.Holder = &holder
+	}
+	return d
 }

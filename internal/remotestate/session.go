@@ -69,8 +69,18 @@ func (p Place) lease() time.Duration {
 
 func (p Place) name() string { return Name(p.World, p.Cluster) }
 
-// Document reads what is stored; ok is false where there is nothing.
+// Document reads what is stored; ok is false where there is nothing. What is not authentic, and what contradicts that
+// which the state folder has seen before, is a *RefusedError.
 func (p Place) Document(ctx context.Context) (d Document, version string, ok bool, err error) {
+	d, version, ok, err = p.read(ctx)
+	if err == nil {
+		err = p.recall(d, ok)
+	}
+	return d, version, ok && err == nil, err
+}
+
+// read is Document without the memory of the state folder.
+func (p Place) read(ctx context.Context) (d Document, version string, ok bool, err error) {
 	data, version, err := p.Store.Get(ctx, p.name())
 	if errors.Is(err, fs.ErrNotExist) {
 		return Document{Cluster: p.Cluster, World: p.World}, objectstore.None, false, nil
@@ -78,8 +88,27 @@ func (p Place) Document(ctx context.Context) (d Document, version string, ok boo
 	if err != nil {
 		return d, version, false, err
 	}
-	d, err = decode(p.Store, p.name(), data)
+	d, err = p.decode(p.name(), data)
 	return d, version, err == nil, err
+}
+
+// Listed reads what is stored for a list of states: ok is false where there is nothing. Where it is refused, or the keys
+// are not those of its cluster, d is what the document says of itself, and refused says why it is not believed.
+func (p Place) Listed(ctx context.Context) (d Document, ok bool, refused, err error) {
+	data, _, err := p.Store.Get(ctx, p.name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return d, false, nil, nil
+	}
+	if err != nil {
+		return d, false, nil, err
+	}
+	if d, refused = p.decode(p.name(), data); d.Cluster == "" {
+		d.Cluster, d.World = p.Cluster, p.World
+	}
+	if refused == nil && d.Format < authenticated {
+		refused = p.refuse(p.name(), Unauthenticated, "an older release wrote it, without authentication")
+	}
+	return d.printable(), true, refused, nil
 }
 
 // begin makes the session of a lease that was just taken. The context that it returns ends with the lease.
@@ -195,19 +224,24 @@ func (e *finalError) Unwrap() error { return e.error }
 func (s *Session) push(ctx context.Context, c Content) error {
 	digest := c.Digest()
 	if digest != s.document.stored() {
-		sealed, err := s.place.Keys.seal(c)
-		if err != nil {
-			return &finalError{err}
+		if len(c) == 0 {
+			return &finalError{fmt.Errorf("write the state: %s has no file any more, and the store keeps what it has", s.place.Dir)}
 		}
-		if err := s.write(ctx, func(d *Document) error {
-			d.Serial, d.Digest, d.Sealed = d.Serial+1, digest, sealed
-			d.Written, d.By = time.Now().UTC().Round(time.Second), s.place.Who.String()
-			return nil
-		}); err != nil {
+		if err := s.write(ctx, func(d *Document) error { return s.place.fill(d, c) }); err != nil {
 			return fmt.Errorf("write the state: %w", err)
 		}
 	}
 	return s.place.remember(s.document, true)
+}
+
+// fill makes a content the next one of a document.
+func (p Place) fill(d *Document, c Content) (err error) {
+	d.Serial, d.Digest = d.Serial+1, c.Digest()
+	d.Written, d.By = time.Now().UTC().Round(time.Second), p.Who.String()
+	if d.Sealed, err = p.Keys.seal(c, d.head()); err != nil {
+		return &finalError{err}
+	}
+	return nil
 }
 
 // write changes the stored document, renewing the lease. The caller holds s.mu.
@@ -226,7 +260,7 @@ func (s *Session) write(ctx context.Context, change func(*Document) error) error
 		if err := change(&d); err != nil {
 			return err
 		}
-		data, err := encode(d)
+		data, err := s.place.encode(d)
 		if err != nil {
 			return &finalError{err}
 		}
@@ -267,21 +301,27 @@ func (s *Session) conflict(ctx context.Context, wrote []byte) (again bool, err e
 		s.version = version
 		return false, nil
 	}
-	is, err := decode(s.place.Store, s.place.name(), data)
+	is, err := s.place.decode(s.place.name(), data)
+	if refused := (*RefusedError)(nil); errors.As(err, &refused) {
+		s.lose("the object was replaced: " + refused.Why)
+		return false, s.lost
+	}
 	if err != nil {
 		return false, err
 	}
-	if is.Token != s.document.Token {
-		who := "its lease was taken away (state unlock)"
-		if is.Holder != nil {
-			who = is.Holder.String() + " holds it"
-		}
-		s.lose(who)
-		return false, s.lost
+	mine := s.document.Holder.ID
+	switch {
+	case is.Holder != nil && is.Holder.ID != mine:
+		s.lose(is.Holder.String() + " holds it")
+	case is.Holder == nil || is.Token != s.document.Token:
+		s.lose("its lease was taken away (state unlock)")
+	case is.Format < authenticated || is.Serial < s.document.Serial:
+		s.lose("an older version of the object was put in its place")
+	default: // an earlier write of its own
+		s.document, s.version = is, version
+		return true, nil
 	}
-	// No other run writes with this session's token: it is an earlier write of its own.
-	s.document, s.version = is, version
-	return true, nil
+	return false, s.lost
 }
 
 // Release writes what has changed and gives the lease back. A lease that was lost is no error here: Guard has told.
@@ -332,7 +372,8 @@ func Here(command string) Who {
 	if err != nil {
 		host = "an unknown host"
 	}
-	return Who{Host: host, Machine: machine(), PID: os.Getpid(), Command: command}
+	return Who{Host: strings.ToValidUTF8(host, "?"), Machine: machine(), PID: os.Getpid(),
+		Command: strings.ToValidUTF8(command, "?")}
 }
 
 // machine identifies what a process id is unique in: a boot of a machine, and a PID namespace of it. Two containers may

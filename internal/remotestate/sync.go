@@ -2,68 +2,12 @@ package remotestate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/objectstore"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 )
-
-// synced is the file of a state folder that says what of it is in a store.
-type synced struct {
-	Store  string `json:"store"`
-	Serial int64  `json:"serial"`
-	Digest string `json:"digest"`
-	// Pulling is true while the content of this serial is being written: what the folder has is neither one.
-	Pulling bool `json:"pulling,omitempty"`
-	// Open is true while a run holds the lease, and stays so where it ended without giving it back: what the folder has
-	// that the store has not is that run's.
-	Open bool `json:"open,omitempty"`
-}
-
-func readSynced(dir string) (*synced, error) {
-	data, err := os.ReadFile(filepath.Join(dir, statedir.SyncedFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var s synced
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, statedir.SyncedFile), err)
-	}
-	return &s, nil
-}
-
-// StoreOf is the store that a state folder was last the same as; empty: none, or that cannot be read.
-func StoreOf(dir string) string {
-	s, err := readSynced(dir)
-	if err != nil || s == nil {
-		return ""
-	}
-	return s.Store
-}
-
-func (s synced) write(dir string) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	return statedir.Dir(dir).Files().Write(statedir.SyncedFile, append(data, '\n'))
-}
-
-// remember writes down that the folder's content is in the store, and whether the run that wrote it holds the lease.
-func (p Place) remember(d Document, open bool) error {
-	return synced{Store: p.Store.String(), Serial: d.Serial, Digest: d.Digest, Open: open}.write(p.Dir)
-}
 
 // Relation is how the content of a state folder and of its store are related.
 type Relation string
@@ -119,7 +63,7 @@ func (e *DivergedError) Error() string {
 }
 
 // bring makes the folder's content that of the store, where only the store has changed, or another run has worked
-// since. What the folder had alone is set aside then: what a run learns it finds out again, from what exists.
+// since. What the folder had is set aside then: what a run learns it finds out again, from what exists.
 func (p Place) bring(d Document) (Relation, error) {
 	is, err := p.Compare(d)
 	if err != nil {
@@ -127,7 +71,7 @@ func (p Place) bring(d Document) (Relation, error) {
 	}
 	switch is {
 	case Behind:
-		return is, p.unpack(d)
+		return is, p.unpack(d, statedir.ReplacedName)
 	case Overtaken:
 		return is, p.Overwrite(d)
 	case Diverged:
@@ -140,18 +84,23 @@ func (p Place) bring(d Document) (Relation, error) {
 	return is, nil
 }
 
-// unpack writes a stored content into the folder. One that is cut off is made again.
-func (p Place) unpack(d Document) error {
-	c, err := p.Keys.open(d.Sealed)
+// unpack makes the folder's content that of a stored document. What it had is set aside first, as a whole; from the mark
+// on, one that is cut off is made again.
+func (p Place) unpack(d Document, aside string) error {
+	c, err := p.content(d)
 	if err != nil {
 		return err
 	}
-	if c.Digest() != d.Digest {
-		return fmt.Errorf("the state of cluster %s in %s is damaged: its files are not those that were written", p.Cluster,
-			p.Store)
+	was, err := p.known()
+	if err != nil {
+		return err
 	}
-	mark := synced{Store: p.Store.String(), Serial: d.Serial, Digest: d.Digest, Pulling: true}
-	if err := mark.write(p.Dir); err != nil {
+	if !was.Pulling { // else what is there is a part of either content, and the whole was set aside
+		if err := p.setAside(c, aside); err != nil {
+			return err
+		}
+	}
+	if err := p.mark(d, synced{Pulling: true}); err != nil {
 		return err
 	}
 	if err := c.write(p.Dir); err != nil {
@@ -160,7 +109,29 @@ func (p Place) unpack(d Document) error {
 	return p.remember(d, false)
 }
 
-// Pull brings the state folder up to date without the lease, for what only looks. The caller holds the folder's lock.
+// setAside copies the folder's files into a folder in it, in place of what was there, unless they are the new content.
+func (p Place) setAside(becomes Content, name string) error {
+	is, err := Read(p.Dir)
+	if err != nil || len(is) == 0 || is.Digest() == becomes.Digest() {
+		return err
+	}
+	files := statedir.Dir(p.Dir).Files()
+	half := files.Folder(name + statedir.UnfinishedSuffix)
+	if err := half.RemoveFolder(); err != nil {
+		return err
+	}
+	for _, file := range is.names() {
+		if err := is.writeOne(half, file); err != nil {
+			return err
+		}
+	}
+	if err := files.Folder(name).RemoveFolder(); err != nil {
+		return err
+	}
+	return files.Move(name+statedir.UnfinishedSuffix, name)
+}
+
+// Pull brings the state folder up to date without the lease. The caller holds the folder's lock.
 func (p Place) Pull(ctx context.Context) (Document, Relation, error) {
 	d, _, ok, err := p.Document(ctx)
 	if err != nil || !ok {
@@ -170,24 +141,67 @@ func (p Place) Pull(ctx context.Context) (Document, Relation, error) {
 	return d, is, err
 }
 
+// Look is for what only looks: it returns the folder to read, and removes and replaces no file of the state folder. Where
+// the store has another content, that is in a folder of its own, which has the records of this machine, too; an empty
+// state folder is filled. The caller holds the state folder's lock.
+func (p Place) Look(ctx context.Context) (dir string, d Document, is Relation, err error) {
+	d, _, ok, err := p.Document(ctx)
+	if err != nil || !ok {
+		return p.Dir, d, "", err
+	}
+	if is, err = p.Compare(d); err != nil {
+		return p.Dir, d, is, err
+	}
+	view := statedir.Dir(p.Dir).View()
+	switch is {
+	case Behind, Overtaken:
+		var c Content
+		if c, err = p.content(d); err != nil {
+			return p.Dir, d, is, err
+		}
+		has, err := Read(p.Dir)
+		if err != nil {
+			return p.Dir, d, is, err
+		}
+		if len(has) == 0 {
+			return p.Dir, d, is, p.unpack(d, statedir.ReplacedName)
+		}
+		if err := errors.Join(view.Link(p.Dir), c.write(string(view)), p.see(d)); err != nil {
+			return p.Dir, d, is, fmt.Errorf("write what the store has into %s: %w", view, err)
+		}
+		return string(view), d, is, nil
+	case Diverged:
+		return p.Dir, d, is, &DivergedError{Dir: p.Dir, Store: p.Store.String(), Serial: d.Serial}
+	case Same:
+		if d.Serial > 0 {
+			err = errors.Join(p.remember(d, false), os.RemoveAll(string(view)))
+		}
+	case Ahead:
+	}
+	return p.Dir, d, is, err
+}
+
 // Overwrite makes the folder's content that of a stored document, whatever it was; its files are set aside.
-func (p Place) Overwrite(d Document) error {
-	is, err := Read(p.Dir)
-	if err != nil {
-		return err
+func (p Place) Overwrite(d Document) error { return p.unpack(d, statedir.AsideName) }
+
+// Accept is Overwrite with the newest document, also where the folder has seen a newer one.
+func (p Place) Accept(ctx context.Context) (Document, error) {
+	d, _, ok, err := p.read(ctx)
+	switch {
+	case err == nil && !ok:
+		err = fmt.Errorf("%s has no state of cluster %s (%s)", p.Store, p.Cluster, p.World)
+	case err == nil:
+		err = p.recall(d, true)
 	}
-	if len(is) > 0 && is.Digest() != d.Digest {
-		aside := statedir.Dir(p.Dir).Files().Folder(statedir.AsideName)
-		if err := aside.RemoveFolder(); err != nil {
-			return err
-		}
-		for _, name := range is.names() {
-			if err := is.writeOne(aside, name); err != nil {
-				return err
-			}
-		}
+	refused := (*RefusedError)(nil)
+	older := errors.As(err, &refused) && (refused.Reason == Older || refused.Reason == Changed)
+	if err != nil && !older {
+		return d, err
 	}
-	return p.unpack(d)
+	if err := p.Overwrite(d); err != nil || !older {
+		return d, err
+	}
+	return d, p.forget(d)
 }
 
 // GoBack makes the folder's content that of an older version, as a change that the store has not: the next run, or a push,
@@ -197,60 +211,4 @@ func (p Place) GoBack(version, newest Document) error {
 		return err
 	}
 	return p.remember(newest, false)
-}
-
-// versionsKept is how many versions of a state a store keeps besides the state itself.
-const versionsKept = 20
-
-// keepVersion keeps a copy of a document's content under a name of its own, once.
-func (p Place) keepVersion(ctx context.Context, d Document) error {
-	if d.Serial == 0 {
-		return nil
-	}
-	d.Holder = nil
-	data, err := encode(d)
-	if err != nil {
-		return err
-	}
-	_, err = p.Store.Put(ctx, nameOfVersion(p.World, p.Cluster, d.Serial), data, objectstore.None)
-	if err != nil && !errors.Is(err, objectstore.ErrConflict) {
-		return fmt.Errorf("keep a version of the state: %w", err)
-	}
-	serials, err := p.Versions(ctx)
-	if err != nil {
-		return err
-	}
-	for _, serial := range serials[:max(0, len(serials)-versionsKept)] {
-		if err := p.Store.Delete(ctx, nameOfVersion(p.World, p.Cluster, serial)); err != nil {
-			return fmt.Errorf("delete an old version of the state: %w", err)
-		}
-	}
-	return nil
-}
-
-// Versions are the serials of the versions that the store keeps, the oldest first.
-func (p Place) Versions(ctx context.Context) ([]int64, error) {
-	prefix := prefixOfVersions(p.World, p.Cluster)
-	names, err := p.Store.List(ctx, prefix)
-	if err != nil {
-		return nil, err
-	}
-	var serials []int64
-	for _, name := range names {
-		if serial, err := strconv.ParseInt(strings.TrimPrefix(name, prefix), 10, 64); err == nil {
-			serials = append(serials, serial)
-		}
-	}
-	slices.Sort(serials)
-	return serials, nil
-}
-
-// Version reads a version that the store keeps.
-func (p Place) Version(ctx context.Context, serial int64) (Document, error) {
-	name := nameOfVersion(p.World, p.Cluster, serial)
-	data, _, err := p.Store.Get(ctx, name)
-	if err != nil {
-		return Document{}, err
-	}
-	return decode(p.Store, name, data)
 }

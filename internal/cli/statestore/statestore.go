@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
-	"filippo.io/age"
 	"k8s.io/client-go/kubernetes"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -46,56 +44,46 @@ func (a Access) Place(world, dir, command string) (remotestate.Place, error) {
 	if err != nil {
 		return remotestate.Place{}, err
 	}
-	keys, err := a.keys()
+	k, err := a.Keys(keys.Scope{Environment: world, Cluster: a.Config.ClusterName})
 	if err != nil {
 		return remotestate.Place{}, err
 	}
-	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, World: world, Keys: keys, Dir: dir,
+	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, World: world, Keys: k, Dir: dir,
 		Who: remotestate.Here(command), Lease: a.Config.StateLease.D()}, nil
 }
 
-// keys are those that encrypt and decrypt the state.
-func (a Access) keys() (remotestate.Keys, error) {
-	var k remotestate.Keys
-	var err error
+// Keys are those that encrypt, decrypt and authenticate the state of a cluster. Where only the key of another cluster is
+// configured, the error wraps keys.ErrOtherCluster.
+func (a Access) Keys(of keys.Scope) (k remotestate.Keys, err error) {
 	if k.Recipients, err = keys.ParseRecipients(a.Config.StateRecipients); err != nil {
 		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
 	}
 	if text := a.Environment[settings.StateIdentityVariable]; text != "" {
 		a.Hide.Learn(strings.TrimSpace(text))
-		identities, err := keys.ParseIdentities([]byte(text))
+		read, err := remotestate.ReadKeys([]byte(text), of)
 		if err != nil {
 			return k, usage.Errorf("%s: %w", settings.StateIdentityVariable, err)
 		}
-		k.Identities = append(k.Identities, identities...)
+		k = k.With(read)
 	}
 	if a.Config.StateIdentityFile != "" {
-		identities, err := a.identityFile()
+		data, err := os.ReadFile(settings.AtHome(a.Config.StateIdentityFile, a.Environment["HOME"]))
 		if err != nil {
-			return k, err
+			return k, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
 		}
-		k.Identities = slices.Concat(k.Identities, identities)
+		read, err := remotestate.ReadKeys(data, of)
+		if err != nil {
+			return k, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
+		}
+		k = k.With(read)
 	}
-	if k = k.With(); len(k.Identities) == 0 {
+	if len(k.Clusters) == 0 {
 		return k, &usage.Error{Err: errNoKey}
 	}
-	if len(k.Recipients) == 0 {
-		return k, usage.Errorf("STATE_RECIPIENTS is empty and the keys in STATE_IDENTITY_FILE are not age's own: name their " +
-			"public keys in STATE_RECIPIENTS")
+	if err := k.Check(); err != nil {
+		return k, &usage.Error{Err: err}
 	}
 	return k, nil
-}
-
-func (a Access) identityFile() ([]age.Identity, error) {
-	data, err := os.ReadFile(settings.AtHome(a.Config.StateIdentityFile, a.Environment["HOME"]))
-	if err != nil {
-		return nil, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
-	}
-	identities, err := keys.ParseIdentities(data)
-	if err != nil {
-		return nil, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
-	}
-	return identities, nil
 }
 
 // Store is the configured store. Nothing is asked of it yet.
