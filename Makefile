@@ -5,7 +5,7 @@ GO ?= go
 FLAGS ?=
 
 # The variables given on make's command line, but for make's own, quoted for the shell.
-given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE PUSH SCREENSHOTS,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
+given := $(foreach v,$(filter-out FLAGS GO SHELL CONTROL_PLANE MACHINE FAULT FOLDER SEED FILE ONLY FOR CONTROLLERS PREFIX RACE PUSH SCREENSHOTS FUZZ_TIME,$(.VARIABLES)),$(if $(findstring command,$(origin $(v))),$(v)))
 slipway = $(GO) run ./cmd/bootstrap $(FLAGS) $(foreach v,$(given),'$(v)=$(subst ','\'',$($(v)))')
 
 .DEFAULT_GOAL := help
@@ -139,6 +139,11 @@ crash-restore:   ; $(GO) run ./cmd/bootstrap lab build && ALL_MOMENTS=1 $(GO) te
 SEED ?= 1
 .PHONY: crash-quick
 crash-quick:     ; SLIPWAY_QUICK_SCHEDULES=1000 SLIPWAY_QUICK_SEED=$(SEED) $(GO) test -count=1 -v -timeout 120m -parallel 4 -run '^TestQuick(Effects|Crashes)$$' ./internal/cli
+
+# Each fuzz target, of parsers of what comes from outside, for a while: make fuzz FUZZ_TIME=5m ONLY=Layer
+FUZZ_TIME ?= 10s
+.PHONY: fuzz
+fuzz:            ; hack/fuzz $(FUZZ_TIME) $(if $(ONLY),'$(ONLY)')
 
 # The crash suite: docs/resume.md. It resumes where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations

@@ -51,8 +51,12 @@ func (s Dir) owner(ctx context.Context) (*ownership.Record, error) {
 	return ownership.FromKubeconfig(s.Files())
 }
 
-// CheckOwner refuses a folder that belongs to another cluster, or to one whose objects are in another namespace.
+// CheckOwner refuses a folder that belongs to another cluster, or to one whose objects are in another namespace, and one
+// that other users can write.
 func (s Dir) CheckOwner(ctx context.Context, of Owner) error {
+	if err := s.checkAccess(); err != nil {
+		return err
+	}
 	cluster := of.Cluster
 	record, err := s.owner(ctx)
 	var mixed *ownership.MixedError

@@ -80,6 +80,9 @@ func (s Dir) World() (string, error) {
 // and that of one cluster not for another. The folder changes hands under the journal's lock, not under the feet of a
 // run.
 func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format string, args ...any)) (err error) {
+	if err := s.checkAccess(); err != nil {
+		return err
+	}
 	if s.claimedBy(of, world) == nil {
 		return nil
 	}
