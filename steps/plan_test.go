@@ -224,6 +224,12 @@ func TestOnlyWhatChangedRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, []string{"kubeconfig"}},
+		"kubeconfig damaged": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
+			write(t, w.Tools().Files.String(), platform.Kubeconfig, "{{")
+		}, []string{"kubeconfig"}},
+		"management cluster's kubeconfig damaged": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
+			write(t, w.Tools().Files.String(), platform.ManagementKubeconfig, "{{")
+		}, []string{"kind-create"}},
 		"talosconfig damaged": {func(t *testing.T, w *clustertest.Environment, _ *config.Config) {
 			write(t, w.Tools().Files.String(), platform.Talosconfig, "context: nowhere\n")
 		}, []string{"talosconfig"}},

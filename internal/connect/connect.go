@@ -42,7 +42,8 @@ func Management(tools platform.Tools, data []byte) (*kube.Cluster, error) {
 	own, ownErr := tools.OwnKubeconfig()
 	switch {
 	case ownErr != nil:
-		return nil, fmt.Errorf("%w; only the operator's own kubeconfig of the management cluster may have that: %w", err, ownErr)
+		return nil, fmt.Errorf("%w; only the operator's own kubeconfig of the management cluster may have that: %w", err,
+			ownErr)
 	case own == nil:
 		return nil, err
 	}

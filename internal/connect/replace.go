@@ -44,8 +44,8 @@ func (e *ForeignError) Error() string { return e.text }
 func Replace(ctx context.Context, tools platform.Tools, say flow.Say, o Offered) error {
 	offered, err := kubeconfig.Accept(o.Data)
 	if err != nil {
-		return fmt.Errorf("the kubeconfig in %s is not used: %w. The control plane provider writes no such kubeconfig: find "+
-			"out who changed the Secret; once it is deleted, the provider writes it anew", o.Source, err)
+		return fmt.Errorf("the kubeconfig in %s is not used: %w. The control plane provider writes no such kubeconfig: "+
+			"find out who changed the Secret; once it is deleted, the provider writes it anew", o.Source, err)
 	}
 	data, err := tools.Files.Read(platform.Kubeconfig)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -87,8 +87,8 @@ func mayReplace(ctx context.Context, tools platform.Tools, say flow.Say, data []
 			"kubeconfig with the new one there by hand (talosctl --talosconfig %s --nodes ADDRESS kubeconfig %s)", o.Source,
 			path, tools.Files.Path(platform.Talosconfig), path)}
 	case offered.Server != is.Server && !slices.Contains(o.Endpoints, offered.Server):
-		return &ForeignError{fmt.Sprintf("the kubeconfig in %s leads to %s, and the cluster's API is at %s: it is not used. "+
-			"Find out who changed the Secret; once it is deleted, the control plane provider writes it anew", o.Source,
+		return &ForeignError{fmt.Sprintf("the kubeconfig in %s leads to %s, and the cluster's API is at %s: it is not "+
+			"used. Find out who changed the Secret; once it is deleted, the control plane provider writes it anew", o.Source,
 			offered.Server, strings.Join(withoutRepeats(append(slices.Clone(o.Endpoints), is.Server)), " or "))}
 	case silent != nil: // nothing to lose: the cluster's API may not answer yet
 		return nil
