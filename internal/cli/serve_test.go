@@ -42,23 +42,36 @@ func TestServeRefusesToBeOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for name, mode := range map[string]os.FileMode{"open": 0o644, "good": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("t", 40)), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
 	before := treeDigest(t, dir)
 	for args, says := range map[string]string{
-		"--listen 0.0.0.0:0":                                 "--tls-cert and --tls-key",
-		"--listen :0":                                        "--tls-cert and --tls-key",
-		"--listen 192.0.2.1:0 --token-file t":                "--tls-cert and --tls-key",
-		"--listen 0.0.0.0:0 --tls-cert c --tls-key k":        "name who may use it",
-		"--listen example.com:0 --tls-cert c --tls-key k":    "name who may use it",
-		"--listen nowhere":                                   "no address",
-		"--tls-cert c":                                       "go together",
-		"--listen 127.0.0.1:0 --tls-cert c --tls-key k":      "read the certificate",
-		"--oidc-issuer https://issuer.example":               "go together",
-		"--oidc-issuer https://i.example --oidc-client-id c": "--oidc-allow",
-		"--oidc-allow ann@example.com":                       "goes with --oidc-issuer",
-		"nowhere":                                            "is of no cluster",
-		"--config bootstrap.yaml folder":                     "does not go with folders",
-		"--state-dir s one two":                              "is the folder of one cluster",
-		"CLUSTER_NAME=Wrong_Name --listen 127.0.0.1:0":       "CLUSTER_NAME",
+		"--listen 0.0.0.0:0":                                                     "--tls-cert and --tls-key",
+		"--listen :0":                                                            "--tls-cert and --tls-key",
+		"--listen 192.0.2.1:0 --token-file t":                                    "--tls-cert and --tls-key",
+		"--listen 0.0.0.0:0 --tls-cert c --tls-key k":                            "name who may use it",
+		"--listen example.com:0 --tls-cert c --tls-key k":                        "name who may use it",
+		"--listen nowhere":                                                       "no address",
+		"--tls-cert c":                                                           "go together",
+		"--listen 127.0.0.1:0 --tls-cert c --tls-key k":                          "read the certificate",
+		"--oidc-issuer https://issuer.example":                                   "go together",
+		"--oidc-issuer https://i.example --oidc-client-id c":                     "--oidc-allow",
+		"--oidc-allow ann@example.com":                                           "go with --oidc-issuer",
+		"--oidc-reader ann@example.com":                                          "go with --oidc-issuer",
+		"--oidc-reader-group x":                                                  "go with --oidc-issuer",
+		"--oidc-issuer http://i.example --oidc-client-id c --oidc-allow-group x": "without TLS",
+		"--listen-probes nowhere":                                                "no address",
+		"--reader-token-file missing":                                            "no such file",
+		"--token-file open --listen 127.0.0.1:0":                                 "chmod 600",
+		"--reader-token-file open --listen 127.0.0.1:0":                          "chmod 600",
+		"--token-file good --reader-token-file good --listen 127.0.0.1:0":        "replace one",
+		"nowhere":                                      "is of no cluster",
+		"--config bootstrap.yaml folder":               "does not go with folders",
+		"--state-dir s one two":                        "is the folder of one cluster",
+		"CLUSTER_NAME=Wrong_Name --listen 127.0.0.1:0": "CLUSTER_NAME",
 	} {
 		r := execute(t, t.Context(), dir, "", append([]string{"serve"}, strings.Fields(args)...)...)
 		if r.code != ExitUsage || !strings.Contains(r.stderr, says) {

@@ -60,9 +60,10 @@ func (s *Server) table() []route {
 	}
 }
 
-func (s *Server) routes() http.Handler {
+// mux answers the routes of a table.
+func (s *Server) mux(table []route) http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range s.table() {
+	for _, r := range table {
 		mux.Handle(r.pattern, s.guard(r.access, r.answer))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

@@ -42,7 +42,7 @@ const planted = "planted-s3cr3t-of-hetzner"
 
 // desk is a server with one cluster, over a real connection.
 type desk struct {
-	t       *testing.T
+	t       testing.TB
 	dir     string
 	token   string
 	server  *Server
@@ -51,7 +51,7 @@ type desk struct {
 	log     bytes.Buffer
 }
 
-func newDesk(t *testing.T, dir string) *desk {
+func newDesk(t testing.TB, dir string) *desk {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {

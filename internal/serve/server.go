@@ -83,7 +83,7 @@ func New(o Options) *Server {
 			auth.Operator: make(chan struct{}, streamsMost), auth.Reader: make(chan struct{}, streamsMost)}}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.slow.header, s.slow.request = headerWithin, readWithin
-	s.handler = s.routes()
+	s.handler = s.mux(s.table())
 	return s
 }
 
