@@ -81,6 +81,7 @@ func TestLoadPrograms(t *testing.T) {
 		{
 			Image: "ghcr.io/syself/caph", Exec: "/opt/caph", Args: []string{"--health=127.0.0.1:{port:9440}", `{"json": true}`},
 			Env: map[string]string{"SSL_CERT_FILE": "{ca}"}, NoContainerArgs: true, Fidelity: Mapped,
+			Reads: []string{"/opt/charts"}, Tools: true,
 		},
 		{Image: "quay.io/*/*", Exec: "lab", Prefix: []string{"cert-manager"}, Fidelity: StandIn, Note: "mine"},
 	}
