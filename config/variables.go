@@ -201,7 +201,8 @@ func variables() []Variable {
 		{Name: "BACKUP_PASSPHRASE_COMMAND", Doc: "command that prints it, of a password manager",
 			Pointer: func(c *Config) any { return &c.BackupPassphraseCommand }},
 		{Name: "BACKUP_IDENTITY_FILE", Doc: "file with the secret keys of age, or an SSH one, that open backups and " +
-			"authenticate them; a machine that only writes them needs no more than BACKUP_AUTHENTICATION_KEY_FILE", Pointer: func(c *Config) any { return &c.BackupIdentityFile }},
+			"authenticate them; a machine that only writes them needs no more than BACKUP_AUTHENTICATION_KEY_FILE",
+			Pointer: func(c *Config) any { return &c.BackupIdentityFile }},
 		{Name: "BACKUP_AUTHENTICATION_KEY_FILE", Doc: "file with the key that authenticates the backups of this cluster, as " +
 			"backup key writes it; it opens none", Pointer: func(c *Config) any { return &c.BackupAuthenticationKeyFile }},
 		{Name: "BACKUP_S3_ENDPOINT", Doc: "address of the S3 store, as https://nbg1.your-objectstorage.com",

@@ -127,9 +127,9 @@ func unlock(file *bufio.Reader, identities []age.Identity) (io.Reader, Origin, e
 	if err != nil {
 		return nil, is, damaged("", "%w", err)
 	}
-	giveBack()
 	is.Sealed, is.Recipients = ForKeys, seen
 	if seen.passphrase() {
+		giveBack()
 		is = Origin{Sealed: ByPassphrase, Authenticated: ByThePassphrase}
 	}
 	return plain, is, nil
