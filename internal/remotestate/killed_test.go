@@ -114,8 +114,8 @@ func untilKilled(do func() error) (err error) {
 }
 
 // TestCommandsAreKilled ends each command that works with a store before and after each of its calls, over each kind of
-// store. The same command, run again, ends well, and nothing is lost: the state has the content of the folder, each version
-// its own, and no run holds the lease.
+// store. The same command, run again, ends well, and nothing is lost: the state has the content of the folder, each
+// version its own, and no run holds the lease.
 func TestCommandsAreKilled(t *testing.T) {
 	commands := map[string]func(Place) error{
 		"push": func(p Place) error {
