@@ -19,7 +19,7 @@ import (
 
 // TestRemoteState has two machines work on one cluster, with its state in an S3 store. The first is frozen for longer
 // than its lease; the second takes over and ends the bootstrap; the first, awake again, stops and changes nothing more.
-// Then the state moves into Secrets of a cluster.
+// Then an attacker who can write the store replaces the state, in vain, and the state moves into Secrets of a cluster.
 func TestRemoteState(t *testing.T) {
 	memory := s3mem.New()
 	if err := memory.CreateBucket("states"); err != nil {
@@ -78,6 +78,8 @@ func TestRemoteState(t *testing.T) {
 	if late := changesSince(t, first.state, awake); len(late) > 0 {
 		t.Errorf("the first run has changed without its lease: %v", late)
 	}
+
+	refusesForgedStates(t, second, server.URL+"/states/clusters/lab/k8s/state", key, args)
 
 	kubeconfig := filepath.Join(second.state, "kubeconfig")
 	secrets := []string{"STATE=k8s://default", "STATE_KUBECONFIG=" + kubeconfig, "STATE_IDENTITY=" + key.String()}

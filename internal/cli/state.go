@@ -278,8 +278,8 @@ func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) 
 	})
 }
 
-// pull brings a version into the folder; serial 0 means the newest. Where a version was taken while the newest is refused,
-// folder and store are remotestate.Diverged.
+// pull brings a version into the folder; serial 0 means the newest. Where a version was taken while the newest is
+// refused, folder and store are remotestate.Diverged.
 func (s storedState) pull(ctx context.Context, serial int64, force bool) (remotestate.Document, remotestate.Relation,
 	error) {
 	if serial == 0 && !force {

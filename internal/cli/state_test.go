@@ -87,6 +87,8 @@ func TestStateCommands(t *testing.T) {
 	}
 	noSecrets(t, r, here, strings.TrimSpace(readFileText(t, filepath.Join(s.dir, s.key))))
 	s.says(ExitDone, "as serial 5", "here", "state", "push")
+	s.says(ExitDone, "versions are written anew, with the first key", "here", "state", "rekey")
+	s.says(ExitDone, "AUTHENTIC", "here", "state", "list")
 	s.says(ExitUsage, "no serial", "here", "state", "pull", "--version", "two")
 	s.says(ExitFailed, "read version 9", "here", "state", "pull", "--version", "9")
 }

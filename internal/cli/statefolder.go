@@ -22,8 +22,8 @@ func stateOf(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	return viewState(ctx, c, a, cfg, state)
 }
 
-// localStateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError: no
-// target reads, changes or deletes one cluster's state under the name of another.
+// localStateOf is the state folder that the arguments name. A folder that belongs to another cluster is a usageError:
+// no target reads, changes or deletes one cluster's state under the name of another.
 func localStateOf(ctx context.Context, c *console, a arguments, cfg settings.Configuration) (statedir.Dir, error) {
 	state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 	return state, state.CheckOwner(ctx, statedir.OwnerOf(cfg.Config))

@@ -11,8 +11,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
-// Format is the version of a Document's JSON that this package writes: each field that is added is a new version, because
-// a Document is authenticated with all of its fields. It refuses newer ones. Documents of format 1 have no authentication.
+// Format is the version of a Document's JSON that this package writes: each field that is added is a new version,
+// because a Document is authenticated with all of its fields. It refuses newer ones. Documents of format 1 have no
+// authentication.
 const Format = 2
 
 // authenticated is the first format whose documents are authenticated.

@@ -79,9 +79,9 @@ func reasonOf(err error) Reason {
 	return refused.Reason
 }
 
-// TestForgedDocuments has whoever can write the store, and knows the public key, put documents of their own in the place
-// of the state: they are refused by what looks and by what runs, and the state folder keeps all of its files. A push by
-// force writes the state anew.
+// TestForgedDocuments has whoever can write the store, and knows the public key, put documents of their own in the
+// place of the state: they are refused by what looks and by what runs, and the state folder keeps all of its files. A
+// push by force writes the state anew.
 func TestForgedDocuments(t *testing.T) {
 	set := func(fields map[string]any) func(*machines, []byte) []byte {
 		return func(m *machines, is []byte) []byte {
@@ -467,8 +467,8 @@ func TestLookReplacesNothing(t *testing.T) {
 	}
 }
 
-// TestFilesAreSetAsideFirst has a pull cut off in the midst of its writes: what the folder had is set aside as a whole, and
-// the next pull ends it.
+// TestFilesAreSetAsideFirst has a pull cut off in the midst of its writes: what the folder had is set aside as a whole,
+// and the next pull ends it.
 func TestFilesAreSetAsideFirst(t *testing.T) {
 	m := newMachines(t, long)
 	a, _ := m.place("a")

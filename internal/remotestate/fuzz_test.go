@@ -11,7 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/objectstore"
 )
 
-// FuzzDocument reads what an attacker has put into the store: nothing that is not authentic is taken, and nothing panics.
+// FuzzDocument reads what an attacker has put into the store: nothing that is not authentic is taken, and nothing
+// panics.
 func FuzzDocument(f *testing.F) {
 	p := Place{Store: objectstore.Folder("/nowhere"), Cluster: "k8s", World: "hetzner", Keys: keysOf(f, goldenKey)}
 	for _, name := range []string{"format1/state.json", "format2/state.json"} {

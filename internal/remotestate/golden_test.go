@@ -21,8 +21,9 @@ func golden(t testing.TB, name string) []byte {
 	return data
 }
 
-// TestFormat1 reads what the release before format 2 has written. A folder that was the same takes it and writes it anew;
-// another one refuses it until the operator accepts it; and once a folder has seen it authenticated, it takes no other.
+// TestFormat1 reads what the release before format 2 has written. A folder that was the same takes it and writes it
+// anew; another one refuses it until the operator accepts it; and once a folder has seen it authenticated, it takes no
+// other.
 func TestFormat1(t *testing.T) {
 	for _, inSync := range []bool{true, false} {
 		m := newMachines(t, long)

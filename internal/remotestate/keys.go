@@ -52,8 +52,8 @@ func (k Keys) Check() error {
 var errNoSecretKey = errors.New("no secret key is configured (STATE_IDENTITY_FILE, or STATE_IDENTITY in the environment)")
 
 // recipients are those that a content is encrypted for: the named ones, the first identity and the first key of the
-// cluster. age does not combine post-quantum recipients with others: then the key of the cluster, which is none, is left
-// out.
+// cluster. age does not combine post-quantum recipients with others: then the key of the cluster, which is none, is
+// left out.
 func (k Keys) recipients() ([]age.Recipient, error) {
 	if len(k.Clusters) == 0 {
 		return nil, errNoSecretKey

@@ -92,8 +92,8 @@ func (p Place) read(ctx context.Context) (d Document, version string, ok bool, e
 	return d, version, err == nil, err
 }
 
-// Listed reads what is stored for a list of states: ok is false where there is nothing. Where it is refused, or the keys
-// are not those of its cluster, d is what the document says of itself, and refused says why it is not believed.
+// Listed reads what is stored for a list of states: ok is false where there is nothing. Where it is refused, or the
+// keys are not those of its cluster, d is what the document says of itself, and refused says why it is not believed.
 func (p Place) Listed(ctx context.Context) (d Document, ok bool, refused, err error) {
 	data, _, err := p.Store.Get(ctx, p.name())
 	if errors.Is(err, fs.ErrNotExist) {

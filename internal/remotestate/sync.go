@@ -84,8 +84,8 @@ func (p Place) bring(d Document) (Relation, error) {
 	return is, nil
 }
 
-// unpack makes the folder's content that of a stored document. What it had is set aside first, as a whole; from the mark
-// on, one that is cut off is made again.
+// unpack makes the folder's content that of a stored document. What it had is set aside first, as a whole; from the
+// mark on, one that is cut off is made again.
 func (p Place) unpack(d Document, aside string) error {
 	c, err := p.content(d)
 	if err != nil {
@@ -141,9 +141,9 @@ func (p Place) Pull(ctx context.Context) (Document, Relation, error) {
 	return d, is, err
 }
 
-// Look is for what only looks: it returns the folder to read, and removes and replaces no file of the state folder. Where
-// the store has another content, that is in a folder of its own, which has the records of this machine, too; an empty
-// state folder is filled. The caller holds the state folder's lock.
+// Look is for what only looks: it returns the folder to read, and removes and replaces no file of the state folder.
+// Where the store has another content, that is in a folder of its own, which has the records of this machine, too; an
+// empty state folder is filled. The caller holds the state folder's lock.
 func (p Place) Look(ctx context.Context) (dir string, d Document, is Relation, err error) {
 	d, _, ok, err := p.Document(ctx)
 	if err != nil || !ok {
@@ -204,8 +204,8 @@ func (p Place) Accept(ctx context.Context) (Document, error) {
 	return d, p.forget(d)
 }
 
-// GoBack makes the folder's content that of an older version, as a change that the store has not: the next run, or a push,
-// makes it the newest. Cut off before its end it leaves a folder that is brought up to date again.
+// GoBack makes the folder's content that of an older version, as a change that the store has not: the next run, or a
+// push, makes it the newest. Cut off before its end it leaves a folder that is brought up to date again.
 func (p Place) GoBack(version, newest Document) error {
 	if err := p.Overwrite(version); err != nil {
 		return err

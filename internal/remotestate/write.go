@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/objectstore"
 )
 
-// Push writes the content of the state folder into the store, under a lease of its own. Where both have changed, and where
-// what is stored is refused, it needs force; what was stored and is authentic stays as a version.
+// Push writes the content of the state folder into the store, under a lease of its own. Where both have changed, and
+// where what is stored is refused, it needs force; what was stored and is authentic stays as a version.
 func (p Place) Push(ctx context.Context, within time.Duration, force bool, say flow.Say) (Document, error) {
 	read := reader(p.Document)
 	if force {
@@ -92,8 +92,8 @@ func (p Place) reseal(d *Document) error {
 	return err
 }
 
-// Rekey writes the state and its versions anew with the keys of now: the first encrypts and authenticates. Where accept is
-// set, those that an older release wrote without authentication are taken as they are. One that was cut off is begun
+// Rekey writes the state and its versions anew with the keys of now: the first encrypts and authenticates. Where accept
+// is set, those that an older release wrote without authentication are taken as they are. One that was cut off is begun
 // again, as long as the keys that read what is stored are configured. It returns how many versions were written.
 func (p Place) Rekey(ctx context.Context, within time.Duration, accept bool, say flow.Say) (Document, int, error) {
 	read := reader(p.Document)

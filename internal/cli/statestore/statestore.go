@@ -52,8 +52,8 @@ func (a Access) Place(world, dir, command string) (remotestate.Place, error) {
 		Who: remotestate.Here(command), Lease: a.Config.StateLease.D()}, nil
 }
 
-// Keys are those that encrypt, decrypt and authenticate the state of a cluster. Where only the key of another cluster is
-// configured, the error wraps keys.ErrOtherCluster.
+// Keys are those that encrypt, decrypt and authenticate the state of a cluster. Where only the key of another cluster
+// is configured, the error wraps keys.ErrOtherCluster.
 func (a Access) Keys(of keys.Scope) (k remotestate.Keys, err error) {
 	if k.Recipients, err = keys.ParseRecipients(a.Config.StateRecipients); err != nil {
 		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
