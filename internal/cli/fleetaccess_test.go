@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -67,7 +68,7 @@ func TestFleetStatesOfAnEarlierRelease(t *testing.T) {
 	if err := statedir.Dir(old.Dir).Files().Write("kubeconfig", []byte("of alpha")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := old.Push(t.Context(), 0, false, t.Logf); err != nil {
+	if _, err := old.Push(t.Context(), time.Minute, false, t.Logf); err != nil {
 		t.Fatal(err)
 	}
 	f.says(ExitDone, "the state of cluster alpha is moved to namespace fleets-alpha", "apply")
@@ -78,7 +79,7 @@ func TestFleetStatesOfAnEarlierRelease(t *testing.T) {
 	if data, err := statedir.Dir(moved.Dir).Files().Read("kubeconfig"); err != nil || string(data) != "of alpha" {
 		t.Errorf("the state has %q, %v", data, err)
 	}
-	if _, _, exists, err := old.Document(t.Context()); err != nil || exists {
-		t.Errorf("the state is in the old place: %t, %v", exists, err)
+	if left, err := old.Store.List(t.Context(), ""); err != nil || len(left) > 0 {
+		t.Errorf("in the old place there is %v, %v", left, err)
 	}
 }
