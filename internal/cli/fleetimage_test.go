@@ -2,6 +2,8 @@ package cli
 
 import (
 	"encoding/json"
+	"io"
+	"log"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -14,7 +16,7 @@ import (
 
 // All Jobs of a rollout run the image that the tag stood for when the fleet was applied, whatever it becomes.
 func TestFleetImageIsFixedByItsDigest(t *testing.T) {
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	push := func() (digest string) {
 		t.Helper()
