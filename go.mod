@@ -44,8 +44,8 @@ require (
 	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/cluster-api v1.10.10
 	sigs.k8s.io/controller-runtime v0.20.4
-	sigs.k8s.io/kind v0.31.0
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
+	sigs.k8s.io/kind v0.31.0
 	sigs.k8s.io/yaml v1.6.0
 )
 
