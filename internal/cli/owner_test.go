@@ -82,8 +82,8 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	}))
 	defer hetzner.Close()
 	// These do not use the state folder.
-	without := []string{"state list", "backup list", "backup verify", "backup cronjob", "recover-releases cronjob", "config", "completion",
-		"help", "drill", "version", "fleet"}
+	without := []string{"state list", "backup list", "backup verify", "backup key", "backup cronjob", "recover-releases cronjob",
+		"config", "completion", "help", "drill", "version", "fleet"}
 	more := map[string][]string{
 		"replace-machine": {"some"}, "scale": {"control-plane", "5"}, "lab save": {"to"}, "lab load": {"from"}, "lab fault add": {"api-slow"},
 		"lab fault remove": {"1"}, "deps audit": {"--live"}, "deps graph": {"--live"}, "gitops init": {"fleet"},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
@@ -71,7 +72,7 @@ func TestRecoverQuorumDryRunLeavesNothing(t *testing.T) {
 		t.Errorf("without a state folder: %+v", r)
 	}
 	files := platform.FilesIn(filepath.Join(dir, "state"))
-	if err := files.Write("talosconfig", []byte(aTalosconfig)); err != nil {
+	if err := files.Write("talosconfig", clustertest.NewTalosconfig(t)); err != nil {
 		t.Fatal(err)
 	}
 	before := folderContents(t, "state")
@@ -86,9 +87,6 @@ func TestRecoverQuorumDryRunLeavesNothing(t *testing.T) {
 		t.Errorf("it wrote: %v", writes)
 	}
 }
-
-const aTalosconfig = "context: k8s\ncontexts:\n  k8s:\n    endpoints: [127.0.0.1]\n    nodes: [127.0.0.1]\n    ca: " +
-	"\"\"\n    crt: \"\"\n    key: \"\"\n"
 
 // Of a recovery that is under way it says what that was agreed to, and asks no member: some have been reset.
 func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
