@@ -3,13 +3,11 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
-	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
@@ -34,8 +32,6 @@ func runFleetProviders(ctx context.Context, c *console, a arguments, o fleetOpti
 		return err
 	}
 	tools := commonTools(statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), cfg, c.environment, c.stderr).WithDefaults()
-	// The Pod's own kubeconfig names the file of its token: it is trusted as that of this provider alone.
-	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	if err := tools.Files.Write(platform.ManagementKubeconfig, f.kubeconfig); err != nil {
 		return err
 	}
