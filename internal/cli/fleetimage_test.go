@@ -2,8 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"io"
-	"log"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -16,7 +14,7 @@ import (
 
 // All Jobs of a rollout run the image that the tag stood for when the fleet was applied, whatever it becomes.
 func TestFleetImageIsFixedByItsDigest(t *testing.T) {
-	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New())
 	t.Cleanup(server.Close)
 	push := func() (digest string) {
 		t.Helper()

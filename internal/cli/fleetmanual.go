@@ -28,6 +28,6 @@ func fleetManuals() map[string]manual {
 			page: "fleet.md#what-runs-where"},
 		"fleet providers": {arguments: []explained{{"FLEET", "its name"}}, needs: management,
 			changes: "the management cluster: Cluster API and its providers are installed", example: "fleet providers demo",
-			page: "fleet.md#what-runs-where"},
+			page: "fleet.md#what-a-clusters-job-can-reach"},
 	}
 }
