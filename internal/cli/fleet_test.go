@@ -78,21 +78,6 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 	return f
 }
 
-// secret is the content of a key of a Secret.
-func (f *fleetTest) secret(namespace, name, key string) string {
-	f.t.Helper()
-	o := f.Get("v1", "Secret", namespace, name)
-	if o == nil {
-		f.t.Fatalf("there is no Secret %s/%s", namespace, name)
-	}
-	data, _, _ := unstructured.NestedString(o.Object, "data", key)
-	is, err := base64.StdEncoding.DecodeString(data)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return string(is)
-}
-
 func (f *fleetTest) write(name, content string) {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(content), 0o600); err != nil {

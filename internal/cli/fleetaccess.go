@@ -2,11 +2,7 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/states"
 	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
@@ -67,25 +62,13 @@ func (f *openedFleet) keySecrets(identity string, clusters []string) (secrets []
 	return secrets, nil
 }
 
-// scopeOf is the cluster as a Job of a fleet has its state, also in a rehearsal.
-func scopeOf(cluster string) keys.Scope {
-	return keys.Scope{Environment: statedir.WorldHetzner, Cluster: cluster}
-}
-
 // clusterKey is the key to the state of one cluster, which opens no other's.
 func clusterKey(identity, cluster string) (string, error) {
-	all, err := keys.ParseClusters([]byte(identity), scopeOf(cluster))
-	if err != nil {
-		return "", err
-	}
-	return all[0].Secret(), nil
+	_, err := keys.ParseClusters([]byte(identity), keys.Scope{Environment: statedir.WorldHetzner, Cluster: cluster})
+	return identity, err
 }
 
-// rekeyWithin is how long moveStates waits for the lease of a state: that of a run which was killed has to expire.
-const rekeyWithin = 3 * time.Minute
-
-// moveStates moves the states of clusters out of the fleet's namespace, where earlier releases had them. Before that each is
-// written anew with the operator's key, so that the key of the cluster opens it.
+// moveStates moves the states of clusters out of the fleet's namespace, where earlier releases had them.
 func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 	client, err := f.clientset()
 	if err != nil {
@@ -95,44 +78,11 @@ func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 	for _, cluster := range clusters {
 		namespace := objects.StateNamespace(f.Namespace, cluster)
 		to := objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace)
-		if err := f.rekey(ctx, from, cluster); err != nil {
-			return fmt.Errorf("write the state of cluster %s anew, to move it to namespace %s: %w", cluster, namespace, err)
-		}
 		if err := states.Move(ctx, from, to, statedir.WorldHetzner, cluster); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// rekey has the state of a cluster opened by the key of the cluster, too. A run that is at work keeps it waiting.
-func (f *openedFleet) rekey(ctx context.Context, store objectstore.Store, cluster string) (err error) {
-	_, _, err = store.Get(ctx, remotestate.Name(statedir.WorldHetzner, cluster))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	identity, err := f.storedIdentity(ctx)
-	if err != nil {
-		return err
-	}
-	read, err := remotestate.ReadKeys([]byte(identity), scopeOf(cluster))
-	if err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp("", "slipway-rekey-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	tell(f.console, "the state of cluster %s is moved to namespace %s, and written anew with the key of the cluster; what an earlier "+
-		"release wrote is not authenticated, and is taken as it is", cluster, objects.StateNamespace(f.Namespace, cluster))
-	place := remotestate.Place{Store: store, Cluster: cluster, World: statedir.WorldHetzner, Keys: read, Dir: scratch,
-		Who: remotestate.Here("fleet")}
-	_, _, err = place.Rekey(ctx, rekeyWithin, true, sayLines(f.console))
-	return err
 }
 
 func (f *openedFleet) clientset() (kubernetes.Interface, error) {
