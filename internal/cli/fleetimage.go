@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -43,21 +42,18 @@ func (f *openedFleet) pinImage(ctx context.Context) error {
 
 // pinned is a reference with the digest that its tag stands for now.
 func (f *openedFleet) pinned(ctx context.Context, reference string) (string, error) {
+	if strings.Contains(reference, "@") {
+		return reference, nil
+	}
 	programs, err := lab.NewPrograms(f.own.Config, f.console.workDir, f.overrides)
 	if err != nil {
 		return "", &usage.Error{Err: err}
 	}
 	store := images.Store{Registries: programs.Registries}
 	digest, err := store.Digest(ctx, reference)
-	switch {
-	case errors.Is(err, images.ErrReference):
-		return "", usage.Errorf("%s: %w", f.Path(), err)
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("%w\nthe Jobs change clusters, so the image that they run is fixed by its digest: where its registry is not "+
 			"reached from here, write the digest into image (%s@sha256:…)", err, reference)
-	}
-	if strings.Contains(reference, "@") {
-		return reference, nil
 	}
 	return reference + "@" + digest, nil
 }

@@ -146,9 +146,9 @@ func TestNameIsOfTheContent(t *testing.T) {
 		"Fleet": func(c *Change) { c.Fleet = "asia" }, "Namespace": func(c *Change) { c.Namespace = "other" },
 		"Cluster": func(c *Change) { c.Cluster = "beta" }, "Action": func(c *Change) { c.Action = Destroy },
 		"Image": func(c *Change) { c.Image = "example.org/slipway:v2" }, "Arguments": func(c *Change) { c.Arguments = []string{"all"} },
-		"Files":   func(c *Change) { c.Files["manifests/cluster.yaml"] = []byte("kind: Other\n") },
+		"Files": func(c *Change) { c.Files["manifests/cluster.yaml"] = []byte("kind: Other\n") },
 		"Account": func(c *Change) { c.Account = "other" }, "Key": func(c *Change) { c.Key = "other" },
-		"Token": func(c *Change) { c.Token = "customer" }, "Retries": func(c *Change) { c.Retries = 4 },
+		"Token":   func(c *Change) { c.Token = "customer" }, "Retries": func(c *Change) { c.Retries = 4 },
 		"Deadline": func(c *Change) { c.Deadline = time.Hour }, "Consent": nil,
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[Change]()) {
