@@ -4,38 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	batchv1 "k8s.io/api/batch/v1"
 )
 
 // decision is what follows from where the clusters of a rollout are.
 type decision struct {
 	release []string // clusters whose turn has come
-	// providers: the Job that installs the providers is to begin.
-	providers bool
-	ended     bool   // nothing is at work, and nothing follows
-	held      string // why the clusters that wait are not begun any more; empty: they are
+	ended   bool     // nothing is at work, and nothing follows
+	held    string   // why the clusters that wait are not begun any more; empty: they are
 }
 
-// lost is the phase of a Job that is gone.
-const lost Phase = "lost"
-
-// providersPhase is the phase of the Job that installs the providers, among those that were read; Done where the rollout
-// has none.
-func (r Rollout) providersPhase(jobs map[string]*batchv1.Job) Phase {
-	if r.Providers == "" {
-		return Done
-	}
-	job := jobs[r.Providers]
-	if job == nil {
-		return lost
-	}
-	return phaseOf(job)
-}
+// Held says why the clusters of a rollout that wait are not begun; empty: they are, or none waits.
+func (r Rollout) Held(all []Status) string { return r.decide(all).held }
 
 // decide says what is next. all are the clusters that have a Job, those of earlier rollouts too.
-func (r Rollout) decide(all []Status, providers Phase) decision {
-	var waiting, canariesWaiting, failed, missing []string
+func (r Rollout) decide(all []Status) decision {
+	var waiting, canariesWaiting, failed, lost []string
 	working, canariesOpen, phases := 0, false, map[string]Phase{}
 	for _, s := range all {
 		if !slices.Contains(r.Entries, Entry{s.Cluster, s.Job}) {
@@ -52,7 +35,7 @@ func (r Rollout) decide(all []Status, providers Phase) decision {
 		phase, exists := phases[e.Cluster]
 		switch {
 		case !exists:
-			missing = append(missing, e.Cluster)
+			lost = append(lost, e.Cluster)
 			continue
 		case phase == Failed:
 			failed = append(failed, e.Cluster)
@@ -72,14 +55,8 @@ func (r Rollout) decide(all []Status, providers Phase) decision {
 	switch {
 	case r.Stopped:
 		d.held = "the rollout was stopped (fleet stop)"
-	case len(missing) > 0:
-		d.held = fmt.Sprintf("the Jobs of %s are gone: apply the fleet again", strings.Join(missing, ", "))
-	case providers == lost:
-		d.held = fmt.Sprintf("the Job %s/%s, which installs the providers, is gone: apply the fleet again", r.Namespace,
-			r.Providers)
-	case providers == Failed:
-		d.held = fmt.Sprintf("the providers could not be installed: the log of Job %s/%s says why; to try again: apply the fleet "+
-			"again", r.Namespace, r.Providers)
+	case len(lost) > 0:
+		d.held = fmt.Sprintf("the Jobs of %s are gone: apply the fleet again", strings.Join(lost, ", "))
 	case canaryFailed:
 		d.held = "a canary has failed"
 	case len(failed) > r.MaxFailures:
@@ -89,13 +66,11 @@ func (r Rollout) decide(all []Status, providers Phase) decision {
 	if canariesOpen {
 		next = canariesWaiting
 	}
-	installing := d.held == "" && providers != Done && len(next) > 0
-	d.providers = installing && providers == Waiting
-	if d.held == "" && !installing {
+	if d.held == "" {
 		d.release = next[:max(0, min(len(next), r.MaxParallel-working))]
 	}
-	d.ended = !installing && working == others && len(d.release) == 0 && (others == 0 || d.held != "" || len(next) == 0)
-	if len(waiting)+len(canariesWaiting)+len(missing) == 0 {
+	d.ended = working == others && len(d.release) == 0 && (others == 0 || d.held != "" || len(next) == 0)
+	if len(waiting)+len(canariesWaiting)+len(lost) == 0 {
 		d.held = ""
 	}
 	return d

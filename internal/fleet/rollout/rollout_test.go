@@ -48,7 +48,8 @@ const jobTakes = 30 * time.Millisecond
 func newManager(t testing.TB) *manager {
 	t.Helper()
 	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, endsSelf: true, takes: jobTakes}
-	m.Server = kubetest.New("management", kubetest.RBAC()...)
+	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
+		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
 	m.Server.React = m.react
 	m.Server.Fail = func(r *http.Request) (int, string) {
 		m.mu.Lock()
@@ -346,7 +347,7 @@ func TestPodsOfAnEarlierJobOfTheSameName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, _, err := Look(t.Context(), m.cluster, r); err != nil || len(all) != 1 || all[0].Phase != Waiting || all[0].Attempts != 0 {
+	if all, err := Look(t.Context(), m.cluster, r); err != nil || len(all) != 1 || all[0].Phase != Waiting || all[0].Attempts != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" || len(m.order()) != 2 ||
@@ -622,7 +623,7 @@ func TestALeftOutClusterIsRefused(t *testing.T) {
 	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" {
 		t.Errorf("%s, %v", phases(result.Clusters), err)
 	}
-	all, _, err := Look(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace})
+	all, err := Look(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace})
 	if err != nil || phases(all) != "a done, b waiting" {
 		t.Errorf("the fleet is %s, %v", phases(all), err)
 	}

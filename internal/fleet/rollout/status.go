@@ -46,14 +46,10 @@ type Status struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones. held
-// is why the clusters that wait are not begun; empty: they are, or none waits.
-func Look(ctx context.Context, c *kube.Cluster, r Rollout) (all []Status, held string, err error) {
-	all, jobs, err := look(ctx, c, r)
-	if err != nil {
-		return nil, "", err
-	}
-	return all, r.decide(all, r.providersPhase(jobs)).held, nil
+// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones.
+func Look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, error) {
+	all, _, err := look(ctx, c, r)
+	return all, err
 }
 
 // look also gives the Jobs, by their names.
