@@ -192,12 +192,12 @@ func checkUser(u clientcmdapi.NamedAuthInfo) error {
 // they take.
 func current(raw *clientcmdapi.Config) (clientcmdapi.Cluster, clientcmdapi.AuthInfo, error) {
 	var none clientcmdapi.Cluster
-	var nobody clientcmdapi.AuthInfo
+	var noUser clientcmdapi.AuthInfo
 	contexts, clusters, users := map[string]clientcmdapi.Context{}, map[string]clientcmdapi.Cluster{},
 		map[string]clientcmdapi.AuthInfo{}
 	for _, c := range raw.Contexts {
 		if len(c.Context.Extensions) > 0 {
-			return none, nobody, refusal("extensions", "context "+short(c.Name), extension)
+			return none, noUser, refusal("extensions", "context "+short(c.Name), extension)
 		}
 		contexts[c.Name] = c.Context
 	}
@@ -208,16 +208,16 @@ func current(raw *clientcmdapi.Config) (clientcmdapi.Cluster, clientcmdapi.AuthI
 		users[u.Name] = u.AuthInfo
 	}
 	if len(contexts) < len(raw.Contexts) || len(clusters) < len(raw.Clusters) || len(users) < len(raw.AuthInfos) {
-		return none, nobody, damaged("two of its contexts, clusters or users have one name")
+		return none, noUser, damaged("two of its contexts, clusters or users have one name")
 	}
 	context, known := contexts[raw.CurrentContext]
 	if raw.CurrentContext == "" || !known {
-		return none, nobody, damaged("its current-context %s does not exist", short(raw.CurrentContext))
+		return none, noUser, damaged("its current-context %s does not exist", short(raw.CurrentContext))
 	}
 	cluster, knownCluster := clusters[context.Cluster]
 	user, knownUser := users[context.AuthInfo]
 	if !knownCluster || !knownUser {
-		return none, nobody, damaged("its current context has no cluster or no user")
+		return none, noUser, damaged("its current context has no cluster or no user")
 	}
 	return cluster, user, nil
 }

@@ -32,7 +32,7 @@ func CheckIssuer(issuer string) error {
 	return nil
 }
 
-// private reports whether nobody on the way can change what an address answers.
+// private reports whether no host on the path can change what an address answers.
 func private(u *url.URL) bool { return u.Scheme == "https" || IsLoopback(u.Hostname()) }
 
 // privately refuses requests without TLS beyond this machine, also those to which an issuer redirects, and those for the

@@ -23,7 +23,7 @@ type Members struct {
 	Groups []string
 }
 
-// None reports whether nobody is a member.
+// None reports whether it has no member.
 func (m Members) None() bool { return len(m.Users) == 0 && len(m.Groups) == 0 }
 
 // OIDC verifies ID tokens of an issuer.
