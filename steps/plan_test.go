@@ -360,8 +360,10 @@ func TestVanishedManagementClusterIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := clustertest.New(t) // everything but what reserves the name is gone, and a new management cluster can be made
-	w.Management.CloseClientConnections()
-	w.Management.Close()
+	for _, gone := range []*kubetest.Server{w.Management, w.Workload} {
+		gone.CloseClientConnections()
+		gone.Close()
+	}
 	w.Provider.There, w.Provider.Kubeconfig = false, other.Management.Kubeconfig()
 	w.Management, w.Workload = other.Management, other.Workload
 	w.Hetzner.SetNetworks()

@@ -147,6 +147,7 @@ func (c *clinic) examine(t *testing.T) map[string]Finding {
 	d := New(c.cfg, tools.WithDefaults(), clustertest.Sources(t, c.cfg, c.overrides)).Recorded(c.recorded)
 	d.routes = func() ([]netip.Prefix, error) { return c.routes, c.routesErr }
 	d.http, d.github = c.charts.Client(), c.charts.URL
+	d.within = time.Minute // what is asked answers: only a busy machine takes longer
 	found := map[string]Finding{}
 	before := c.store.Left()
 	for _, f := range d.Examine(t.Context()) {
