@@ -179,7 +179,7 @@ test test-endtoend test-packages test-flux test-fleet test-serve crash crash-piv
 RACE ?=
 packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' $(if $(RACE),-e '/slipway/internal/cli$$'))
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
-without_race = ^(TestRandomRuns|TestAFlippedBitInAChangeIsNoticed|TestFlippedBits|TestHostileArchives|TestAStateThatIsTooLarge)$$
+without_race = ^Test(RandomRuns|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives)$$
 # An end to end test with clusters of its own, which shares little with the others.
 upgrades = ^TestTwoVersions$$
 # Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
