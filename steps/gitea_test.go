@@ -193,7 +193,10 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 	for _, at := range []string{"mint", "mint, not answered", "Secret", "Secret, not answered"} {
 		t.Run(at, func(t *testing.T) {
 			w, api, cfg := giteaWorld(t)
-			cfg.GiteaTimeout = config.Duration(300 * time.Millisecond)
+			fails := at != "Secret, not answered"
+			if fails {
+				cfg.GiteaTimeout = config.Duration(300 * time.Millisecond)
+			}
 			var ended atomic.Bool
 			ended.Store(true)
 			api.Before = func(r *http.Request) (int, string) {
@@ -212,7 +215,7 @@ func TestGiteaTokenAfterAnEndedRun(t *testing.T) {
 				return 0, ""
 			}
 			_, err := runTargets(t, w, cfg, w.Tools(), flow.Memory(), "gitea-token")
-			if (err == nil) != (at == "Secret, not answered") {
+			if (err != nil) != fails {
 				t.Fatalf("the first run: %v", err)
 			}
 			first := kept(t, w, "token")

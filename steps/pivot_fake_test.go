@@ -77,7 +77,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 		}
 	}
 	cfg := config.Defaults()
-	cfg.NodesTimeout = config.Duration(2 * time.Second)
+	cfg.NodesTimeout = config.Duration(time.Minute) // a busy machine is slow
 	s, err := render.Read(render.VariablesOf(cfg), "")
 	if err != nil {
 		t.Fatal(err)

@@ -247,6 +247,7 @@ func TestPivotRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newPivotWorld(t)
+			w.b.cfg.NodesTimeout = config.Duration(10 * time.Second)
 			tt.make(w)
 			writes := len(w.target.Writes())
 			_, err := w.pivot(t)
