@@ -14,7 +14,10 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // fleetCommand works on a fleet in a lab.
@@ -102,7 +105,7 @@ func (f *fleetCommand) opened(cluster string) *command {
 	f.t.Helper()
 	c := *f.command
 	c.state = filepath.Join(f.pulls, cluster)
-	out, err := c.exec(f.t.Context(), "state", "pull", "--force", "STATE=k8s://slipway", "CLUSTER_NAME="+cluster,
+	out, err := c.exec(f.t.Context(), "state", "pull", "--force", "STATE=k8s://slipway-"+cluster, "CLUSTER_NAME="+cluster,
 		"NAMESPACE="+cluster, "STATE_KUBECONFIG="+filepath.Join(f.state, "management.kubeconfig"),
 		"STATE_IDENTITY_FILE="+filepath.Join(f.state, "state-identity.txt"))
 	if err != nil {
@@ -122,6 +125,60 @@ func (f *fleetCommand) addresses(cluster string) (uid string, addresses []string
 		addresses = append(addresses, a.Address)
 	}
 	return string(list.Items[0].UID), addresses
+}
+
+// checkReach asks the management cluster's API server what the Jobs of the clusters may do in it.
+func (f *fleetCommand) checkReach() {
+	f.t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(f.state, "management.kubeconfig"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	management, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	const everything = "*"
+	for _, tt := range []struct {
+		account, verb, group, resource, namespace, name string
+		allowed                                         bool
+	}{
+		{"slipway-cluster-one", "update", "", "secrets", "slipway-one", "", true},
+		{"slipway-cluster-one", "create", "cluster.x-k8s.io", "clusters", "one", "", true},
+		{"slipway-cluster-one", "get", "", "secrets", "slipway", "", false},
+		{"slipway-cluster-one", "list", "", "secrets", "slipway-three", "", false},
+		{"slipway-cluster-one", "get", "", "secrets", "three", "", false},
+		{"slipway-cluster-one", "list", "", "secrets", "", "", false},
+		{"slipway-cluster-one", "get", "", "secrets", "kube-system", "", false},
+		{"slipway-cluster-one", "patch", "cluster.x-k8s.io", "clusters", "three", "", false},
+		{"slipway-cluster-one", "create", "", "pods", "slipway", "", false},
+		{"slipway-cluster-one", "create", "", "pods", "one", "", false},
+		{"slipway-cluster-one", "create", "", "serviceaccounts/token", "slipway", "", false},
+		{"slipway-cluster-one", "create", "batch", "jobs", "slipway", "", false},
+		{"slipway-cluster-one", "patch", "batch", "jobs", "slipway", "", false},
+		{"slipway-cluster-one", "create", "rbac.authorization.k8s.io", "rolebindings", "one", "", false},
+		{"slipway-cluster-one", "create", "", "namespaces", "", "", false},
+		{"slipway-cluster-one", "delete", "", "namespaces", "", "three", false},
+		{"slipway-cluster-one", "delete", "", "namespaces", "", "one", true},
+		{"slipway-cluster-one", "update", "apiextensions.k8s.io", "customresourcedefinitions", "", "", false},
+		{"slipway-cluster-one", "impersonate", "", "users", "", "", false},
+		{"slipway-advance", "patch", "batch", "jobs", "slipway", "", true},
+		{"slipway-advance", "create", "batch", "jobs", "slipway", "", false},
+		{"slipway-advance", "get", "", "secrets", "slipway", "", false},
+		{"slipway", everything, everything, everything, "", "", true},
+	} {
+		resource, subresource, _ := strings.Cut(tt.resource, "/")
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:   "system:serviceaccount:slipway:" + tt.account,
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:slipway", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: tt.namespace, Verb: tt.verb, Group: tt.group,
+				Resource: resource, Subresource: subresource, Name: tt.name}}}
+		is, err := management.AuthorizationV1().SubjectAccessReviews().Create(f.t.Context(), review, metav1.CreateOptions{})
+		if err != nil || is.Status.Allowed != tt.allowed {
+			f.t.Errorf("%s may %s %s %s in namespace %q: %t, want %t, %v", tt.account, tt.verb, tt.resource, tt.name, tt.namespace,
+				is.Status.Allowed, tt.allowed, err)
+		}
+	}
 }
 
 // TestFleet applies a fleet of three clusters as Jobs in a management cluster that goes on managing them. One fails for
@@ -169,6 +226,8 @@ clusters:
 	if is["two"].Phase != "done" || is["one"] != was["one"] || is["three"] != was["three"] {
 		t.Errorf("after cluster two was mended: %+v\nbefore: %+v", is, was)
 	}
+
+	f.checkReach()
 
 	node, _ := f.addresses("three")
 	f.fleet(0, "destroy", "--cluster", "one")

@@ -67,9 +67,12 @@ func newFleetCommand(in *invocation) *cobra.Command {
 	advance := in.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
 		bound(runFleetAdvance))
 	advance.Flags().StringVar(&o.Namespace, "namespace", fleet.DefaultNamespace, "`NAMESPACE` of the fleet")
+	providers := in.command("providers FLEET", "", "install the providers in the management cluster, for a fleet's clusters",
+		bound(runFleetProviders))
+	providers.Flags().StringVar(&o.Namespace, "namespace", fleet.DefaultNamespace, "`NAMESPACE` of the fleet")
 	advance.Flags().StringVar(&o.Revision, "revision", "", "do nothing where the newest rollout is not `REVISION`")
 	return in.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster", plan, apply, status, logs,
-		stop, destroy, render, advance)
+		stop, destroy, render, advance, providers)
 }
 
 // fleetVariables are the variables that a command of fleet takes: the others are the clusters', and are in the file.
@@ -278,7 +281,7 @@ func writeWhole(path string, data []byte, place func(from, to string) error) err
 func (f *openedFleet) decided(c fleet.Cluster) []settings.Assignment {
 	all := []settings.Assignment{
 		settings.Assign("MANAGEMENT", config.ManagementExisting),
-		settings.Assign("STATE", config.StateSecretsScheme+f.Namespace),
+		settings.Assign("STATE", f.stateOf(c.Name)),
 		settings.Assign("PIVOT", strconv.FormatBool(f.Pivot)),
 	}
 	if !c.Has("namespace") {

@@ -31,8 +31,9 @@ import (
 const (
 	fleetNamespace = "fleets"
 	fleetToken     = "planted-token-of-a-project"
+	fleetImage     = "example.org/slipway@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	// fleetHead begins a fleet's file, before its clusters.
-	fleetHead = "name: demo\nnamespace: fleets\nimage: example.org/slipway:v1\nskipDoctor: true\nmaxParallel: 1\n"
+	fleetHead = "name: demo\nnamespace: fleets\nimage: " + fleetImage + "\nskipDoctor: true\nmaxParallel: 1\n"
 	// fleetOfTwo is a fleet whose token is in the environment.
 	fleetOfTwo = fleetHead + "tokens:\n  default: {env: FLEET_TOKEN}\nclusters:\n  - name: alpha\n  - name: beta\n"
 )
@@ -49,8 +50,10 @@ type fleetTest struct {
 	fails map[string]bool // clusters whose Jobs fail
 	holds bool            // Jobs that have begun do not end
 	began []string        // clusters, in the order in which their Jobs began
-	known map[string]bool // UIDs of Jobs that have begun
-	begin func()          // is called as a Job begins
+	// installed has, for each Job that installed the providers, the clusters whose Jobs had begun before.
+	installed []string
+	known     map[string]bool // UIDs of Jobs that have begun
+	begin     func()          // is called as a Job begins
 }
 
 func newFleetTest(t *testing.T, file string) *fleetTest {
@@ -61,8 +64,7 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 	}
 	f := &fleetTest{t: t, dir: t.TempDir(), key: key.String(), fails: map[string]bool{}, known: map[string]bool{},
 		begin: func() {}}
-	f.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
-		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
+	f.Server = kubetest.New("management", kubetest.RBAC()...)
 	f.React = f.react
 	f.Logs = func(w http.ResponseWriter, r *http.Request) {
 		_, below, _ := strings.Cut(r.URL.Path, "/pods/")
@@ -71,9 +73,30 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
 	f.write("kubeconfig", string(f.Kubeconfig()))
 	f.write("fleet.yaml", file)
-	f.environment = []string{"MANAGEMENT_KUBECONFIG=kubeconfig", "FLEET_TOKEN=" + fleetToken,
-		settings.StateIdentityVariable + "=" + f.key}
+	f.useKey(f.key)
 	return f
+}
+
+// useKey sets the operator's key.
+func (f *fleetTest) useKey(key string) {
+	f.key = key
+	f.environment = []string{"MANAGEMENT_KUBECONFIG=kubeconfig", "FLEET_TOKEN=" + fleetToken,
+		settings.StateIdentityVariable + "=" + key}
+}
+
+// secret is the content of a key of a Secret.
+func (f *fleetTest) secret(namespace, name, key string) string {
+	f.t.Helper()
+	o := f.Get("v1", "Secret", namespace, name)
+	if o == nil {
+		f.t.Fatalf("there is no Secret %s/%s", namespace, name)
+	}
+	data, _, _ := unstructured.NestedString(o.Object, "data", key)
+	is, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(is)
 }
 
 func (f *fleetTest) write(name, content string) {
@@ -88,6 +111,11 @@ func (f *fleetTest) react(o *unstructured.Unstructured) {
 	cluster := o.GetLabels()[objects.ClusterLabel]
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if o.GetKind() == "Job" && cluster == "" && !suspended && installs(o) && !f.known[string(o.GetUID())] {
+		f.known[string(o.GetUID())] = true
+		f.installed = append(f.installed, strings.Join(f.began, " "))
+		f.endJob(o.GetName(), f.fails["providers"])
+	}
 	if o.GetKind() != "Job" || cluster == "" || suspended || f.known[string(o.GetUID())] {
 		return
 	}
@@ -106,18 +134,34 @@ func (f *fleetTest) react(o *unstructured.Unstructured) {
 	f.begin()
 }
 
+// installs reports whether a Job is the one that installs the providers.
+func installs(job *unstructured.Unstructured) bool {
+	containers, _, _ := unstructured.NestedSlice(job.Object, "spec", "template", "spec", "containers")
+	args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	return len(args) > 1 && args[1] == "providers"
+}
+
 func podOfJob(job *unstructured.Unstructured) string {
 	return job.GetName() + "-" + string(job.GetUID())
 }
 
 // end has a Job be over.
 func (f *fleetTest) end(job string, fails bool) {
-	condition, phase := "Complete", "Succeeded"
+	phase := "Succeeded"
 	if fails {
-		condition, phase = "Failed", "Failed"
+		phase = "Failed"
 	}
 	o := f.Get("batch/v1", "Job", fleetNamespace, job)
 	f.Change("v1", "Pod", fleetNamespace, podOfJob(o), map[string]any{"status": map[string]any{"phase": phase}})
+	f.endJob(job, fails)
+}
+
+// endJob has a Job without a Pod be over.
+func (f *fleetTest) endJob(job string, fails bool) {
+	condition := "Complete"
+	if fails {
+		condition = "Failed"
+	}
 	f.Change("batch/v1", "Job", fleetNamespace, job, map[string]any{"status": map[string]any{
 		"startTime": "2026-01-02T03:04:00Z", "conditions": []any{map[string]any{"type": condition, "status": "True",
 			"reason": "BackoffLimitExceeded", "message": "of the test", "lastTransitionTime": "2026-01-02T03:05:00Z"}}}})
@@ -229,7 +273,7 @@ func TestFleetApply(t *testing.T) {
 	for cluster, job := range f.jobs() {
 		pod := job.Spec.Template.Spec
 		if args := strings.Join(pod.Containers[0].Args, " "); args !=
-			"all --skip-doctor --config /config/bootstrap.yaml --state-dir /state" || pod.Containers[0].Image != "example.org/slipway:v1" {
+			"all --skip-doctor --config /config/bootstrap.yaml --state-dir /state" || pod.Containers[0].Image != fleetImage {
 			t.Errorf("the Job of %s runs %s %s", cluster, pod.Containers[0].Image, args)
 		}
 	}
@@ -340,12 +384,18 @@ func TestFleetIsRefused(t *testing.T) {
 	f.refuses("fleet.yaml:9:", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "skipDoctor: true\n", "", 1))
 	f.refuses("cluster beta: networkCidr 10.10.0.0/16 overlaps that of cluster alpha", "apply")
-	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "image: example.org/slipway:v1\n", "", 1))
+	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "image: "+fleetImage+"\n", "", 1))
 	f.refuses("image is missing", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "skipDoctor: true\n", "skipDoctor: true\nqueue: none\n", 1))
 	f.refuses("queue none is no LocalQueue", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "- name: ", "- ciliumRepository: https://user:geheim@example.org/charts\n    name: ", 1))
 	f.refuses("an address in its configuration has a password", "apply")
+	for namespace, says := range map[string]string{"fleets": "the fleet's own", "fleets-beta": "the state of cluster beta",
+		"kube-system": "one of Kubernetes itself"} {
+		f.write("fleet.yaml", strings.Replace(fleetOfTwo, "- name: ", "- namespace: "+namespace+"\n    name: ", 1))
+		f.refuses("cluster alpha: namespace "+namespace+" is", "apply")
+		f.refuses(says, "plan")
+	}
 	f.write("fleet.yaml", fleetOfTwo)
 	f.refuses("token default is read on this machine", "render")
 	complete := f.environment
@@ -398,14 +448,16 @@ func TestFleetRender(t *testing.T) {
 	file := strings.Replace(fleetOfTwo, "env: FLEET_TOKEN", "secret: hetzner", 1)
 	f.write("fleet.yaml", file)
 	r := f.says(ExitDone, "#   hetzner (token)\n#   slipway-state-identity (identity)\n", "render")
-	kinds := map[string]unstructured.Unstructured{}
+	kinds, names := map[string]unstructured.Unstructured{}, map[string]bool{}
 	for document := range strings.SplitSeq(r.stdout, "---\n") {
 		var o unstructured.Unstructured
 		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
 			t.Fatal(err)
 		}
-		if _, twice := kinds[o.GetKind()]; twice && o.GetKind() != "" {
-			t.Errorf("two %ss are rendered", o.GetKind())
+		if name := o.GetKind() + " " + o.GetName(); names[name] && o.GetKind() != "" {
+			t.Errorf("%s is rendered twice", name)
+		} else {
+			names[name] = true
 		}
 		kinds[o.GetKind()] = o
 	}

@@ -29,7 +29,7 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 		return err
 	}
 	if !f.options.Lab {
-		if _, err := f.image(); err != nil {
+		if err := f.pinImage(ctx); err != nil {
 			return err
 		}
 	}
@@ -58,7 +58,11 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 	if err != nil {
 		return err
 	}
-	p := rollout.Preparation{Changes: changes, Secrets: secrets, Again: o.Again}
+	p := rollout.Preparation{Changes: changes, Access: f.accessOf(clusters), Secrets: secrets, Again: o.Again}
+	if p.ProvidersFiles, p.Providers, err = f.providersJob(ctx); err != nil {
+		return err
+	}
+	f.tellShared(clusters)
 	if err := f.prepare(ctx, objects.Apply, p); err != nil {
 		return err
 	}
@@ -130,10 +134,16 @@ func (f *openedFleet) findQueue(ctx context.Context) error {
 
 // prepare writes the Jobs of a rollout.
 func (f *openedFleet) prepare(ctx context.Context, action string, p rollout.Preparation) error {
+	var names []string
+	for _, change := range p.Changes {
+		names = append(names, change.Cluster)
+	}
+	p.MoveStates = func(ctx context.Context) error { return f.moveStates(ctx, names) }
 	r := rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: action, Began: time.Now().UTC(),
 		MaxParallel: f.MaxParallel, MaxFailures: f.MaxFailures, Queue: f.Queue}
 	if action == objects.Apply {
 		r.Canary = f.Canary
+		r.Image = p.Changes[0].Image // of all
 	}
 	err := rollout.Prepare(ctx, f.management, r, p)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"filippo.io/age"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -66,6 +67,9 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 			problems = append(problems, err)
 		}
 		all = append(all, one)
+	}
+	if len(problems) == 0 {
+		problems = f.refuseNamespaces(all)
 	}
 	if len(problems) == 0 && !f.SkipDoctor && !f.options.Lab {
 		problems = overlaps(all)
@@ -156,18 +160,6 @@ func (f *openedFleet) prepareLab(ctx context.Context, all []fleetCluster, say fl
 	return nil
 }
 
-// image is the image of the Jobs.
-func (f *openedFleet) image() (string, error) {
-	if f.lab != nil {
-		return lab.CommandImage, nil
-	}
-	if f.Image == "" {
-		return "", usage.Errorf("%s: image is missing: name the image of Slipway that the Jobs run, in a registry that the "+
-			"management cluster reaches", f.Path())
-	}
-	return f.Image, nil
-}
-
 // change is what is to be done with a cluster.
 func (f *openedFleet) change(c fleetCluster, action string, arguments []string) (objects.Change, error) {
 	image, err := f.image()
@@ -189,8 +181,29 @@ func (f *openedFleet) change(c fleetCluster, action string, arguments []string) 
 		token = objects.TokenSecretName(f.Name, c.Token)
 	}
 	return objects.Change{Fleet: f.Name, Namespace: f.Namespace, Cluster: c.Name, Action: action, Image: image,
-		Arguments: arguments, Files: files, Token: token, Retries: f.Retries, Deadline: f.Deadline,
-		Consent: f.options.Yes}, nil
+		Arguments: arguments, Files: files, Token: token, Account: objects.AccountName(c.Name), Key: objects.KeyName(c.Name),
+		Retries: f.Retries, Deadline: f.Deadline, Consent: f.options.Yes}, nil
+}
+
+// providersJob is the Job that installs the providers, by the configuration of the fleet's first cluster: those of one
+// management cluster have the same versions for all.
+func (f *openedFleet) providersJob(ctx context.Context) (*corev1.ConfigMap, *batchv1.Job, error) {
+	first, err := f.check(ctx, f.Clusters[:1])
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.enterLab(ctx, first); err != nil {
+		return nil, nil, err
+	}
+	change, err := f.change(first[0], objects.Apply, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, job, err := objects.ProvidersJob(f.Name, f.Namespace, change.Image, change.Files, f.Deadline)
+	if err != nil {
+		return nil, nil, &usage.Error{Err: err}
+	}
+	return m, job, nil
 }
 
 // changes are the changes that bring clusters to their configurations.
@@ -267,8 +280,8 @@ func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Se
 	return platform.NewSecret(string(secret.Data[objects.TokenSecretKey])), nil
 }
 
-// secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the key that opens
-// the states.
+// secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the states;
+// and the operator's key, which no Job of a cluster reads.
 func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets []*corev1.Secret, err error) {
 	written := map[string]bool{}
 	for _, c := range all {
@@ -286,11 +299,19 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 			written[c.Token] = true
 		}
 	}
-	identity, err := f.identitySecret(ctx)
-	if err != nil || identity == nil {
-		return secrets, err
+	own, identity, err := f.identitySecret(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return append(secrets, identity), nil
+	if own != nil {
+		secrets = append(secrets, own)
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	derived, err := f.keySecrets(identity, names)
+	return append(secrets, derived...), err
 }
 
 // refuseOtherToken refuses to replace a token by another one without consent: it may be of another project, and all
@@ -308,16 +329,16 @@ func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, wanted 
 		"one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)
 }
 
-// identitySecret is the Secret with the key that opens the states; nil: it is there. Another key than the one that is
-// there is refused: it could not open what was written with that.
-func (f *openedFleet) identitySecret(ctx context.Context) (*corev1.Secret, error) {
+// identitySecret is the Secret with the operator's key, from which those to the states are made; nil: it is there. Another
+// key than the one that is there is refused: it could not open what was written with that.
+func (f *openedFleet) identitySecret(ctx context.Context) (secret *corev1.Secret, identity string, err error) {
 	given, err := f.identity()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if given == "" && f.lab != nil {
 		if given, err = f.rehearsedIdentity(); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
 	is := &corev1.Secret{}
@@ -325,19 +346,21 @@ func (f *openedFleet) identitySecret(ctx context.Context) (*corev1.Secret, error
 	wanted := objects.Identity(f.Namespace, []byte(given))
 	switch {
 	case apierrors.IsNotFound(err) && given == "":
-		return nil, usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: name a file "+
+		return nil, "", usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: name a file "+
 			"with a secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\nage-keygen -o key.txt "+
 			"creates one; keep a copy where the management cluster is not", f.Namespace)
 	case apierrors.IsNotFound(err):
-		return wanted, nil
+		return wanted, given, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for the key to the states: %w", err)
+		return nil, "", fmt.Errorf("look for the key to the states: %w", err)
 	case given != "" && !sameData(is.Data, wanted.Data):
-		return nil, usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that were "+
+		return nil, "", usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that were "+
 			"written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the one that is "+
 			"there", f.Namespace, objects.IdentitySecret)
 	}
-	return nil, nil
+	identity = string(is.Data[objects.IdentitySecretKey])
+	f.learnIdentity(identity)
+	return nil, identity, nil
 }
 
 func sameData(a, b map[string][]byte) bool {

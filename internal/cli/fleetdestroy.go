@@ -42,8 +42,19 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		if err != nil {
 			return err
 		}
+		change, access, err := f.relocated(change)
+		if err != nil {
+			return err
+		}
+		p.Access = append(p.Access, access)
+		if change.Image, err = f.destroysWith(ctx, change.Image); err != nil {
+			return err
+		}
 		change.Action, change.Arguments, change.Consent = objects.Destroy, []string{"destroy"}, true
 		p.Changes = append(p.Changes, change)
+	}
+	if p.Secrets, err = f.withKeys(ctx, p); err != nil {
+		return err
 	}
 	if len(p.Changes) == 0 {
 		fmt.Fprintf(c.stdout, "fleet %s has no clusters: nothing was done\n", f.Name)
@@ -66,6 +77,33 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 	}
 	return advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
 		rollout.Revision(p.Entries()))
+}
+
+// destroysWith is the image by which a cluster is destroyed: that of its last change. Where an earlier release took that by
+// a tag it is the fleet's.
+func (f *openedFleet) destroysWith(ctx context.Context, applied string) (string, error) {
+	if f.lab != nil || strings.Contains(applied, "@") {
+		return applied, nil
+	}
+	if err := f.pinImage(ctx); err != nil {
+		return "", err
+	}
+	return f.Image, nil
+}
+
+// withKeys are the Secrets of a preparation with the keys to the states of its clusters, also of those that the fleet's file
+// does not have any more.
+func (f *openedFleet) withKeys(ctx context.Context, p rollout.Preparation) ([]*corev1.Secret, error) {
+	identity, err := f.storedIdentity(ctx)
+	if err != nil || identity == "" {
+		return p.Secrets, err
+	}
+	var names []string
+	for _, change := range p.Changes {
+		names = append(names, change.Cluster)
+	}
+	keys, err := f.keySecrets(identity, names)
+	return append(p.Secrets, keys...), err
 }
 
 // tokensOf are the Secrets with the tokens of clusters that the fleet's file still has, as far as they can be read here: a

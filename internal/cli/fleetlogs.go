@@ -30,7 +30,7 @@ func runFleetLogs(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	if err != nil {
 		return err
 	}
-	r, all, err := f.rollout(ctx)
+	r, all, _, err := f.rollout(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 				return err
 			}
 		}
-		all, err := rollout.Look(ctx, management, r)
+		all, _, err := rollout.Look(ctx, management, r)
 		if err != nil {
 			return err
 		}

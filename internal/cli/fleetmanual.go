@@ -26,5 +26,8 @@ func fleetManuals() map[string]manual {
 		"fleet advance": {arguments: []explained{{"FLEET", "its name"}}, needs: management + "; that the fleet was applied",
 			changes: "the management cluster: begins the Jobs whose turn has come", example: "fleet advance demo",
 			page: "fleet.md#what-runs-where"},
+		"fleet providers": {arguments: []explained{{"FLEET", "its name"}}, needs: management,
+			changes: "the management cluster: Cluster API and its providers are installed", example: "fleet providers demo",
+			page: "fleet.md#what-runs-where"},
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/forecast"
@@ -147,7 +148,15 @@ func (f *openedFleet) pull(ctx context.Context, cfg settings.Configuration, stat
 	if err != nil {
 		return err
 	}
-	if _, _, exists, err := place.Document(ctx); err != nil || !exists {
+	_, _, exists, err := place.Document(ctx)
+	if err == nil && !exists { // where earlier releases had it, until the cluster is applied again
+		access.Config.State = config.StateSecretsScheme + f.Namespace
+		if place, err = access.Place(statedir.WorldHetzner, string(state), "fleet plan"); err != nil {
+			return err
+		}
+		_, _, exists, err = place.Document(ctx)
+	}
+	if err != nil || !exists {
 		return err
 	}
 	if _, _, err := place.Pull(ctx); err != nil {

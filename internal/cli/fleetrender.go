@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -46,6 +47,10 @@ func runFleetRender(ctx context.Context, c *console, a arguments, _ fleetOptions
 	image, err := f.image()
 	if err != nil {
 		return err
+	}
+	if !strings.Contains(image, "@") {
+		tell(c, "the Job, an administrator of the management cluster, takes the image %s by its tag: write image with its digest "+
+			"(@sha256:…), so that whoever can change the tag does not change what runs", image)
 	}
 	config, job, err := objects.Applier(f.Name, f.Namespace, image, files, f.Deadline*time.Duration(len(f.Clusters)))
 	if err != nil {

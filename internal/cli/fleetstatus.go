@@ -33,11 +33,11 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	if err != nil {
 		return err
 	}
-	r, all, err := f.rollout(ctx)
+	r, all, held, err := f.rollout(ctx)
 	if err != nil {
 		return err
 	}
-	s := fleetStatus{Kind: "fleetStatus", Rollout: r, Held: r.Held(all)}
+	s := fleetStatus{Kind: "fleetStatus", Rollout: r, Held: held}
 	for _, one := range all {
 		shown := clusterStatus{Status: one}
 		if one.Phase == rollout.Running {
@@ -53,16 +53,16 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	return nil
 }
 
-// rollout is the fleet's newest rollout, with where each of its clusters is.
-func (f *openedFleet) rollout(ctx context.Context) (r rollout.Rollout, all []rollout.Status, err error) {
+// rollout is the fleet's newest rollout, with where each of its clusters is, and why those that wait are not begun.
+func (f *openedFleet) rollout(ctx context.Context) (r rollout.Rollout, all []rollout.Status, held string, err error) {
 	if err := f.openExisting(ctx); err != nil {
-		return r, nil, err
+		return r, nil, "", err
 	}
 	if r, err = rollout.Read(ctx, f.management, f.Namespace, f.Name); err != nil {
-		return r, nil, err
+		return r, nil, "", err
 	}
-	all, err = rollout.Look(ctx, f.management, r)
-	return r, all, err
+	all, held, err = rollout.Look(ctx, f.management, r)
+	return r, all, held, err
 }
 
 // lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.

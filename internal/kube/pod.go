@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -13,6 +14,15 @@ import (
 
 // podAccount is where a kubelet puts the credentials of a Pod's ServiceAccount.
 const podAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+// PodNamespace is the namespace of the Pod in which the process runs; empty: it runs in none.
+func PodNamespace() string {
+	data, err := os.ReadFile(filepath.Join(podAccount, "namespace"))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
 
 // ErrNoPod is that the process runs in no Pod, or in one without a ServiceAccount's token.
 var ErrNoPod = errors.New("this is no Pod with the token of a ServiceAccount")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/keys"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/objectstore"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/remotestate"
@@ -120,7 +121,9 @@ func (a Access) secrets(namespace string) (objectstore.Store, error) {
 	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
 }
 
-// Leases are those of the namespace in which the state is; ok is false where it is in no cluster.
+// Leases are those by which runs find one another: of the namespace in which the state is, and in a Pod without a kubeconfig
+// of the Pod's own. There the Jobs of a fleet are together, and each has its state in another namespace. ok is false where
+// the state is in no cluster.
 func (a Access) Leases() (leases coordinationv1.LeaseInterface, ok bool, err error) {
 	namespace, is := strings.CutPrefix(a.Config.State, config.StateSecretsScheme)
 	if !is {
@@ -129,6 +132,9 @@ func (a Access) Leases() (leases coordinationv1.LeaseInterface, ok bool, err err
 	client, err := a.cluster()
 	if err != nil {
 		return nil, true, err
+	}
+	if own := kube.PodNamespace(); a.Config.StateKubeconfig == "" && own != "" {
+		namespace = own
 	}
 	return client.CoordinationV1().Leases(namespace), true, nil
 }

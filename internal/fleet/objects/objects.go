@@ -3,6 +3,7 @@
 package objects
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -13,10 +14,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/settings"
 )
@@ -48,12 +47,10 @@ const (
 	Container = "slipway"
 	// TokenSecretKey is the key of a token in its Secret.
 	TokenSecretKey = "token"
-	// IdentitySecret is the Secret with the key that opens the states.
+	// IdentitySecret is the Secret with the key of the operator, from which the keys to the states are derived.
 	IdentitySecret = "slipway-state-identity"
 	// IdentitySecretKey is its key.
 	IdentitySecretKey = "identity"
-
-	serviceAccount = "slipway"
 
 	configDir, stateDir, tempDir = "/config", "/state", "/tmp"
 	// ConfigFile is the cluster's configuration in Change.Files.
@@ -77,8 +74,12 @@ type Change struct {
 	Arguments []string          // of the command: its targets and flags
 	Files     map[string][]byte // bootstrap.yaml, and the operator's files by their paths beside it
 	Token     string            // name of the Secret with the Hetzner token
-	Retries   int
-	Deadline  time.Duration
+	// Account is the ServiceAccount, and Key the Secret with the key to the state. Empty: those of a fleet that was made
+	// before its clusters had their own, Administrator and IdentitySecret.
+	Account  string `json:",omitempty"`
+	Key      string `json:",omitempty"`
+	Retries  int
+	Deadline time.Duration
 	// Consent is to servers that are replaced, and all else that a run asks for. It is no part of what the change is.
 	Consent bool `json:"-"`
 }
@@ -170,13 +171,14 @@ func (c Change) Job() *batchv1.Job {
 }
 
 func (c Change) pod() corev1.PodSpec {
-	grace := int64(endWithin)
+	grace, mount := int64(endWithin), true
 	arguments := append([]string{}, c.Arguments...)
 	if c.Consent {
 		arguments = append(arguments, consent)
 	}
 	return corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: serviceAccount, TerminationGracePeriodSeconds: &grace,
+		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+		ServiceAccountName: cmp.Or(c.Account, Administrator), AutomountServiceAccountToken: &mount,
 		SecurityContext: podSecurity(),
 		Volumes: []corev1.Volume{
 			filesVolume(c.Name(), c.Files),
@@ -187,7 +189,7 @@ func (c Change) pod() corev1.PodSpec {
 			Args: append(arguments, "--config", path.Join(configDir, ConfigFile), "--state-dir", stateDir),
 			Env: []corev1.EnvVar{
 				secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
-				secretVariable(settings.StateIdentityVariable, IdentitySecret, IdentitySecretKey),
+				secretVariable(settings.StateIdentityVariable, cmp.Or(c.Key, IdentitySecret), IdentitySecretKey),
 				{Name: "HOME", Value: stateDir}, {Name: "TMPDIR", Value: tempDir},
 			},
 			VolumeMounts: []corev1.VolumeMount{filesMount(),
@@ -226,22 +228,6 @@ func containerSecurity() *corev1.SecurityContext {
 		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 }
 
-// Shared are the objects that all Jobs of a namespace use, but for Secrets. The service account is an administrator of
-// the management cluster: to install Cluster API's providers is to create their definitions and permissions.
-func Shared(namespace string) []client.Object {
-	labels := map[string]string{managedBy: application}
-	ns := map[string]string{managedBy: application, "pod-security.kubernetes.io/enforce": "restricted"}
-	return []client.Object{
-		&corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: namespace, Labels: ns}},
-		&corev1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"),
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: serviceAccount, Labels: labels}},
-		&rbacv1.ClusterRoleBinding{TypeMeta: kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
-			ObjectMeta: metav1.ObjectMeta{Name: namespace + "-slipway", Labels: labels},
-			RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: serviceAccount}}},
-	}
-}
-
 // TokenSecretName is the Secret of a token that a fleet's file takes from elsewhere.
 func TokenSecretName(fleet, token string) string { return fleet + "-token-" + token }
 
@@ -251,7 +237,7 @@ func Secret(namespace, name, key string, value []byte) *corev1.Secret {
 		Labels: map[string]string{managedBy: application}}, Data: map[string][]byte{key: value}}
 }
 
-// Identity is the Secret with the key that opens the states.
+// Identity is the Secret with the key of the operator.
 func Identity(namespace string, key []byte) *corev1.Secret {
 	return Secret(namespace, IdentitySecret, IdentitySecretKey, key)
 }

@@ -146,7 +146,8 @@ func TestNameIsOfTheContent(t *testing.T) {
 		"Fleet": func(c *Change) { c.Fleet = "asia" }, "Namespace": func(c *Change) { c.Namespace = "other" },
 		"Cluster": func(c *Change) { c.Cluster = "beta" }, "Action": func(c *Change) { c.Action = Destroy },
 		"Image": func(c *Change) { c.Image = "example.org/slipway:v2" }, "Arguments": func(c *Change) { c.Arguments = []string{"all"} },
-		"Files": func(c *Change) { c.Files["manifests/cluster.yaml"] = []byte("kind: Other\n") },
+		"Files":   func(c *Change) { c.Files["manifests/cluster.yaml"] = []byte("kind: Other\n") },
+		"Account": func(c *Change) { c.Account = "other" }, "Key": func(c *Change) { c.Key = "other" },
 		"Token": func(c *Change) { c.Token = "customer" }, "Retries": func(c *Change) { c.Retries = 4 },
 		"Deadline": func(c *Change) { c.Deadline = time.Hour }, "Consent": nil,
 	}
@@ -267,6 +268,12 @@ func TestSecretsAreReferences(t *testing.T) {
 	if token.Name != c.Token || token.Namespace != "fleets" || string(token.Data[TokenSecretKey]) != "planted" {
 		t.Errorf("%+v", token)
 	}
+	c.Account, c.Key = AccountName("alpha"), KeyName("alpha")
+	pod := c.Job().Spec.Template.Spec
+	if is := pod.Containers[0].Env[1].ValueFrom.SecretKeyRef.Name; is != KeyName("alpha") ||
+		pod.ServiceAccountName != AccountName("alpha") {
+		t.Errorf("a run of cluster alpha has the key of Secret %s, and is %s", is, pod.ServiceAccountName)
+	}
 	identity := Identity("fleets", []byte("planted"))
 	if identity.Name != IdentitySecret || string(identity.Data[IdentitySecretKey]) != "planted" {
 		t.Errorf("%+v", identity)
@@ -369,7 +376,7 @@ func TestCoordinatorAndWhatJobsShare(t *testing.T) {
 	for _, o := range Shared("fleets") {
 		names[o.GetObjectKind().GroupVersionKind().Kind+" "+o.GetName()] = true
 		if b, is := o.(*rbacv1.ClusterRoleBinding); is && (len(b.Subjects) != 1 || b.Subjects[0].Namespace != "fleets" ||
-			b.Subjects[0].Name != job.Spec.Template.Spec.ServiceAccountName) {
+			b.Subjects[0].Name != Administrator) {
 			t.Errorf("the permissions are of %+v", b.Subjects)
 		}
 	}

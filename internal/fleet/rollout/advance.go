@@ -118,7 +118,7 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 	if a.revision != Revision(s.Entries) {
 		return false, fmt.Errorf("fleet %s: %w", a.fleet, ErrReplaced)
 	}
-	all, jobs, err := look(ctx, a.cluster, s.Rollout)
+	is, err := look(ctx, a.cluster, s.Rollout)
 	if err != nil {
 		return false, err
 	}
@@ -126,8 +126,8 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		a.observe.Note("the management cluster answers again")
 	}
 	a.away, a.said = time.Time{}, ""
-	d := s.decide(all)
-	own := slices.DeleteFunc(slices.Clone(all), func(one Status) bool {
+	d := s.decide(is)
+	own := slices.DeleteFunc(slices.Clone(is.clusters), func(one Status) bool {
 		return !slices.Contains(s.Entries, Entry{one.Cluster, one.Job})
 	})
 	a.result, a.ended = Result{Clusters: own, Held: d.held}, d.ended
@@ -144,7 +144,12 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		}
 		s.Released = append(s.Released, d.release...)
 	}
-	again, err = a.begin(ctx, s.Rollout, jobs)
+	if d.providers {
+		if again, err = a.beginProviders(ctx, s.Rollout, is.jobs[s.Providers]); again || err != nil {
+			return again, err
+		}
+	}
+	again, err = a.begin(ctx, s.Rollout, is.jobs)
 	return again || len(d.release) > 0, err
 }
 
@@ -168,6 +173,21 @@ func (a *advancing) dropDestroyed(ctx context.Context, r Rollout, all []Status) 
 
 func same(a, b Status) bool {
 	return a.Cluster == b.Cluster && a.Job == b.Job && a.Phase == b.Phase && a.Attempts == b.Attempts && a.Message == b.Message
+}
+
+// beginProviders lets the Job that installs the providers run. again: it was changed since it was read.
+func (a *advancing) beginProviders(ctx context.Context, r Rollout, job *batchv1.Job) (again bool, err error) {
+	a.observe.Note("Job %s/%s makes sure that the providers are installed in the management cluster, before any cluster is "+
+		"changed", r.Namespace, r.Providers)
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
+	o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Providers}}
+	switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {
+	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("begin Job %s/%s: %w", r.Namespace, r.Providers, err)
+	}
+	return false, nil
 }
 
 // begin lets the Jobs of the released clusters run, or gives them to Kueue, which lets them run. jobs are as they were

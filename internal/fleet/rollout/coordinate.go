@@ -21,10 +21,15 @@ func Revision(entries []Entry) string {
 
 // Coordinate creates the Job that advances a rollout. One that is there and has not ended is left as it is.
 func Coordinate(ctx context.Context, c *kube.Cluster, job *batchv1.Job) error {
+	return ensureCoordinator(ctx, c, job, func(phase Phase) bool { return phase == Done || phase == Failed })
+}
+
+// ensureCoordinator creates a Job that is no cluster's, and makes it anew where it is in a phase for that.
+func ensureCoordinator(ctx context.Context, c *kube.Cluster, job *batchv1.Job, anew func(Phase) bool) error {
 	is := &batchv1.Job{}
 	err := c.Get(ctx, client.ObjectKeyFromObject(job), is)
 	switch {
-	case err == nil && (phaseOf(is) == Done || phaseOf(is) == Failed):
+	case err == nil && anew(phaseOf(is)):
 		if err := deleteJob(ctx, c, is); err != nil {
 			return err
 		}

@@ -9,18 +9,21 @@ import (
 // decision is what follows from where the clusters of a rollout are.
 type decision struct {
 	release []string // clusters whose turn has come
-	ended   bool     // nothing is at work, and nothing follows
-	held    string   // why the clusters that wait are not begun any more; empty: they are
+	// providers: the Job that installs the providers is to begin.
+	providers bool
+	ended     bool   // nothing is at work, and nothing follows
+	held      string // why the clusters that wait are not begun any more; empty: they are
 }
 
-// Held says why the clusters of a rollout that wait are not begun; empty: they are, or none waits.
-func (r Rollout) Held(all []Status) string { return r.decide(all).held }
+// lost is the phase of a Job that is gone.
+const lost Phase = "lost"
 
-// decide says what is next. all are the clusters that have a Job, those of earlier rollouts too.
-func (r Rollout) decide(all []Status) decision {
-	var waiting, canariesWaiting, failed, lost []string
+// decide says what is next.
+func (r Rollout) decide(is observed) decision {
+	providers := is.providers.Phase
+	var waiting, canariesWaiting, failed, missing []string
 	working, canariesOpen, phases := 0, false, map[string]Phase{}
-	for _, s := range all {
+	for _, s := range is.clusters {
 		if !slices.Contains(r.Entries, Entry{s.Cluster, s.Job}) {
 			if s.Phase.working() {
 				working++
@@ -35,7 +38,7 @@ func (r Rollout) decide(all []Status) decision {
 		phase, exists := phases[e.Cluster]
 		switch {
 		case !exists:
-			lost = append(lost, e.Cluster)
+			missing = append(missing, e.Cluster)
 			continue
 		case phase == Failed:
 			failed = append(failed, e.Cluster)
@@ -55,8 +58,14 @@ func (r Rollout) decide(all []Status) decision {
 	switch {
 	case r.Stopped:
 		d.held = "the rollout was stopped (fleet stop)"
-	case len(lost) > 0:
-		d.held = fmt.Sprintf("the Jobs of %s are gone: apply the fleet again", strings.Join(lost, ", "))
+	case len(missing) > 0:
+		d.held = fmt.Sprintf("the Jobs of %s are gone: apply the fleet again", strings.Join(missing, ", "))
+	case providers == lost:
+		d.held = fmt.Sprintf("the Job %s/%s, which installs the providers, is gone: apply the fleet again", r.Namespace,
+			r.Providers)
+	case providers == Failed:
+		d.held = fmt.Sprintf("the providers could not be installed: Job %s/%s has failed: %s\nto try again: apply the fleet again",
+			r.Namespace, r.Providers, is.providers.Message)
 	case canaryFailed:
 		d.held = "a canary has failed"
 	case len(failed) > r.MaxFailures:
@@ -66,11 +75,13 @@ func (r Rollout) decide(all []Status) decision {
 	if canariesOpen {
 		next = canariesWaiting
 	}
-	if d.held == "" {
+	installing := d.held == "" && providers != Done && len(next) > 0
+	d.providers = installing && providers == Waiting
+	if d.held == "" && !installing {
 		d.release = next[:max(0, min(len(next), r.MaxParallel-working))]
 	}
-	d.ended = working == others && len(d.release) == 0 && (others == 0 || d.held != "" || len(next) == 0)
-	if len(waiting)+len(canariesWaiting)+len(lost) == 0 {
+	d.ended = !installing && working == others && len(d.release) == 0 && (others == 0 || d.held != "" || len(next) == 0)
+	if len(waiting)+len(canariesWaiting)+len(missing) == 0 {
 		d.held = ""
 	}
 	return d

@@ -21,7 +21,13 @@ import (
 // Preparation is what the Jobs of a rollout are made from.
 type Preparation struct {
 	Changes []objects.Change // in the order of the rollout's entries
+	Access  []objects.Access // of the clusters
 	Secrets []*corev1.Secret
+	// MoveStates brings the states of the clusters to where their Jobs look for them; nil: they are there.
+	MoveStates func(context.Context) error
+	// Providers is the Job that installs the providers before any cluster's begins, and ProvidersFiles what it reads; nil: none.
+	Providers      *batchv1.Job
+	ProvidersFiles *corev1.ConfigMap
 	// Again also makes the Jobs anew that are done: each run looks whether its cluster is as configured.
 	Again bool
 }
@@ -62,9 +68,18 @@ func (e *ForeignError) Error() string {
 // there is left as it is, unless it has failed, or waits with another consent: it is made anew. Earlier Jobs of the same
 // clusters that have ended, or have not begun, are deleted. Where one is at work nothing is changed, and the error is a
 // WorkingError; it is an UnfinishedError where the newest rollout has not ended for clusters that this one leaves out,
-// and a ForeignError where another fleet has changed one of the clusters.
+// a ForeignError where another fleet has changed one of the clusters, and a ReplacedMeanwhileError where another process
+// was faster.
 func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) error {
 	r.Entries = p.Entries()
+	if p.Providers != nil {
+		r.Providers = p.Providers.Name
+	}
+	seen, err := read(ctx, c, r.Namespace, r.Fleet)
+	if ignoreNone(err) != nil {
+		return err
+	}
+	preparation := &preparing{Rollout: r, cluster: c, seen: seenRollout{Rollout: seen.Rollout, exists: err == nil}}
 	jobs, err := jobsOf(ctx, c, r.Namespace, r.Fleet)
 	if err != nil {
 		return err
@@ -76,18 +91,26 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 	if err := refuse(ctx, c, r, jobs, kept); err != nil {
 		return err
 	}
-	if err := ensureShared(ctx, c, r.Namespace, p.Secrets); err != nil {
+	if err := ensureShared(ctx, c, r.Namespace, p.Access, p.Secrets); err != nil {
+		return err
+	}
+	if p.MoveStates != nil {
+		if err := p.MoveStates(ctx); err != nil {
+			return err
+		}
+	}
+	if err := ensureProviders(ctx, c, p); err != nil {
 		return err
 	}
 	for _, change := range p.Changes {
-		if err := remake(ctx, c, r, change, jobs, p.Again); err != nil {
+		if err := preparation.remake(ctx, change, jobs, p.Again); err != nil {
 			return err
 		}
 		if err := ensureJob(ctx, c, change); err != nil {
 			return err
 		}
 	}
-	if err := Begin(ctx, c, r); err != nil {
+	if err := preparation.begin(ctx); err != nil {
 		return err
 	}
 	// Last: until here everything that was known of a cluster is kept.
@@ -99,6 +122,18 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 		}
 	}
 	return prune(ctx, c, r, kept)
+}
+
+// preparing is a rollout that is being prepared.
+type preparing struct {
+	Rollout
+	cluster *kube.Cluster
+	seen    seenRollout // the newest rollout of the fleet, from which is decided
+}
+
+type seenRollout struct {
+	Rollout
+	exists bool
 }
 
 // refuse refuses what would do harm, before anything is written.
@@ -137,12 +172,17 @@ func refuse(ctx context.Context, c *kube.Cluster, r Rollout, jobs []batchv1.Job,
 	return nil
 }
 
-// ensureShared writes what all Jobs of a namespace use. A namespace that is there stays as it is: it may be others', too.
-func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, secrets []*corev1.Secret) error {
-	for _, o := range objects.Shared(namespace) {
+// ensureShared writes what Jobs use that outlives them. A namespace that is there stays as it is: it may be others', too.
+func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, access []objects.Access,
+	secrets []*corev1.Secret) error {
+	all := objects.Shared(namespace)
+	for _, one := range access {
+		all = append(all, one.Objects()...)
+	}
+	for _, o := range all {
 		if _, is := o.(*corev1.Namespace); is {
 			if err := c.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("create namespace %s: %w", namespace, err)
+				return fmt.Errorf("create namespace %s: %w", o.GetName(), err)
 			}
 			continue
 		}
@@ -158,8 +198,22 @@ func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, secret
 	return nil
 }
 
+// ensureProviders creates the Job that installs the providers. One that has failed is made anew, and with Again also one
+// that is done.
+func ensureProviders(ctx context.Context, c *kube.Cluster, p Preparation) error {
+	if p.Providers == nil {
+		return nil
+	}
+	if err := apply(ctx, c, p.ProvidersFiles); err != nil {
+		return err
+	}
+	return ensureCoordinator(ctx, c, p.Providers, func(phase Phase) bool {
+		return phase == Failed || phase == Done && p.Again
+	})
+}
+
 // remake deletes the Job of a change that is to be made anew under its name.
-func remake(ctx context.Context, c *kube.Cluster, r Rollout, change objects.Change, jobs []batchv1.Job, again bool) error {
+func (p *preparing) remake(ctx context.Context, change objects.Change, jobs []batchv1.Job, again bool) error {
 	i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == change.Name() })
 	if i < 0 {
 		return nil
@@ -171,10 +225,10 @@ func remake(ctx context.Context, c *kube.Cluster, r Rollout, change objects.Chan
 		return nil
 	}
 	// Its turn is to come again. First, so that a Job that is made anew never begins at once.
-	if err := forget(ctx, c, r, change.Cluster); err != nil {
+	if err := p.forget(ctx, change.Cluster); err != nil {
 		return err
 	}
-	return deleteJob(ctx, c, job)
+	return deleteJob(ctx, p.cluster, job)
 }
 
 // replaced reports whether a Job, or what is kept of it, is that of an earlier change of a cluster.
@@ -219,15 +273,20 @@ func deleteJob(ctx context.Context, c *kube.Cluster, job *batchv1.Job) error {
 	return nil
 }
 
-// forget takes a cluster out of those whose turn has come.
-func forget(ctx context.Context, c *kube.Cluster, r Rollout, cluster string) error {
+// forget takes a cluster out of those whose turn has come, in the rollout that the preparation has seen.
+func (p *preparing) forget(ctx context.Context, cluster string) error {
 	for {
-		s, err := read(ctx, c, r.Namespace, r.Fleet)
+		s, err := read(ctx, p.cluster, p.Namespace, p.Fleet)
 		if err != nil || !slices.Contains(s.Released, cluster) {
 			return ignoreNone(err)
 		}
-		s.Released = slices.DeleteFunc(s.Released, func(name string) bool { return name == cluster })
-		if again, err := s.release(ctx, c, nil); !again || err != nil {
+		own := s.as(p.seen.Rollout)
+		s.Released = slices.DeleteFunc(slices.Clone(s.Released), func(name string) bool { return name == cluster })
+		again, err := s.release(ctx, p.cluster, nil)
+		if !again && err == nil && own {
+			p.seen.Released = s.Released
+		}
+		if !again || err != nil {
 			return err
 		}
 	}
@@ -244,6 +303,16 @@ func ensureJob(ctx context.Context, c *kube.Cluster, change objects.Change) erro
 	}
 	if err := c.Create(ctx, change.Job()); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Job %s/%s: %w", change.Namespace, change.Name(), err)
+	}
+	return nil
+}
+
+// Ensure applies objects as the owner of what they have.
+func Ensure(ctx context.Context, c *kube.Cluster, all ...client.Object) error {
+	for _, o := range all {
+		if err := apply(ctx, c, o); err != nil {
+			return err
+		}
 	}
 	return nil
 }

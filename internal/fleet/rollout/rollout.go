@@ -29,7 +29,11 @@ type Rollout struct {
 	MaxFailures int       `json:"maxFailures"`
 	Canary      []string  `json:"canary,omitempty"`
 	Queue       string    `json:"queue,omitempty"` // LocalQueue of Kueue; empty: Kueue is not used
-	Entries     []Entry   `json:"clusters"`        // in their order
+	// Image is what all Jobs of the rollout run, by its digest. It is not here where an earlier release wrote the rollout.
+	Image string `json:"image,omitempty"`
+	// Providers is the Job that installs the providers, before any other. Empty: none does.
+	Providers string  `json:"providers,omitempty"`
+	Entries   []Entry `json:"clusters"` // in their order
 	// Released are the clusters whose turn has come. A name is written here before its Job begins.
 	Released []string `json:"released,omitempty"`
 	Stopped  bool     `json:"stopped,omitempty"` // no further cluster is begun
@@ -115,32 +119,56 @@ func List(ctx context.Context, c *kube.Cluster, namespace string) (all []Rollout
 	return all, nil
 }
 
-// Begin makes a rollout the newest of its fleet. Where that is the same already, with the same Jobs, it goes on.
-func Begin(ctx context.Context, c *kube.Cluster, r Rollout) error {
-	was, err := read(ctx, c, r.Namespace, r.Fleet)
+// ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was being
+// prepared.
+type ReplacedMeanwhileError struct{ Fleet string }
+
+func (e *ReplacedMeanwhileError) Error() string {
+	return fmt.Sprintf("another process has changed the rollout of fleet %s while this one was prepared, and that one counts: "+
+		"none of this command's Jobs begins; look at it (fleet status), and run the command again if it is still to be done",
+		e.Fleet)
+}
+
+// begin makes a rollout the newest of its fleet, where that still is the one that the preparation has seen: so it is
+// decided from what is there, and of two that are prepared at once the second is refused as a whole. Where the newest
+// has the same Jobs already, it goes on.
+func (p *preparing) begin(ctx context.Context) error {
+	r := p.Rollout
+	was, err := read(ctx, p.cluster, r.Namespace, r.Fleet)
 	if err != nil && !errors.Is(err, ErrNone) {
 		return err
 	}
-	if err == nil && was.Action == r.Action && slices.Equal(was.Entries, r.Entries) {
+	exists := err == nil
+	switch {
+	case exists && was.Action == r.Action && slices.Equal(was.Entries, r.Entries):
 		r.Released, r.Began = was.Released, was.Began
+	case exists != p.seen.exists, exists && !was.as(p.seen.Rollout):
+		return &ReplacedMeanwhileError{r.Fleet}
 	}
-	o, buildErr := r.ConfigMap()
-	if buildErr != nil {
-		return buildErr
-	}
+	o, err := r.ConfigMap()
 	if err != nil {
-		err = c.Create(ctx, o)
-	} else {
+		return err
+	}
+	if exists {
 		o.ResourceVersion = was.object.ResourceVersion
-		err = c.Update(ctx, o)
+		err = p.cluster.Update(ctx, o)
+	} else {
+		err = p.cluster.Create(ctx, o)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("fleet %s: another process changes its rollout at this moment: run the command again", r.Fleet)
+		return &ReplacedMeanwhileError{r.Fleet}
 	}
 	if err != nil {
 		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, Name(r.Fleet), err)
 	}
 	return nil
+}
+
+// as reports whether two readings are of one rollout at one moment: no cluster was begun in between, by which what was
+// found out of the Jobs would be outdated.
+func (r Rollout) as(other Rollout) bool {
+	return r.Action == other.Action && r.Stopped == other.Stopped && r.Began.Equal(other.Began) &&
+		slices.Equal(r.Entries, other.Entries) && slices.Equal(r.Released, other.Released)
 }
 
 // release writes which clusters' turn has come. Two processes that advance one rollout cannot both do so: the second

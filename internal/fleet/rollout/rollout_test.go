@@ -48,8 +48,7 @@ const jobTakes = 30 * time.Millisecond
 func newManager(t testing.TB) *manager {
 	t.Helper()
 	m := &manager{fails: map[string]bool{}, working: map[string]bool{}, endsSelf: true, takes: jobTakes}
-	m.Server = kubetest.New("management", kubetest.Resource{Group: "rbac.authorization.k8s.io", Version: "v1",
-		Kind: "ClusterRoleBinding", Plural: "clusterrolebindings", Cluster: true})
+	m.Server = kubetest.New("management", kubetest.RBAC()...)
 	m.Server.React = m.react
 	m.Server.Fail = func(r *http.Request) (int, string) {
 		m.mu.Lock()
@@ -280,7 +279,7 @@ func TestAJobIsBegunAsItWasListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, jobs, err := look(t.Context(), m.cluster, s.Rollout)
+	is, err := look(t.Context(), m.cluster, s.Rollout)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +292,7 @@ func TestAJobIsBegunAsItWasListed(t *testing.T) {
 		return is
 	}
 	a := &advancing{cluster: m.cluster}
-	if again, err := a.begin(t.Context(), s.Rollout, jobs); !again || err != nil || !suspended("a") || suspended("b") {
+	if again, err := a.begin(t.Context(), s.Rollout, is.jobs); !again || err != nil || !suspended("a") || suspended("b") {
 		t.Errorf("again %t, a suspended %t, b suspended %t: %v", again, suspended("a"), suspended("b"), err)
 	}
 	// The next look begins it.
@@ -347,7 +346,7 @@ func TestPodsOfAnEarlierJobOfTheSameName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err := Look(t.Context(), m.cluster, r); err != nil || len(all) != 1 || all[0].Phase != Waiting || all[0].Attempts != 0 {
+	if all, _, err := Look(t.Context(), m.cluster, r); err != nil || len(all) != 1 || all[0].Phase != Waiting || all[0].Attempts != 0 {
 		t.Errorf("%+v, %v", all, err)
 	}
 	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" || len(m.order()) != 2 ||
@@ -623,7 +622,7 @@ func TestALeftOutClusterIsRefused(t *testing.T) {
 	if result, err := advance(t, m); err != nil || phases(result.Clusters) != "a done" {
 		t.Errorf("%s, %v", phases(result.Clusters), err)
 	}
-	all, err := Look(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace})
+	all, _, err := Look(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace})
 	if err != nil || phases(all) != "a done, b waiting" {
 		t.Errorf("the fleet is %s, %v", phases(all), err)
 	}

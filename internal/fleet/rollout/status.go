@@ -46,25 +46,35 @@ type Status struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones.
-func Look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, error) {
-	all, _, err := look(ctx, c, r)
-	return all, err
+// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones. held
+// is why the clusters that wait are not begun; empty: they are, or none waits.
+func Look(ctx context.Context, c *kube.Cluster, r Rollout) (all []Status, held string, err error) {
+	s, err := look(ctx, c, r)
+	if err != nil {
+		return nil, "", err
+	}
+	return s.clusters, r.decide(s).held, nil
 }
 
-// look also gives the Jobs, by their names.
-func look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, map[string]*batchv1.Job, error) {
+// observed is what the Jobs of a rollout were at one moment.
+type observed struct {
+	clusters  []Status // those of earlier rollouts, too
+	providers Status   // of the Job that installs the providers; Done where the rollout has none
+	jobs      map[string]*batchv1.Job
+}
+
+func look(ctx context.Context, c *kube.Cluster, r Rollout) (s observed, err error) {
 	jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
 	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{objects.FleetLabel: r.Fleet}}
 	if err := c.List(ctx, jobs, of...); err != nil {
-		return nil, nil, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
+		return s, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
 	}
 	if err := c.List(ctx, pods, of...); err != nil {
-		return nil, nil, fmt.Errorf("list the Pods of fleet %s: %w", r.Fleet, err)
+		return s, fmt.Errorf("list the Pods of fleet %s: %w", r.Fleet, err)
 	}
-	byName := map[string]*batchv1.Job{}
+	s.jobs = map[string]*batchv1.Job{}
 	for i := range jobs.Items {
-		byName[jobs.Items[i].Name] = &jobs.Items[i]
+		s.jobs[jobs.Items[i].Name] = &jobs.Items[i]
 	}
 	// By the UID: Pods of a Job that was made anew under its name are there for a moment longer than it.
 	podsByJob := map[types.UID][]corev1.Pod{}
@@ -73,13 +83,20 @@ func look(ctx context.Context, c *kube.Cluster, r Rollout) ([]Status, map[string
 			podsByJob[owner.UID] = append(podsByJob[owner.UID], pod)
 		}
 	}
-	var all []Status
 	for _, e := range r.Entries {
-		if job := byName[e.Job]; job != nil {
-			all = append(all, statusOf(e, job, inOrder(podsByJob[job.UID]), slices.Contains(r.Released, e.Cluster)))
+		if job := s.jobs[e.Job]; job != nil {
+			s.clusters = append(s.clusters, statusOf(e, job, inOrder(podsByJob[job.UID]), slices.Contains(r.Released, e.Cluster)))
 		}
 	}
-	return append(all, earlier(r, jobs.Items, podsByJob)...), byName, nil
+	s.clusters = append(s.clusters, earlier(r, jobs.Items, podsByJob)...)
+	s.providers = Status{Phase: Done}
+	if r.Providers != "" {
+		s.providers = Status{Phase: lost}
+		if job := s.jobs[r.Providers]; job != nil {
+			s.providers = statusOf(Entry{Job: r.Providers}, job, inOrder(podsByJob[job.UID]), false)
+		}
+	}
+	return s, nil
 }
 
 // earlier are the clusters of a fleet that its newest rollout does not have, each by its newest Job.

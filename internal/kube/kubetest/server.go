@@ -62,6 +62,13 @@ func Builtin() []Resource {
 	}
 }
 
+// RBAC are the kinds of permissions.
+func RBAC() []Resource {
+	const group = "rbac.authorization.k8s.io"
+	return []Resource{{group, "v1", "Role", "roles", false}, {group, "v1", "RoleBinding", "rolebindings", false},
+		{group, "v1", "ClusterRole", "clusterroles", true}, {group, "v1", "ClusterRoleBinding", "clusterrolebindings", true}}
+}
+
 // Garbled is the code of an answer that no client understands, as of a connection that breaks.
 const Garbled = -1
 
