@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -49,17 +48,18 @@ func (f *fleetCommand) fleet(exit int, args ...string) string {
 	ctx, cancel := context.WithTimeout(f.t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := f.cmd(ctx, append([]string{"fleet", args[0], f.file, "--lab", "--yes"}, args[1:]...)...)
-	var out, all bytes.Buffer
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, &all), &all
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
 	err := cmd.Run()
+	all := out.String() + said.String()
 	if is := cmd.ProcessState.ExitCode(); is != exit {
-		f.t.Errorf("fleet %v: exit %d, not %d (%v)\n%s", args, is, exit, err, all.String())
+		f.t.Errorf("fleet %v: exit %d, not %d (%v)\n%s", args, is, exit, err, all)
 	}
-	if strings.Contains(all.String(), plantedToken) || strings.Contains(all.String(), "AGE-SECRET-KEY") {
+	if strings.Contains(all, plantedToken) || strings.Contains(all, "AGE-SECRET-KEY") {
 		f.t.Errorf("fleet %v printed a secret", args)
 	}
 	if exit != 0 {
-		return all.String()
+		return all
 	}
 	return out.String()
 }

@@ -40,7 +40,7 @@ func today(t *testing.T) int {
 
 // TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and
 // what they come to, and then killed at one effect of every sort, one after the other, each time resumed up to
-// the next. The judge finds no difference.
+// the next. The judge finds no difference. Where the state is stored rotates by the day, too.
 func TestSample(t *testing.T) {
 	s := newSample(t)
 	ctx := t.Context()
@@ -48,7 +48,9 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	day := today(t)
-	t.Logf("the sample of day %d (%s chooses another)", day, dayVariable)
+	store := storeOf(t, day)
+	t.Logf("the sample of day %d, its state in the store %s (%s and %s choose others)", day, store, dayVariable, storeVariable)
+	s.Environment = storeEnvironment(t, store)
 	var references []Reference
 	var observations []judge.Observation
 	for _, name := range []string{"all", "destroy"} {

@@ -42,6 +42,8 @@ type Session struct {
 	Source  string // the repository
 	State   string // --state-dir
 	Log     io.Writer
+	// Environment has variables of the runs, beside the suite's own; nil: none.
+	Environment []string
 
 	guard *guard
 
@@ -173,7 +175,8 @@ func (s *Session) environment() []string {
 		name, _, _ := strings.Cut(e, "=")
 		return name == crashVariable || strings.HasPrefix(name, "HCLOUD_") || name == "HTTPS_PROXY" || name == "https_proxy"
 	})
-	return append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1", "LAB_PROGRAMS=source")
+	list = append(list, "HCLOUD_TOKEN="+planted, "NO_COLOR=1", "LAB_PROGRAMS=source")
+	return append(list, s.Environment...)
 }
 
 // lookAtArguments collects the argument lists of processes until it is stopped.
