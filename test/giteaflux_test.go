@@ -126,6 +126,7 @@ func giteaFluxKilled(t *testing.T, moments []string) {
 	if len(moments) < 20 {
 		t.Errorf("only %d moments: %v", len(moments), moments)
 	}
+	c.storesState()
 	c.killedAt(t, moments, func(string) {}, append([]string{"bootstrap"}, giteaFluxArguments...)...)
 	g := reachGitea(t, c)
 	g.isPrivate(t)

@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/test/stores"
 )
 
 // everyMoment says whether recoveries are killed at the beginning and at the end of each of their steps, which takes
@@ -61,8 +62,8 @@ func (c *command) killedAt(t *testing.T, moments []string, after func(moment str
 			return o
 		case o.exit == 1 && stops < maxStops && strings.Contains(o.output, "could not verify whether what step"):
 			stops++
-			t.Logf("stopped after %.1fs, to be run again: %s", o.elapsed.Seconds(),
-				o.output[strings.Index(o.output, "could not find out"):])
+			_, why, _ := strings.Cut(o.output, "could not verify")
+			t.Logf("stopped after %.1fs, to be run again: could not verify%s", o.elapsed.Seconds(), why)
 			continue
 		case o.exit != -1:
 			t.Fatalf("%s, after %d kills: exit %d\n%s", args[0], len(moments)-len(left), o.exit, o.output)
@@ -99,6 +100,13 @@ func (c *command) killedLast() (moment string, err error) {
 			cmp.Or(err, errors.New("the run did not end itself")))
 	}
 	return lines[len(lines)-1].Error, nil
+}
+
+// storesState has the command's runs keep the state in a store, of another kind each day.
+func (c *command) storesState() {
+	kind := stores.OfDay(c.t, stores.Today())
+	c.t.Logf("the state is in the store %s (%s chooses another)", kind, stores.Variable)
+	c.env = append(c.env, stores.Environment(c.t, kind)...)
 }
 
 // onPaper returns what a plan of a recovery needs, to list its steps.

@@ -50,6 +50,7 @@ func upgraded(t *testing.T, c *command, older string) {
 		t.Fatal(err)
 	}
 	first := slices.Collect(maps.Keys(c.apiVersions(t.Context())))
+	c.storesState()
 	u := &upgrading{t: t, command: c}
 	u.refusals()
 	u.inPlace(first)

@@ -15,6 +15,7 @@ func TestUpgradeBeforeThePivot(t *testing.T) {
 	if out, err := c.exec(t.Context(), "lab", "build", "KUBERNETES_VERSION="+newerKubernetes); err != nil {
 		t.Fatalf("lab build: %v\n%s", err, out)
 	}
+	c.storesState()
 	u := &upgrading{t: t, command: c}
 	u.kill(event{Step: "talos", Message: "is held until then"})
 	u.kill(event{Step: "kubernetes-1-33-13", Message: " of 3 servers"})

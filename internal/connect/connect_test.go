@@ -82,6 +82,8 @@ func TestReplace(t *testing.T) {
 		"another authority":         {is: good.Kubeconfig(), offered: other.Kubeconfig(), foreign: true},
 		"another authority, management": {is: good.Kubeconfig(), offered: other.Kubeconfig(), byManagement: true,
 			foreign: true},
+		"another authority at a known address": {is: good.Kubeconfig(), offered: other.Kubeconfig(),
+			endpoints: []string{strings.TrimPrefix(other.URL, "https://")}, foreign: true},
 		"another endpoint": {is: good.Kubeconfig(), offered: at(other.URL, good.Authority()), foreign: true},
 		"another endpoint, which is the cluster's": {is: lost, offered: good.Kubeconfig(),
 			endpoints: []string{strings.TrimPrefix(good.URL, "https://")}, taken: true},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/test/judge"
+	"github.com/slipway-k8s/slipway/test/stores"
 )
 
 // lineWriter hands lines to a test's log.
@@ -34,8 +35,7 @@ func today(t *testing.T) int {
 		}
 		return day
 	}
-	const secondsADay = 24 * 60 * 60
-	return int(time.Now().Unix() / secondsADay)
+	return stores.Today()
 }
 
 // TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and
@@ -48,9 +48,9 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	day := today(t)
-	store := storeOf(t, day)
-	t.Logf("the sample of day %d, its state in the store %s (%s and %s choose others)", day, store, dayVariable, storeVariable)
-	s.Environment = storeEnvironment(t, store)
+	store := stores.OfDay(t, day)
+	t.Logf("the sample of day %d, its state in the store %s (%s and %s choose others)", day, store, dayVariable, stores.Variable)
+	s.Environment = stores.Environment(t, store)
 	var references []Reference
 	var observations []judge.Observation
 	for _, name := range []string{"all", "destroy"} {

@@ -1,4 +1,5 @@
-package crash
+// Package stores starts a store for the state of a cluster, of each kind in turn.
+package stores
 
 import (
 	"net/http/httptest"
@@ -7,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"filippo.io/age"
 	"github.com/johannesboyne/gofakes3"
@@ -15,27 +17,34 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 )
 
-// storeVariable chooses the kind of store of the sample: one of stores.
-const storeVariable = "CRASH_STORE"
+// Variable chooses the kind of store: one of Kinds.
+const Variable = "TEST_STORE"
 
-// stores are the kinds of stores in which a state can be, and none.
-var stores = []string{"none", "file", "s3", "k8s"}
+// Kinds are the kinds of stores in which a state can be, and none.
+func Kinds() []string { return []string{"none", "file", "s3", "k8s"} }
 
-// storeOf is the kind of store of a day's sample.
-func storeOf(t *testing.T, day int) string {
+// OfDay is the kind of store of a day, numbered as by Today, unless the Variable chooses one.
+func OfDay(t testing.TB, day int) string {
 	t.Helper()
-	chosen := os.Getenv(storeVariable)
+	kinds, chosen := Kinds(), os.Getenv(Variable)
 	if chosen == "" {
-		return stores[day%len(stores)]
+		return kinds[day%len(kinds)]
 	}
-	if !slices.Contains(stores, chosen) {
-		t.Fatalf("%s=%s is none of %s", storeVariable, chosen, strings.Join(stores, ", "))
+	if !slices.Contains(kinds, chosen) {
+		t.Fatalf("%s=%s is none of %s", Variable, chosen, strings.Join(kinds, ", "))
 	}
 	return chosen
 }
 
-// storeEnvironment starts a store of a kind, and returns the variables by which the command has its state there.
-func storeEnvironment(t *testing.T, kind string) []string {
+// Today is the number of the day.
+func Today() int {
+	const secondsADay = 24 * 60 * 60
+	return int(time.Now().Unix() / secondsADay)
+}
+
+// Environment starts a store of a kind, which ends with the test, and returns the variables by which the command has its
+// state there.
+func Environment(t testing.TB, kind string) []string {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()
 	if err != nil {
