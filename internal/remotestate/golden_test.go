@@ -1,8 +1,11 @@
 package remotestate
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -66,6 +69,28 @@ func TestFormat1(t *testing.T) {
 		m.put(a.name(), golden(t, "format1/state.json"))
 		if _, _, _, err := a.Look(t.Context()); reasonOf(err) != NotAuthentic {
 			t.Errorf("in sync %t: a document without authentication again: %v", inSync, err)
+		}
+	}
+}
+
+// A document of format 1 says of itself whose it is: that of another cluster, or of a rehearsal, is not taken with the
+// operator's consent either.
+func TestFormat1OfAnotherCluster(t *testing.T) {
+	for _, other := range []string{`"cluster":"other"`, `"world":"lab"`} {
+		m := newMachines(t, long)
+		var err error
+		if m.key, err = age.ParseX25519Identity(goldenKey); err != nil {
+			t.Fatal(err)
+		}
+		field, _, _ := strings.Cut(other, ":")
+		is := regexp.MustCompile(field + `: ?"[a-z0-9]*"`).ReplaceAll(golden(t, "format1/state.json"), []byte(other))
+		if !bytes.Contains(is, []byte(other)) {
+			t.Fatalf("the document has no %s", field)
+		}
+		m.put("hetzner/k8s/state", is)
+		a, _ := m.place("a")
+		if _, _, err := a.Rekey(t.Context(), time.Minute, true, t.Logf); reasonOf(err) != NotAuthentic {
+			t.Errorf("%s: %v", other, err)
 		}
 	}
 }
