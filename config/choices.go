@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -72,3 +73,12 @@ func (v Variable) Pattern() string {
 		return ""
 	}
 }
+
+// Lists reports whether the variable has several values, with commas between them. In bootstrap.yaml they can be a list.
+func (v Variable) Lists() bool {
+	return slices.Contains([]string{"LOCATION", "SERVER_TYPE", "WORKER_SERVER_TYPE", "IMAGE_ARCHITECTURES", "FIREWALL_ALLOW",
+		"GITEA_TOKEN_SCOPES", "STATE_RECIPIENTS", "BACKUP_RECIPIENTS"}, v.Name)
+}
+
+// ListsInPool is Lists for a key of a worker pool.
+func ListsInPool(key string) bool { return key == "serverType" || key == "location" }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/url"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/blang/semver/v4"
+	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/keys"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -106,6 +108,7 @@ func (v *Findings) cluster(c Config) {
 		v.add("clusterName", c.ClusterName, fmt.Sprintf("is longer than %d characters", maxClusterName),
 			"server names begin with it; choose a shorter one")
 	}
+	v.texts(c)
 	v.placement(c)
 	if !slices.Contains(loadBalancerTypes, c.LoadBalancerType) {
 		v.add("loadBalancerType", c.LoadBalancerType, "is not a load balancer type", "choose one of "+
@@ -138,6 +141,24 @@ func (v *Findings) cluster(c Config) {
 	v.oidc(c)
 	if _, _, err := c.Allowed(); err != nil {
 		v.add("firewallAllow", c.FirewallAllow, "cannot be read", err.Error())
+	}
+}
+
+// texts checks that YAML reads names as texts, which the manifests have without quotes: not "on" as true, nor "1.12" as a number.
+func (v *Findings) texts(c Config) {
+	names := map[string]string{"clusterName": c.ClusterName, "namespace": c.Namespace, "imageName": c.ImageName}
+	for i, p := range c.Workers {
+		names[fmt.Sprintf("workers[%d].name", i)] = p.Name
+		names[fmt.Sprintf("workers[%d].image", i)] = p.Image
+	}
+	for _, field := range slices.Sorted(maps.Keys(names)) {
+		var is any
+		if err := yaml.Unmarshal([]byte(names[field]), &is); err != nil || names[field] == "" {
+			continue // other checks say more
+		}
+		if _, text := is.(string); !text {
+			v.add(field, names[field], fmt.Sprintf("is read by YAML as %v, not as a text", is), "choose another name")
+		}
 	}
 }
 
@@ -197,69 +218,6 @@ func (v *Findings) oidc(c Config) {
 		v.add("oidcIssuerUrl", c.OIDCIssuerURL, "is not an https URL without query and fragment", "kube-apiserver accepts "+
 			"no other issuer")
 	}
-}
-
-// Networks checks that the address ranges fit into each other and do not overlap.
-func (v *Findings) Networks(c Config) {
-	network, ok := v.prefix("networkCidr", c.NetworkCIDR)
-	children := []struct {
-		field, value string
-		prefix       netip.Prefix
-		ok           bool
-	}{{field: "controlPlaneCidr", value: c.ControlPlaneCIDR}, {field: "podCidr", value: c.PodCIDR},
-		{field: "serviceCidr", value: c.ServiceCIDR}}
-	for i := range children {
-		k := &children[i]
-		k.prefix, k.ok = v.prefix(k.field, k.value)
-		if !k.ok || !ok {
-			continue
-		}
-		if !inside(k.prefix, network) {
-			v.addPair(k.field, "networkCidr", k.value, "is not inside networkCidr "+c.NetworkCIDR, "choose a range of that "+
-				"network, or a wider network")
-			k.ok = false
-			continue
-		}
-		for _, other := range children[:i] {
-			if other.ok && k.prefix.Overlaps(other.prefix) {
-				v.addPair(k.field, other.field, k.value, fmt.Sprintf("overlaps %s %s", other.field, other.value),
-					"give servers, Pods and Services ranges of their own")
-			}
-		}
-	}
-	servers, surge := c.ControlPlaneReplicas, 1
-	others := "controlPlaneReplicas"
-	for _, p := range c.Workers {
-		groups := len(p.Groups())
-		servers, surge, others = servers+p.Most(), surge+groups, "workers"
-	}
-	// Two addresses of a Hetzner subnet are the gateway's and the broadcast's, one is the load balancer's.
-	if cp := children[0]; cp.ok && 1<<(32-cp.prefix.Bits()) < servers+surge+3 {
-		v.addPair(cp.field, others, cp.value, fmt.Sprintf("is too small for %d servers, %d more in a "+
-			"rollout, the load balancer and the gateway", servers, surge), "use a /25 or wider")
-	}
-	if pods := children[1]; pods.ok && (pods.prefix.Bits() > nodePodBits ||
-		1<<(nodePodBits-pods.prefix.Bits()) < servers+surge) {
-		v.addPair(pods.field, others, pods.value, fmt.Sprintf("is too small for %d nodes and %d more in "+
-			"a rollout", servers, surge), "every node takes a /24 of it")
-	}
-}
-
-func inside(child, parent netip.Prefix) bool {
-	return child.Bits() >= parent.Bits() && parent.Contains(child.Addr())
-}
-
-func (v *Findings) prefix(field, value string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(value)
-	switch {
-	case err != nil || !p.Addr().Is4():
-		v.add(field, value, "is not an IPv4 range", "write it like 10.10.0.0/16")
-	case p != p.Masked():
-		v.add(field, value, "has address bits set behind its prefix", "did you mean "+p.Masked().String()+"?")
-	default:
-		return p, true
-	}
-	return netip.Prefix{}, false
 }
 
 // Versions checks the form of the versions, and that they go together.

@@ -99,8 +99,8 @@ func variables() []Variable {
 		{Name: "NETWORK_CIDR", Doc: "the cluster's private network", Pointer: func(c *Config) any { return &c.NetworkCIDR }},
 		{Name: "CONTROL_PLANE_CIDR", Doc: "the servers' subnet, inside the network",
 			Pointer: func(c *Config) any { return &c.ControlPlaneCIDR }},
-		{Name: "POD_CIDR", Doc: "addresses of Pods, inside the network", Pointer: func(c *Config) any { return &c.PodCIDR }},
-		{Name: "SERVICE_CIDR", Doc: "addresses of Services, inside the network",
+		{Name: "POD_CIDR", Doc: "addresses of Pods, a /24 for each node", Pointer: func(c *Config) any { return &c.PodCIDR }},
+		{Name: "SERVICE_CIDR", Doc: "addresses of Services, a /12 to a /28",
 			Pointer: func(c *Config) any { return &c.ServiceCIDR }},
 		{Name: "IMAGE_NAME", Doc: "label caph-image-name of the Talos snapshot (default " +
 			"talos-<architecture>-<TALOS_VERSION>)", Pointer: func(c *Config) any { return &c.ImageName }},

@@ -69,12 +69,20 @@ func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstru
 
 // where is the file and the line of an object's field, and the object's name for people.
 func where(sources render.Sources, o *unstructured.Unstructured, path ...any) FileError {
-	s := sources.Cluster
-	if line := lineIn(sources.HealthCheck, sources.Vars, o); line > 0 {
-		s = sources.HealthCheck
-	}
-	if o.GetLabels()[capi.WorkerPoolLabel] != "" {
-		s = sources.WorkerPool
-	}
+	s := sourceOf(sources, o)
 	return FileError{File: s.Name, Line: lineIn(s, sources.Vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
 }
+
+// sourceOf is the file that an object was made from.
+func sourceOf(sources render.Sources, o *unstructured.Unstructured) render.Source {
+	switch {
+	case ofPool(o):
+		return sources.WorkerPool
+	case lineIn(sources.HealthCheck, sources.Vars, o) > 0:
+		return sources.HealthCheck
+	}
+	return sources.Cluster
+}
+
+// ofPool tells whether an object is one of a worker pool.
+func ofPool(o *unstructured.Unstructured) bool { return o.GetLabels()[capi.WorkerPoolLabel] != "" }

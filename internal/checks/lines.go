@@ -66,6 +66,9 @@ func documentOf(s render.Source, v render.Variables, o *unstructured.Unstructure
 		if kind == nil || name == nil || kind.Value != o.GetKind() {
 			continue
 		}
+		if ofPool(o) { // the file is of all pools, and has one document of a kind
+			return node
+		}
 		filled, err := s.Fill([]byte(name.Value), v)
 		// A template's name ends with the hash of its content.
 		if err == nil && (string(filled) == o.GetName() || strings.HasPrefix(o.GetName(), string(filled)+"-") &&

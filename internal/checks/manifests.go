@@ -30,6 +30,11 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 					"it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
 			}
 		}
+		if o.GroupVersionKind() == capi.HetznerClusterKind && !capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
+			add(where(sources, o, "spec", "hcloudNetwork", "enabled"), "write enabled: true, with cidrBlock: ${NETWORK_CIDR}, "+
+				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}", "hcloudNetwork.enabled is not true: without a "+
+				"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
+		}
 		if n := capi.Number(o, "spec", "replicas"); o.GroupVersionKind() == capi.TalosControlPlaneKind && n%2 == 0 {
 			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
 		}

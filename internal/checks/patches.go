@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,6 +25,8 @@ import (
 const (
 	checkPatchesName = "patches"
 	StrategicPatches = "strategicPatches"
+	// infrastructureName is the source of a node's name that is its server's: CAPH calls the server as the HCloudMachine.
+	infrastructureName = "InfrastructureName"
 )
 
 // patched is an object with a TalosConfigSpec, and what that has to be.
@@ -80,9 +83,9 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 			fmt.Sprintf("generateType is %q: only the TalosControlPlane creates servers of the control plane", is),
 			"generateType")}
 	}
-	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" {
+	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" && is != infrastructureName {
 		return []FileError{at("leave hostname away",
-			fmt.Sprintf("hostname.source is %s: the node must be called like its server, which Talos learns from Hetzner", is),
+			fmt.Sprintf("hostname.source is %s: the node must be called like its server, as the HCloudMachine is", is),
 			"hostname", "source")}
 	}
 	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, spec(StrategicPatches)...)
@@ -95,40 +98,65 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 // checkTexts checks the patches one by one, and the whole configuration that they make.
 func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []string,
 	at func(hint, problem string, fields ...any) FileError) (found []FileError) {
-	merged, loaded := map[string]any{}, []configpatcher.Patch{}
+	loaded := []configpatcher.Patch{}
+	place := func(i int, line func(patch string) int) FileError {
+		e := at("", "", StrategicPatches, i)
+		e.Object += fmt.Sprintf(": %s[%d]", StrategicPatches, i)
+		node := nodeIn(sourceOf(sources, p.Object), sources.Vars, p.Object, pathOf(append(p.Path, StrategicPatches), i)...)
+		switch { // what is not in the file was added to it
+		case node != nil:
+			e.Line = node.Line + line(patches[i])
+		case ofPool(p.Object):
+			e.File, e.Line = "patches of worker pool "+p.Object.GetLabels()[capi.WorkerPoolLabel]+" in the configuration", 0
+		default: // the one for an OpenID Connect issuer
+			e.File, e.Line = sources.OidcPatch.Name, line(patches[i])
+		}
+		return e
+	}
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
-			e := at("correct the patch", describePatchError(patch, err), StrategicPatches, i)
-			e.Object += fmt.Sprintf(": %s[%d]", StrategicPatches, i)
-			if node := nodeIn(sources.Cluster, sources.Vars, p.Object,
-				pathOf(append(p.Path, StrategicPatches), i)...); node != nil {
-				e.Line = node.Line + lineOfPatchError(patch, err)
-			} else { // it is not in the file: the one for an OpenID Connect issuer
-				e.File, e.Line = sources.OidcPatch.Name, lineOfPatchError(patch, err)
-			}
+			e := place(i, func(patch string) int { return lineOfPatchError(patch, err) })
+			e.Hint, e.Problem = "correct the patch", describePatchError(patch, err)
 			found = append(found, e)
 			continue
 		}
 		loaded = append(loaded, one)
-		var content map[string]any
-		if yaml.Unmarshal([]byte(patch), &content) == nil {
-			overlay(merged, content)
-		}
 	}
 	if len(found) > 0 {
 		return found
 	}
-	if p.kind == machine.TypeControlPlane {
-		if w := unmetOf(merged, controlPlaneWants()); w != nil {
-			return []FileError{at("write "+w.want.dotted()+": "+w.want.is, w.problem(), StrategicPatches)}
-		}
-	}
-	if err := p.whole(cfg, loaded); err != nil {
+	m, err := p.whole(cfg, loaded)
+	if err != nil {
 		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(),
 			StrategicPatches)}
 	}
+	if u := m.unfit(cfg, sources); u != nil {
+		e := at("", "", StrategicPatches)
+		if i, line := u.writtenIn(patches); i >= 0 {
+			e = place(i, func(string) int { return line })
+		}
+		e.Hint, e.Problem = u.hint, u.problem
+		return []FileError{e}
+	}
 	return nil
+}
+
+// merged is the machine configuration that the object's patches result in.
+func (p patched) merged(cfg config.Config) (machineConfiguration, error) {
+	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, append(slices.Clone(p.Path), StrategicPatches)...)
+	if err != nil {
+		return machineConfiguration{}, err
+	}
+	var loaded []configpatcher.Patch
+	for _, patch := range patches {
+		one, err := strict(patch)
+		if err != nil {
+			return machineConfiguration{}, err
+		}
+		loaded = append(loaded, one)
+	}
+	return p.whole(cfg, loaded)
 }
 
 func pathOf(fields []string, more ...any) []any {
@@ -141,17 +169,18 @@ func pathOf(fields []string, more ...any) []any {
 
 // whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge
 // it.
-func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
+func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) (machineConfiguration, error) {
+	m := machineConfiguration{kind: p.kind}
 	version := cfg.TalosVersion
 	if own := capi.Text(p.Object, append(append([]string{}, p.Path...), "talosVersion")...); own != "" {
 		version = own
 	}
 	contract, err := machineconfig.ParseContractFromVersion(version)
 	if err != nil {
-		return err
+		return m, err
 	}
 	pair := &x509.PEMEncodedCertificateAndKey{Crt: []byte("none"), Key: []byte("none")}
-	in, err := generate.NewInput(cfg.ClusterName, "https://192.0.2.1:6443", strings.TrimPrefix(cfg.KubernetesVersion, "v"),
+	in, err := generate.NewInput(cfg.ClusterName, madeUpEndpoint, strings.TrimPrefix(cfg.KubernetesVersion, "v"),
 		generate.WithVersionContract(contract), generate.WithSecretsBundle(&secrets.Bundle{
 			Clock:      secrets.NewClock(),
 			Cluster:    &secrets.Cluster{ID: "none", Secret: "none"},
@@ -161,24 +190,24 @@ func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) error {
 				K8sServiceAccount: &x509.PEMEncodedKey{Key: []byte("none")}},
 		}))
 	if err != nil {
-		return err
+		return m, err
 	}
+	in.PodNet, in.ServiceNet = []string{cfg.PodCIDR}, []string{cfg.ServiceCIDR} // as the provider takes them from the Cluster
 	plain, err := in.Config(p.kind)
 	if err != nil {
-		return err
+		return m, err
 	}
 	made, err := configpatcher.Apply(configpatcher.WithConfig(plain), patches)
 	if err != nil {
-		return oneLine(err)
+		return m, oneLine(err)
 	}
-	whole, err := made.Config()
-	if err != nil {
-		return oneLine(err)
+	if m.Provider, err = made.Config(); err != nil {
+		return m, oneLine(err)
 	}
-	if _, err = whole.Validate(cloudMode{}); err != nil {
-		return oneLine(err)
+	if _, err = m.Validate(cloudMode{}); err != nil {
+		return m, oneLine(err)
 	}
-	return nil
+	return m, nil
 }
 
 // oneLine is an error of Talos's, which may be a tree over several lines, in one, without values of the configuration.

@@ -3,7 +3,10 @@ package checks
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -42,21 +45,104 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 	}
 	switch in.Values.Path {
 	case sources.Cilium.Path:
-		return unfitCilium(in.Values.Name, values)
+		return unfitCilium(in.Values.Name, values, ciliumIn{forwardsDNS: forwardsDNS(cfg, sources), routed: routed(sources)})
 	case sources.HcloudCCM.Path:
-		return unmet(in.Values.Name, values, []want{
-			{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
-			{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName,
-				"the step hcloud-ccm creates that Secret"},
-			{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey,
-				"the step hcloud-ccm writes it there"},
-		})
+		return unfitCCM(cfg, in.Values.Name, values)
 	case sources.TalosCCM.Path:
 		return unfitTalosCCM(in.Values.Name, values)
 	default:
 		return unfitAddon(cfg, in, values)
 	}
+}
+
+// createdKeys are what the step hcloud-ccm writes into the Secret config.CCMSecretName.
+var createdKeys = []string{charts.HCloudTokenKey, charts.HCloudNetworkKey}
+
+func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProblem {
+	if f := unmet(file, values, []want{
+		{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
+		{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
+		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName,
+			"the step hcloud-ccm creates that Secret"},
+		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey,
+			"the step hcloud-ccm writes it there"},
+	}); f != nil {
+		return f
+	}
+	env, _, _ := unstructured.NestedMap(values, "env")
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		is, _ := env[name].(map[string]any)
+		secret, named, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "name")
+		key, _, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "key")
+		optional, _, _ := unstructured.NestedBool(is, "valueFrom", "secretKeyRef", "optional")
+		if named && !optional && (secret != config.CCMSecretName || !slices.Contains(createdKeys, key)) {
+			f := problemf(fmt.Sprintf("write %s with one of the keys %s, a value, or optional: true", config.CCMSecretName,
+				strings.Join(createdKeys, ", ")), "%s: env.%s is key %s of Secret %s, which no step creates: the Pod would not start",
+				file, name, key, secret)
+			return &f
+		}
+	}
+	if token, _, _ := unstructured.NestedMap(values, "env", "HCLOUD_TOKEN"); len(token) == 0 {
+		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token", file)
+		return &f
+	}
+	if pods, network := prefixOf(cfg.PodCIDR), prefixOf(cfg.NetworkCIDR); routes(values) &&
+		(network.Bits() > pods.Bits() || !network.Contains(pods.Addr())) {
+		f := problemf("choose a podCidr inside of networkCidr, or leave HCLOUD_NETWORK_ROUTES_ENABLED at false",
+			"%s: env.HCLOUD_NETWORK_ROUTES_ENABLED is true, and Pods have %s, which is not inside of the network %s: Hetzner routes "+
+				"nothing else", file, cfg.PodCIDR, cfg.NetworkCIDR)
+		return &f
+	}
+	return nil
+}
+
+// prefixOf is a range; the zero Prefix where it is none, which the configuration's own checks say.
+func prefixOf(text string) netip.Prefix {
+	p, _ := netip.ParsePrefix(text)
+	return p
+}
+
+// routes reports whether the Hetzner CCM with these values creates routes to the nodes' Pods. It does by its own default.
+func routes(values map[string]any) bool {
+	value, found, _ := unstructured.NestedFieldNoCopy(values, "env", "HCLOUD_NETWORK_ROUTES_ENABLED", "value")
+	return !found || fmt.Sprint(value) == "true"
+}
+
+func routed(sources render.Sources) bool {
+	values, err := sources.HcloudCCM.Values(sources.Vars)
+	return err == nil && routes(values)
+}
+
+// forwardsDNS reports whether the control plane's machine configuration forwards the DNS of Pods to the host; true where that
+// cannot be found out, because it does by default.
+func forwardsDNS(cfg config.Config, sources render.Sources) bool {
+	objects, err := Rendered(cfg, sources)
+	if err != nil {
+		return true
+	}
+	for _, p := range Patched(objects) {
+		m, err := p.merged(cfg)
+		if err != nil || m.Machine().Features().HostDNS().ForwardKubeDNSToHost() {
+			return true
+		}
+	}
+	return false
+}
+
+// tunnelPort is the UDP port of Cilium's tunnel between nodes; 0: it has none.
+func tunnelPort(sources render.Sources) uint16 {
+	values, err := sources.Cilium.Values(sources.Vars)
+	if err != nil || fmt.Sprint(values["routingMode"]) == "native" {
+		return 0
+	}
+	var port uint16
+	if _, err := fmt.Sscan(fmt.Sprint(values["tunnelPort"]), &port); err == nil && port > 0 {
+		return port
+	}
+	if fmt.Sprint(values["tunnelProtocol"]) == "geneve" {
+		return 6081
+	}
+	return 8472
 }
 
 // unfitAddon looks at the shipped add-ons; nothing is known of others.
@@ -85,17 +171,35 @@ func unfitAddon(cfg config.Config, in charts.Installation, values map[string]any
 	return nil
 }
 
-func unfitCilium(file string, values map[string]any) *ValueProblem {
-	f := unmet(file, values, []want{
+// ciliumIn is what Cilium's values have to fit.
+type ciliumIn struct {
+	forwardsDNS bool // Talos answers the Pods' DNS on the host
+	routed      bool // the Hetzner CCM creates routes to the nodes' Pods
+}
+
+func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem {
+	wants := []want{
 		{[]string{"ipam", "mode"}, "kubernetes", "nodes take their Pod range from Kubernetes"},
 		{[]string{"kubeProxyReplacement"}, "true", "Talos runs no kube-proxy here"},
-		{[]string{"k8sServiceHost"}, "localhost", "the API server is reached by KubePrism on every node"},
-		{[]string{"k8sServicePort"}, "7445", "KubePrism listens there"},
+		{[]string{"k8sServicePort"}, kubePrismPort, "KubePrism listens there"},
 		{[]string{"cgroup", "autoMount", "enabled"}, "false", "Talos mounts the cgroup file system itself"},
-		{[]string{"bpf", "hostLegacyRouting"}, "true", "Pods' DNS goes to Talos's host DNS"},
-	})
-	if f != nil {
+	}
+	if host := fmt.Sprint(values["k8sServiceHost"]); host != "127.0.0.1" {
+		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost", "the API server is reached by KubePrism on every node"})
+	}
+	if in.forwardsDNS {
+		wants = append(wants, want{[]string{"bpf", "hostLegacyRouting"}, "true",
+			"Pods' DNS goes to Talos's host DNS (machine.features.hostDNS.forwardKubeDNSToHost)"})
+	}
+	if f := unmet(file, values, wants); f != nil {
 		return f
+	}
+	if fmt.Sprint(values["routingMode"]) == "native" && !in.routed {
+		f := problemf("remove routingMode: native, or write env.HCLOUD_NETWORK_ROUTES_ENABLED.value: \"true\" into "+
+			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR",
+			"%s: routingMode is native, and nothing creates routes between the nodes' Pods (HCLOUD_NETWORK_ROUTES_ENABLED of the "+
+				"Hetzner CCM is not true): Pods of different nodes would not reach each other", file)
+		return &f
 	}
 	for _, who := range []string{"ciliumAgent", "cleanCiliumState"} {
 		listed, found, err := unstructured.NestedStringSlice(values, "securityContext", "capabilities", who)

@@ -7,19 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// overlay puts one tree over another, lists as a whole.
-func overlay(into, from map[string]any) {
-	for key, value := range from {
-		child, isMap := value.(map[string]any)
-		existing, wasMap := into[key].(map[string]any)
-		if isMap && wasMap {
-			overlay(existing, child)
-			continue
-		}
-		into[key] = value
-	}
-}
-
 // want is a value that the rest of the bootstrap counts on.
 type want struct {
 	path []string
@@ -28,18 +15,6 @@ type want struct {
 }
 
 func (w want) dotted() string { return strings.Join(w.path, ".") }
-
-// controlPlaneWants are what the control plane's patches must come to.
-func controlPlaneWants() []want {
-	return []want{
-		{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
-		{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
-		{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
-		{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API"},
-		{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
-			"kubelets' certificates"},
-	}
-}
 
 // unmetWant is a value that is not as it is wanted.
 type unmetWant struct {

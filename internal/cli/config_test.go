@@ -119,7 +119,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 		"environment's type": {env: "NODES_TIMEOUT=soon", says: "environment variable NODES_TIMEOUT: NODES_TIMEOUT"},
 		"argument":           {args: "POD_CIDR=10.11.0.0/17", says: "argument POD_CIDR=10.11.0.0/17: podCidr"},
 		"default made bad": {file: "networkCidr: 10.20.0.0/16\n",
-			says: "bootstrap.yaml:1:14: podCidr: \"10.10.128.0/17\" is not inside networkCidr 10.20.0.0/16"},
+			says: "bootstrap.yaml:1:14: controlPlaneCidr: \"10.10.64.0/25\" is not inside networkCidr 10.20.0.0/16"},
 		"even from two sides": {env: "LOCATION=mars", args: "SERVER_TYPE=", says: "argument SERVER_TYPE=: serverType"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,6 +47,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
+	tellLiterals(c, cfg)
 	if err := refuseMissingRepository(cfg, a.Options.Lab); err != nil {
 		return err
 	}

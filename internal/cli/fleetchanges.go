@@ -56,6 +56,9 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		one := fleetCluster{Cluster: c, decided: f.decided(c)}
 		if one.cfg, err = f.Configuration(c, one.decided...); err == nil {
 			one.cfg.Overrides = f.overrides
+			one.cfg, err = withLiterals(one.cfg)
+		}
+		if err == nil {
 			err = checkFleetFiles(ctx, one)
 		}
 		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {

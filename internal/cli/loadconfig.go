@@ -1,11 +1,87 @@
 package cli
 
-import "github.com/slipway-k8s/slipway/internal/settings"
+import (
+	"fmt"
+	"maps"
+	"slices"
 
-// loadConfig reads the configuration that the arguments and the environment name.
+	"github.com/slipway-k8s/slipway/internal/checks"
+	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/settings"
+)
+
+// loadConfig reads the configuration that the arguments and the environment name, with the values that the operator's
+// manifests have in the place of variables.
 func loadConfig(a arguments, environment map[string]string) (settings.Configuration, error) {
-	return settings.Load(settings.Sources{
+	cfg, err := settings.Load(settings.Sources{
 		File: a.Options.Config, Dir: a.Options.Dir, Base: a.base, Environment: environment, Values: a.Values,
 		WorkDir: a.workDir,
 	})
+	if err != nil {
+		return cfg, err
+	}
+	return withLiterals(cfg)
+}
+
+// withLiterals is a configuration with the values that the manifests have in the place of its variables: they are what is
+// checked, priced and waited for, because they are what is applied.
+func withLiterals(cfg settings.Configuration) (settings.Configuration, error) {
+	sources, err := render.Read(render.VariablesOf(cfg.Config), cfg.Overrides)
+	if err != nil {
+		return cfg, nil // whoever applies the files says more; others do without them
+	}
+	literals, err := checks.Literals(cfg.Config, sources)
+	if err != nil || len(literals) == 0 {
+		return cfg, nil // as above
+	}
+	for _, l := range literals {
+		if l.OfPools {
+			cfg = withPoolLiteral(cfg, l)
+			continue
+		}
+		v := settings.Variable(l.Name)
+		is, configured := settings.Literal{Field: v.Field, Place: l.Place()}, v.Get(cfg.Config)
+		if configured != l.Value {
+			is.Note = l.Note(configured)
+		}
+		if l.Beside {
+			is.Field = ""
+			cfg.Literals = append(cfg.Literals, is)
+		} else if err := cfg.Decide(v, l.Value, is); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, cfg.Check()
+}
+
+// withPoolLiteral is a configuration whose worker pools all have a value of manifests/worker-pool.yaml.
+func withPoolLiteral(cfg settings.Configuration, l checks.Literal) settings.Configuration {
+	cfg.Workers, cfg.Places = slices.Clone(cfg.Workers), maps.Clone(cfg.Places)
+	is := settings.Literal{Place: l.Place()}
+	for i := range cfg.Workers {
+		pool, filled := &cfg.Workers[i], cfg.Pool(cfg.Workers[i])
+		value, configured, field := &pool.ServerType, filled.ServerType, "serverType"
+		switch l.Name {
+		case render.WorkerImageVariable:
+			value, configured, field = &pool.Image, filled.Image, "image"
+		case render.WorkerLocationVariable:
+			value, configured, field = &pool.Location, filled.Location, "location"
+		}
+		if configured != l.Value {
+			is.Note = l.Note(configured)
+		}
+		*value = l.Value
+		cfg.Places[fmt.Sprintf("workers[%d].%s", i, field)] = l.Place()
+	}
+	cfg.Literals = append(slices.Clone(cfg.Literals), is)
+	return cfg
+}
+
+// tellLiterals names each value of the manifests that counts in place of another one that is configured.
+func tellLiterals(c *console, cfg settings.Configuration) {
+	for _, l := range cfg.Literals {
+		if l.Note != "" {
+			tell(c, "%s", l.Note)
+		}
+	}
 }

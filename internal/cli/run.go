@@ -132,6 +132,7 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 // configuration and its files, and unknown targets, are found before anything
 // is made.
 func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
+	tellLiterals(c, cfg)
 	b, err := planOnPaper(c, cfg)
 	if err != nil {
 		return nil, err

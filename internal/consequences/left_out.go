@@ -190,12 +190,20 @@ func MissingObjects(objects []*unstructured.Unstructured, cluster, controlPlane,
 		kind schema.GroupVersionKind
 		name string
 	}{{capi.ClusterKind, cluster}, {capi.HetznerClusterKind, cluster}, {capi.TalosControlPlaneKind, controlPlane}} {
-		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-			return o.GroupVersionKind().GroupKind() == want.kind.GroupKind() && o.GetName() == want.name
-		}) {
-			return fmt.Errorf("%s has no %s %s: the cluster consists of it, and Slipway never deletes it "+
-				"because it left the manifests; put it back, or delete the whole cluster with destroy", file, want.kind.Kind,
-				want.name)
+		var names []string
+		for _, o := range objects {
+			if o.GroupVersionKind().GroupKind() == want.kind.GroupKind() {
+				names = append(names, o.GetName())
+			}
+		}
+		switch {
+		case slices.Contains(names, want.name):
+		case len(names) > 0:
+			return fmt.Errorf("%s: the %s is called %s, and that of cluster %s has to be called %s: write this name there and in what "+
+				"refers to it", file, want.kind.Kind, strings.Join(names, ", "), cluster, want.name)
+		default:
+			return fmt.Errorf("%s has no %s %s, and the cluster consists of it: put it into the file, as the built-in one has it; a "+
+				"cluster that exists is not deleted by leaving it out, but by the target destroy", file, want.kind.Kind, want.name)
 		}
 	}
 	return nil

@@ -81,9 +81,6 @@ func (r *reader) clusters(f *Fleet, defaults, list *yaml.Node) {
 }
 
 func (r *reader) cluster(f *Fleet, defaults, entry *yaml.Node) (c Cluster, ok bool) {
-	if entry.Kind == yaml.AliasNode {
-		entry = entry.Alias
-	}
 	if entry.Kind != yaml.MappingNode {
 		r.problem(entry, "an entry is a mapping, with a name and keys of bootstrap.yaml")
 		return c, false

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
@@ -132,6 +133,14 @@ func (r *reader) file(data []byte) *Fleet {
 	}
 	if decoder.Decode(&yaml.Node{}) == nil {
 		r.problems = append(r.problems, fmt.Errorf("%s: a second document begins: a fleet is one", r.path))
+	}
+	for _, part := range []*yaml.Node{&d.Tokens, &d.Defaults, &d.Clusters} {
+		expanded, err := settings.Expand(part)
+		if err != nil {
+			r.problems = append(r.problems, fmt.Errorf("%s: %w", r.path, err))
+			return nil
+		}
+		*part = *expanded
 	}
 	f := &Fleet{Spec: d.Spec, path: r.path}
 	r.tokens(f, &d.Tokens)

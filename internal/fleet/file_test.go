@@ -9,6 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/slipway-k8s/slipway/internal/usage"
+
+	"github.com/slipway-k8s/slipway/internal/settings"
 )
 
 const example = `name: europe
@@ -147,7 +149,11 @@ func TestMergeChangesNeitherSide(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(text), &n); err != nil {
 			t.Fatal(err)
 		}
-		return n.Content[0]
+		expanded, err := settings.Expand(n.Content[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return expanded
 	}
 	write := func(n *yaml.Node) string {
 		data, err := yaml.Marshal(n)

@@ -9,7 +9,6 @@ import (
 // away. The result shares what it has not changed. Nodes keep their lines and columns, which the mergers of Kustomize
 // do not report; without them an error in a fleet's file could not say where it is.
 func merge(base, over *yaml.Node) *yaml.Node {
-	base, over = resolved(base), resolved(over)
 	switch {
 	case over.Kind == yaml.MappingNode && base.Kind == yaml.MappingNode:
 		return mergeMappings(base, over)
@@ -25,7 +24,7 @@ func mergeMappings(base, over *yaml.Node) *yaml.Node {
 	merged := *over
 	merged.Content = append([]*yaml.Node{}, base.Content...)
 	for i := 0; i < len(over.Content)-1; i += 2 {
-		key, value := over.Content[i], resolved(over.Content[i+1])
+		key, value := over.Content[i], over.Content[i+1]
 		at := indexOf(&merged, key.Value)
 		switch {
 		case value.Tag == "!!null" && at >= 0:
@@ -72,7 +71,6 @@ func named(list *yaml.Node) bool {
 
 // nameOf is the name of a list's entry; empty: it has none.
 func nameOf(entry *yaml.Node) string {
-	entry = resolved(entry)
 	if at := indexOf(entry, nameKey); at >= 0 && entry.Content[at+1].Kind == yaml.ScalarNode {
 		return entry.Content[at+1].Value
 	}
@@ -98,11 +96,4 @@ func take(mapping *yaml.Node, key string) *yaml.Node {
 	value := mapping.Content[at+1]
 	mapping.Content = append(mapping.Content[:at:at], mapping.Content[at+2:]...)
 	return value
-}
-
-func resolved(n *yaml.Node) *yaml.Node {
-	if n.Kind == yaml.AliasNode {
-		return n.Alias
-	}
-	return n
 }

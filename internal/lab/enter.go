@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -28,6 +30,10 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 		if value == "" || value == was {
 			return nil
 		}
+		if l, written := c.Literal(v.Field); written {
+			return usage.Errorf("%s: %s is written there, and a rehearsal has a %s of its own (%s): write ${%s} in the file, "+
+				"and the value into the configuration", l.Place, was, v.Name, value, v.Name)
+		}
 		if place, ok := places[v.Field]; ok || strings.HasSuffix(name, "_VERSION") && was != "" {
 			switch {
 			case !ok && c.FromBackup:
@@ -41,7 +47,11 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 		return v.Set(&c.Config, value)
 	}
 	for _, p := range decided {
-		if err := set(p.Variable, p.Value); err != nil {
+		err := set(p.Variable, p.Value)
+		if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {
+			return c, nil, err
+		}
+		if err != nil {
 			return c, nil, fmt.Errorf("the lab says: %w", err)
 		}
 	}

@@ -83,7 +83,7 @@ func TestFormat1OfAnotherCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		field, _, _ := strings.Cut(other, ":")
-		is := regexp.MustCompile(field + `: ?"[a-z0-9]*"`).ReplaceAll(golden(t, "format1/state.json"), []byte(other))
+		is := regexp.MustCompile(field+`: ?"[a-z0-9]*"`).ReplaceAll(golden(t, "format1/state.json"), []byte(other))
 		if !bytes.Contains(is, []byte(other)) {
 			t.Fatalf("the document has no %s", field)
 		}

@@ -166,7 +166,13 @@ func VariablesOf(c config.Config) Variables {
 // Fill puts the variables into a text, as clusterctl does with ${NAME:=default}. A variable without value and default
 // is an error.
 func (s Source) Fill(text []byte, v Variables) ([]byte, error) {
-	out, err := yamlprocessor.NewSimpleProcessor().Process(text, func(name string) (string, error) {
+	processor := yamlprocessor.NewSimpleProcessor()
+	if unknown := s.unknownVariables(text, v); len(unknown) > 0 {
+		return nil, fmt.Errorf("%s: there is no variable %s: this file has %s and those that config show lists; no other value is "+
+			"filled in, from the environment neither, so write the value itself; where ${%s} is to stay as it is, in a comment too, "+
+			"write $${%s}", s.Name, strings.Join(unknown, ", "), strings.Join(s.usualVariables(v), ", "), unknown[0], unknown[0])
+	}
+	out, err := processor.Process(text, func(name string) (string, error) {
 		if value, ok := v[name]; ok {
 			return value, nil
 		}
@@ -176,6 +182,30 @@ func (s Source) Fill(text []byte, v Variables) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)
 	}
 	return out, nil
+}
+
+// unknownVariables are those of a text that have neither a value nor a default.
+func (s Source) unknownVariables(text []byte, v Variables) (names []string) {
+	used, err := yamlprocessor.NewSimpleProcessor().GetVariableMap(text)
+	if err != nil {
+		return nil // Fill says so
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		if _, known := v[name]; !known && used[name] == nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// usualVariables are those of the file inside the command.
+func (s Source) usualVariables(v Variables) []string {
+	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(s.BuiltIn)
+	names = slices.DeleteFunc(names, func(name string) bool { _, known := v[name]; return !known }) // it is one of a comment
+	if err != nil || len(names) == 0 {
+		return []string{"none of its own"}
+	}
+	return names
 }
 
 // Digest is what the journal remembers of a source: enough to see that it changed, nothing of what it says, because

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // Values reads a file with its variables filled in. The operator's Helm values are merged over the built-in ones.
@@ -32,6 +33,14 @@ func (s Source) decode(text []byte, v Variables) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	docs, err := kube.Documents(filled)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	if len(docs) > 1 {
+		return nil, fmt.Errorf("%s: it has %d YAML documents, and Helm takes one: write the values into one, without --- between "+
+			"them", s.Name, len(docs))
+	}
 	values := map[string]any{}
 	if err := yaml.UnmarshalStrict(filled, &values); err != nil {
 		return nil, fmt.Errorf("%s: %w", s.Name, err)
@@ -41,9 +50,16 @@ func (s Source) decode(text []byte, v Variables) (map[string]any, error) {
 
 // MergeValues puts values over others: maps are merged, lists and scalars replaced. null takes away what is below it,
 // so that the chart's default holds; where there is nothing below it, it stays for Helm, which takes the chart's
-// default away.
+// default away. Of value and valueFrom, of which an environment variable of a container has one, what is put over the
+// others takes the place of both.
 func MergeValues(base, over map[string]any) map[string]any {
 	merged := maps.Clone(base)
+	for one, other := range map[string]string{"value": "valueFrom", "valueFrom": "value"} {
+		_, given := over[one]
+		if _, both := over[other]; given && !both {
+			delete(merged, other)
+		}
+	}
 	for key, value := range over {
 		below, found := merged[key]
 		belowMap, belowIsMap := below.(map[string]any)

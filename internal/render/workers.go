@@ -19,9 +19,9 @@ const (
 	workerPoolVariable         = "WORKER_POOL"
 	workerGroupVariable        = "WORKER_GROUP"
 	workerReplicasVariable     = "WORKER_REPLICAS"
-	workerServerTypeVariable   = "WORKER_SERVER_TYPE" // the configuration's may be a list, the manifest's is the chosen one
-	workerLocationVariable     = "WORKER_LOCATION"
-	workerImageVariable        = "WORKER_IMAGE_NAME"
+	WorkerServerTypeVariable   = "WORKER_SERVER_TYPE" // the configuration's may be a list, the manifest's is the chosen one
+	WorkerLocationVariable     = "WORKER_LOCATION"
+	WorkerImageVariable        = "WORKER_IMAGE_NAME"
 	workerMaxUnhealthyVariable = "WORKER_MAX_UNHEALTHY"
 
 	// poolGroupsVariable has the placement groups of the pools of a cluster that exists.
@@ -50,7 +50,7 @@ func Workers(cfg config.Config, sources Sources, v Variables, places map[string]
 	for _, p := range cfg.Workers {
 		p = cfg.Pool(p)
 		for _, g := range p.Groups() {
-			objects, err := poolGroup(cfg, sources, v.ofPool(p, g, places[p.Name]), p, g)
+			objects, err := poolGroup(cfg, sources, v.OfPool(p, g, places[p.Name]), p, g)
 			if err != nil {
 				return nil, fmt.Errorf("worker pool %s: %w", p.Name, err)
 			}
@@ -60,8 +60,8 @@ func Workers(cfg config.Config, sources Sources, v Variables, places map[string]
 	return all, nil
 }
 
-// ofPool are the variables with those of a part of a worker pool.
-func (v Variables) ofPool(p config.WorkerPool, g config.PoolGroup, place PoolPlacement) Variables {
+// OfPool are the variables with those of a part of a worker pool.
+func (v Variables) OfPool(p config.WorkerPool, g config.PoolGroup, place PoolPlacement) Variables {
 	v = maps.Clone(v)
 	set := func(name string, values ...string) {
 		for _, value := range values {
@@ -78,9 +78,9 @@ func (v Variables) ofPool(p config.WorkerPool, g config.PoolGroup, place PoolPla
 	set(workerPoolVariable, p.Name)
 	set(workerGroupVariable, g.Name)
 	set(workerReplicasVariable, strconv.Itoa(g.Replicas))
-	set(workerServerTypeVariable, append([]string{place.ServerType}, p.ServerTypes()...)...)
-	set(workerLocationVariable, append([]string{place.Location}, p.Locations()...)...)
-	set(workerImageVariable, p.Image, place.Image, v[ImageNameVariable])
+	set(WorkerServerTypeVariable, append([]string{place.ServerType}, p.ServerTypes()...)...)
+	set(WorkerLocationVariable, append([]string{place.Location}, p.Locations()...)...)
+	set(WorkerImageVariable, p.Image, place.Image, v[ImageNameVariable])
 	set(workerMaxUnhealthyVariable, strconv.Itoa(MaxUnhealthy(servers)))
 	return v
 }

@@ -17,9 +17,6 @@ func (f *yamlFile) addons(list *yaml.Node) {
 	f.config.Places[addonsField] = f.place(list)
 	f.config.Addons = nil
 	for i, item := range list.Content {
-		if item.Kind == yaml.AliasNode {
-			item = item.Alias
-		}
 		at := fmt.Sprintf("%s[%d]", addonsField, i)
 		if item.Kind == yaml.ScalarNode {
 			f.config.Places[at] = f.place(item)

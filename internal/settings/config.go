@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -34,11 +35,41 @@ type Configuration struct {
 	// FromBackup tells that fields without a place have the value that a backup has of them, and not their default.
 	FromBackup bool
 
+	Literals []Literal
+
 	// Where the Hetzner token comes from besides the environment; at most one is set.
 	TokenFile    string
 	TokenCommand string
 
 	Overrides string // folder of the operator's manifests/ and bootstrap/, which may be missing
+}
+
+// Literal is a value that a manifest has in the place of a variable: it counts, whatever is configured.
+type Literal struct {
+	Field string // of the configuration, which has this value; empty: none has
+	Place string // "manifests/cluster.yaml:83"
+	// Note says what counts, where that is not what was configured; empty: it is.
+	Note string
+}
+
+// Decide gives a variable the value that a manifest has in its place.
+func (c *Configuration) Decide(v config.Variable, value string, l Literal) error {
+	if err := v.Set(&c.Config, value); err != nil {
+		return usage.Errorf("%s: %w", l.Place, err)
+	}
+	c.Places = maps.Clone(c.Places)
+	c.Places[v.Field] = l.Place
+	c.Literals = append(slices.Clone(c.Literals), l)
+	return nil
+}
+
+// Literal is the value that a manifest has in the place of a field's variable; false: it has none.
+func (c Configuration) Literal(field string) (Literal, bool) {
+	i := slices.IndexFunc(c.Literals, func(l Literal) bool { return l.Field == field })
+	if i < 0 {
+		return Literal{}, false
+	}
+	return c.Literals[i], true
 }
 
 // Sources are where a configuration is read from.
@@ -270,7 +301,12 @@ func (f *yamlFile) read(data []byte) {
 		f.problem(&second, "a second document begins here: the configuration is one")
 		return
 	}
-	f.mapping(document.Content[0])
+	root, err := Expand(document.Content[0])
+	if err != nil {
+		f.problems = append(f.problems, fmt.Errorf("%s: %w", f.path, err))
+		return
+	}
+	f.mapping(root)
 }
 
 // mapping reads the keys of a configuration.
@@ -310,8 +346,8 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		f.problem(key, "there is no key %q%s", key.Value, usage.DidYouMean("", asField(key.Value), names))
 		return
 	}
-	if value.Kind == yaml.AliasNode {
-		value = value.Alias
+	if i >= 0 && variables[i].Lists() {
+		value = f.words(key.Value, value)
 	}
 	if value.Kind == yaml.SequenceNode {
 		switch key.Value {
@@ -343,6 +379,23 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		}
 		f.config.Places[variables[i].Field] = f.place(value)
 	}
+}
+
+// words makes a list of plain values the text that a variable of several values has: "fsn1,nbg1". Everything else stays as
+// it is.
+func (f *yamlFile) words(key string, value *yaml.Node) *yaml.Node {
+	if value.Kind != yaml.SequenceNode {
+		return value
+	}
+	var all []string
+	for _, one := range value.Content {
+		if one.Kind != yaml.ScalarNode || one.Tag == "!!null" {
+			f.problem(one, "%s is a list of plain values", key)
+			continue
+		}
+		all = append(all, one.Value)
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.Join(all, ","), Line: value.Line, Column: value.Column}
 }
 
 // asField is a key as the file would have it where it is a variable's name, or

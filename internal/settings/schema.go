@@ -13,6 +13,7 @@ type property struct {
 	Pattern     string   `json:"pattern,omitempty"`
 	Enum        []any    `json:"enum,omitempty"`
 	Type        []string `json:"type"`
+	Items       any      `json:"items,omitempty"`
 }
 
 // configSchemaVersion is the dialect that editors know best.
@@ -49,6 +50,9 @@ func propertyOf(v config.Variable) property {
 	if v.Type() == "integer" {
 		p.Type = []string{"integer", "null"}
 		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
+	}
+	if v.Lists() {
+		p.Type, p.Items = []string{"string", "array", "null"}, map[string]any{"type": "string"}
 	}
 	if v.Name == "GITEA" || v.Name == "PIVOT" { // YAML's true and false are as good as the words
 		p.Type = []string{"boolean", "string", "null"}

@@ -20,9 +20,6 @@ func (f *yamlFile) workers(list *yaml.Node) {
 	f.config.Places[workersField] = f.place(list)
 	f.config.Workers = nil
 	for i, item := range list.Content {
-		if item.Kind == yaml.AliasNode {
-			item = item.Alias
-		}
 		at := fmt.Sprintf("%s[%d]", workersField, i)
 		before := len(f.problems)
 		f.keys(item, at, reflect.TypeFor[config.WorkerPool]())
@@ -83,8 +80,9 @@ func (f *yamlFile) fields(n *yaml.Node, at string, of reflect.Type) {
 			f.problem(key, "%s is given a second time (first in line %d)", at, seen[key.Value])
 		case value.Tag == "!!null": // "key:" leaves the default
 		default:
-			if value.Kind == yaml.AliasNode {
-				value = value.Alias
+			if of == reflect.TypeFor[config.WorkerPool]() && config.ListsInPool(key.Value) {
+				value = f.words(at, value)
+				n.Content[i+1] = value
 			}
 			f.keys(value, at, of.Field(index).Type)
 		}
@@ -123,10 +121,14 @@ func poolsSchema(v config.Variable) any {
 	number := func(doc string) map[string]any {
 		return map[string]any{"type": []string{"integer", "null"}, "minimum": 0, "description": doc}
 	}
-	serverTypes := text("Hetzner server types, the preferred first; default: WORKER_SERVER_TYPE.")
-	serverTypes["pattern"] = config.Variable{Name: "SERVER_TYPE", Pointer: v.Pointer}.Pattern()
-	where := text("Hetzner locations, the preferred first; default: LOCATION.")
-	where["pattern"] = config.Variable{Name: "LOCATION", Pointer: v.Pointer}.Pattern()
+	list := func(doc, like string) map[string]any {
+		words := text(doc)
+		words["pattern"] = config.Variable{Name: like, Pointer: v.Pointer}.Pattern()
+		words["type"], words["items"] = []string{"string", "array", "null"}, map[string]any{"type": "string"}
+		return words
+	}
+	serverTypes := list("Hetzner server types, the preferred first; default: WORKER_SERVER_TYPE.", "SERVER_TYPE")
+	where := list("Hetzner locations, the preferred first; default: LOCATION.", "LOCATION")
 	taint := map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"key", "effect"},
 		"properties": map[string]any{"key": map[string]any{"type": "string"}, "value": text("Value of the taint."),
