@@ -279,7 +279,7 @@ func TestAddonFilesAreChecked(t *testing.T) {
 		"a folder": {file: "bootstrap/addons/shop/values.yaml", text: "a: 1\n", says: "is a folder"},
 		"not YAML": {file: "bootstrap/addons/shop-values.yaml", text: "a: [\n", says: "shop-values.yaml"},
 		"an unknown variable": {file: "bootstrap/addons/shop-values.yaml", text: "a: ${NO_SUCH_VARIABLE}\n",
-			says: "NO_SUCH_VARIABLE] is not set"},
+			says: "there is no variable NO_SUCH_VARIABLE"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			w := clustertest.New(t)

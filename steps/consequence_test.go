@@ -351,8 +351,8 @@ func TestTheClusterCannotLeaveItsManifests(t *testing.T) {
 				"\nmetadata:\n  name: other", 1)
 		})
 		_, err := New(config.Defaults(), platform.Tools{Management: &clustertest.Provider{}, Overrides: overrides})
-		if err == nil || !strings.Contains(err.Error(), "has no "+kind+" k8s") ||
-			!strings.Contains(err.Error(), "cluster.yaml") {
+		if err == nil || !strings.Contains(err.Error(), "the "+kind+" is called other") ||
+			!strings.Contains(err.Error(), "cluster.yaml") || !strings.Contains(err.Error(), "target destroy") {
 			t.Errorf("without a %s: %v", kind, err)
 		}
 	}

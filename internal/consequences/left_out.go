@@ -200,7 +200,7 @@ func MissingObjects(objects []*unstructured.Unstructured, cluster, controlPlane,
 		case slices.Contains(names, want.name):
 		case len(names) > 0:
 			return fmt.Errorf("%s: the %s is called %s, and that of cluster %s has to be called %s: write this name there and in what "+
-				"refers to it", file, want.kind.Kind, strings.Join(names, ", "), cluster, want.name)
+				"refers to it; a cluster that exists is not deleted by leaving it out, but by the target destroy", file, want.kind.Kind, strings.Join(names, ", "), cluster, want.name)
 		default:
 			return fmt.Errorf("%s has no %s %s, and the cluster consists of it: put it into the file, as the built-in one has it; a "+
 				"cluster that exists is not deleted by leaving it out, but by the target destroy", file, want.kind.Kind, want.name)

@@ -38,9 +38,9 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 }
 
 // Unmade reports whether a Machine of the control plane can be deleted without any loss, and is of no use: its
-// bootstrap configuration cannot be made, so it never had a server and never was a node; and the control plane's
-// configuration has been changed since, which the control plane provider does not take to a Machine that is there.
-// Otherwise keeps is why not.
+// bootstrap configuration cannot be made, or its server is refused, so it never had a server and never was a node; and the
+// control plane's configuration, or its template, has been changed since, which the control plane provider does not take
+// to a Machine that is there. Otherwise keeps is why not.
 func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
 	name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, c.Namespace, capi.MachineKind, name); err != nil {
@@ -67,12 +67,14 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 	if keeps := keepsUnmade(cluster, tcp, machine, bootstrapConfig, Named(servers, server)); keeps != "" {
 		return machine, keeps, nil
 	}
-	err = mgmt.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
-	if err == nil {
-		return machine, "its bootstrap data are there", nil
-	}
-	if !kube.Absent(err) {
-		return nil, "", fmt.Errorf("get Secret %s: %w", name+bootstrapDataSuffix, err)
+	if !ofOldTemplate(tcp, Named(servers, server)) {
+		err = mgmt.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name + bootstrapDataSuffix}, &corev1.Secret{})
+		if err == nil {
+			return machine, "its bootstrap data are there", nil
+		}
+		if !kube.Absent(err) {
+			return nil, "", fmt.Errorf("get Secret %s: %w", name+bootstrapDataSuffix, err)
+		}
 	}
 	atHetzner, err := hetzner.Servers(ctx, tools.Hetzner, c.Name)
 	if err != nil {
@@ -88,6 +90,7 @@ func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Wat
 func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Unstructured) string {
 	_, controlPlane := machine.GetLabels()[capi.ControlPlaneLabel]
 	failed := capi.FalseCondition(bootstrapConfig, "DataSecretAvailable")
+	old := ofOldTemplate(tcp, server)
 	switch {
 	case !controlPlane:
 		return "it is not one of the control plane"
@@ -95,21 +98,27 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is being deleted"
 	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
-	case failed == nil || failed["reason"] != "DataSecretGenerationFailed":
+	case !old && (failed == nil || failed["reason"] != "DataSecretGenerationFailed"):
 		return "its bootstrap configuration can be generated"
 	case capi.Text(machine, "status", "nodeRef", "name") != "":
 		return "it is a node"
 	case capi.Text(machine, "spec", "providerID") != "" || capi.Text(server, "spec", "providerID") != "":
 		return "it has a server"
-	case capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
-		"dataSecretName") != "":
+	case !old && (capi.Text(machine, "spec", "bootstrap", "dataSecretName") != "" || capi.Text(bootstrapConfig, "status",
+		"dataSecretName") != ""):
 		return "its bootstrap data are there"
-	case len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
+	case !old && len(outdatedMachines(tcp, []unstructured.Unstructured{*machine},
 		[]unstructured.Unstructured{*bootstrapConfig})) == 0:
 		return "the control plane's configuration is still the one that it was created from, so another Machine would fail " +
 			"in the same way"
 	}
 	return ""
+}
+
+// ofOldTemplate reports whether a server was ordered by another template than the control plane has now.
+func ofOldTemplate(tcp, server *unstructured.Unstructured) bool {
+	by := server.GetAnnotations()[capi.ClonedFromAnnotation]
+	return by != "" && by != capi.Text(tcp, "spec", "infrastructureTemplate", "name")
 }
 
 // DeleteUnmade deletes the Machines of a situation that are of no use and without which nothing is lost (see unmade),
@@ -142,7 +151,7 @@ func DeleteUnmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster,
 	if len(deleted) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("deleted Machine %s, as agreed: its bootstrap configuration cannot be generated, it never "+
-		"had a server, and the control plane's configuration has been changed since",
+	return fmt.Sprintf("deleted Machine %s, as agreed: it never had a server, because its configuration or its template "+
+		"is wrong, and the control plane has another one since",
 		strings.Join(deleted, ", ")), nil
 }

@@ -33,9 +33,38 @@ var (
 // in order.
 func (s Situation) blameServer(found *findings, m member) {
 	if f, ok := s.server(m); ok {
+		if f.Hopeless && s.replaced(m) {
+			f = s.ofOldTemplate(m, f)
+		}
 		f.Who = []string{m.name}
 		found.add(f)
 	}
+}
+
+// ofOldTemplate is what is wrong with a Machine whose server was ordered by an older template than the control plane has
+// now: its provider replaces it, unless etcd runs and the Machine never was a node.
+func (s Situation) ofOldTemplate(m member, f Finding) Finding {
+	if s.etcdBegan() && s.unmade(m) {
+		f.What += "; the control plane has another template since, and its provider keeps the Machine that was created from the old one"
+		return s.deletable(m, f)
+	}
+	f.What += "; it is of an older template than the control plane has now, and is replaced"
+	f.Do, f.Target, f.Hopeless, f.weight = "", nil, false, weightTrouble
+	return f
+}
+
+// deletable is a finding about a Machine without a server that the control plane provider keeps.
+func (s Situation) deletable(m member, f Finding) Finding {
+	f.Do = "the Machine has no server and nothing is lost with it: a run with --yes deletes it, and so does the target replace-machine"
+	f.Target = []string{"replace-machine", m.machine.GetName()}
+	f.Seen = s.At // waiting never helps, however old it is
+	return f
+}
+
+// etcdBegan reports whether the control plane's etcd was started: before that its provider makes another Machine beside one
+// that it replaces.
+func (s Situation) etcdBegan() bool {
+	return truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized")
 }
 
 func (s Situation) server(m member) (Finding, bool) {
@@ -81,11 +110,8 @@ func (s Situation) unmakeable(m member, c condition) Finding {
 		return f
 	}
 	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was created from the old one"
-	f.Do = "the Machine has no server and nothing is lost with it: a run with --yes deletes it, and so does the target replace-machine"
-	f.Target = []string{"replace-machine", m.machine.GetName()}
-	f.Seen = s.At // waiting never helps, however old it is
-	if !truth(s.ControlPlane, "status", "bootstrapped") && !truth(s.ControlPlane, "status", "initialized") {
-		// before etcd is started its provider makes another one beside it, which makes this one surplus
+	f = s.deletable(m, f)
+	if !s.etcdBegan() { // its provider makes another one beside it, which makes this one surplus
 		f.Hopeless, f.weight = false, weightTrouble
 	}
 	return f

@@ -157,16 +157,31 @@ func (s Situation) machines() []member {
 // configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
 const configurationFailed = "DataSecretGenerationFailed"
 
-// Unmade reports whether a Machine's configuration cannot be made, although the control plane's has been changed since:
-// its provider keeps the Machine all the same.
+// Unmade reports whether a Machine was created from something that the control plane has no more, and has no server because
+// of that: its configuration cannot be made, or its server is refused. Its provider keeps the Machine all the same.
 func (s Situation) Unmade(machine string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
 }
 
 func (s Situation) unmade(m member) bool {
-	c, ok := worst(complaints(m.config))
-	return ok && c.reason == configurationFailed && slices.Contains(s.Outdated, m.machine.GetName())
+	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
+		return slices.Contains(s.Outdated, m.machine.GetName())
+	}
+	return s.replaced(m) && text(m.machine, "spec", "providerID") == "" && text(m.server, "spec", "providerID") == "" &&
+		len(complaints(m.server)) > 0
 }
+
+// replaced reports whether the server of a Machine was ordered by another template than the control plane has now.
+func (s Situation) replaced(m member) bool {
+	if m.server == nil || s.ControlPlane == nil {
+		return false
+	}
+	by, now := m.server.GetAnnotations()[clonedFrom], text(s.ControlPlane, "spec", "infrastructureTemplate", "name")
+	return m.controlPlane() && by != "" && now != "" && by != now
+}
+
+// clonedFrom is the annotation of an HCloudMachine with the name of its template.
+const clonedFrom = "cluster.x-k8s.io/cloned-from-name"
 
 // Runs reports whether a control plane's server runs.
 func (s Situation) Runs(server string) bool {

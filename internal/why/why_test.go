@@ -242,6 +242,37 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	}
 }
 
+// A server that is refused ends a wait, unless the control plane has another template since: then the Machine is replaced. Once
+// etcd runs its provider keeps a Machine that never had a server, and what to type is said.
+func TestRefusedServerOfAnOlderTemplate(t *testing.T) {
+	s := ordered(condition3("ServerCreateSucceeded", "SSHKeyNotFound", "Error", `ssh key "my-key" not present in hcloud`))
+	set := func(o *unstructured.Unstructured, value any, path ...string) {
+		t.Helper()
+		if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(s.ControlPlane, "of-now", "spec", "infrastructureTemplate", "name")
+	set(&s.Servers[0], "of-now", "metadata", "annotations", clonedFrom)
+	if f := Explain(s).Hopeless(time.Time{}); f == nil || !strings.Contains(f.Error(), "correct manifests/cluster.yaml") {
+		t.Fatalf("of the template of now: %+v", Explain(s).Findings)
+	}
+	set(&s.Servers[0], "older", "metadata", "annotations", clonedFrom)
+	a := Explain(s)
+	if f := a.Hopeless(time.Time{}); f != nil || !strings.Contains(a.Sentence(), "is of an older template") {
+		t.Errorf("of an older one: %v, %s", f, a.Sentence())
+	}
+	set(s.ControlPlane, true, "status", "bootstrapped")
+	f := Explain(s).Hopeless(time.Time{})
+	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", "machine"}) || !s.Unmade("machine") {
+		t.Errorf("of an older one, while etcd runs: %+v", Explain(s).Findings)
+	}
+	set(&s.Machines[0], "hcloud://1", "spec", "providerID")
+	if s.Unmade("machine") {
+		t.Error("a Machine with a server is taken for one without")
+	}
+}
+
 // A Pod that ends again and again blocks: a wait that does not depend on its Pod names it, with the command that shows
 // its log. One that only starts does not.
 func TestCrashLoop(t *testing.T) {
