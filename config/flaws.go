@@ -66,7 +66,8 @@ func flaws() []flaw {
 			what: "runs etcd 3.6, in which members can reappear that etcd 3.5 before 3.5.26 has removed: upgrade to Talos " +
 				"v1.10.9 first"},
 		{variable: "TALOS_VERSION", from: "1.12.4", leaving: "1.12.4", seen: SeenOldTalosconfig, source: "siderolabs/talos#12870",
-			what: "refuses a talosconfig without client key usage"},
+			what: "refuses a talosconfig whose certificate is not marked for use by a client, as that in the state folder: " +
+				"it is written anew before the servers are replaced, and copies of it have to be replaced"},
 	}
 }
 

@@ -65,7 +65,7 @@ func TestFlawsOfVersions(t *testing.T) {
 		{"CILIUM_VERSION=1.20.1", "", "ClusterIPs unreachable", true},
 		{"HCLOUD_CCM_VERSION=1.30.0", "1.30.1", "zone and region", true},
 		{"HCLOUD_CCM_VERSION=1.30.1", "", "zone and region", false},
-		{"TALOS_VERSION=v1.12.4", "", "client key usage", false}, // only an upgrade meets it
+		{"TALOS_VERSION=v1.12.4", "", "marked for use by a client", false}, // only an upgrade meets it
 		{"TALOS_VERSION=v1.11.5", "", "etcd 3.6", false},
 	} {
 		c := Defaults()
@@ -98,11 +98,11 @@ func TestUpgradeRemarks(t *testing.T) {
 		{"TALOS_VERSION", "v1.10.9", "v1.11.5", "", "etcd 3.6", "", false},
 		{"TALOS_VERSION", "v1.10.7", "v1.10.9", "", "etcd 3.6", "", false},
 		{"TALOS_VERSION", "v1.11.5", "v1.12.2", "", "etcd 3.6", "", false},
-		{"TALOS_VERSION", "v1.12.2", "v1.12.4", SeenOldTalosconfig, "client key usage", "", true},
-		{"TALOS_VERSION", "v1.12.2", "v1.13.9", SeenOldTalosconfig, "client key usage", "", true},
-		{"TALOS_VERSION", "v1.12.2", "v1.13.9", "", "client key usage", "", false},
-		{"TALOS_VERSION", "v1.12.4", "v1.13.9", SeenOldTalosconfig, "client key usage", "", false},
-		{"TALOS_VERSION", "v1.12.2", "v1.12.3", SeenOldTalosconfig, "client key usage", "", false},
+		{"TALOS_VERSION", "v1.12.2", "v1.12.4", SeenOldTalosconfig, "marked for use by a client", "", true},
+		{"TALOS_VERSION", "v1.12.2", "v1.13.9", SeenOldTalosconfig, "marked for use by a client", "", true},
+		{"TALOS_VERSION", "v1.12.2", "v1.13.9", "", "marked for use by a client", "", false},
+		{"TALOS_VERSION", "v1.12.4", "v1.13.9", SeenOldTalosconfig, "marked for use by a client", "", false},
+		{"TALOS_VERSION", "v1.12.2", "v1.12.3", SeenOldTalosconfig, "marked for use by a client", "", false},
 		{"CILIUM_VERSION", "1.18.10", "1.19.4", "", "cut the host network", "", true},
 		{"CILIUM_VERSION", "1.19.1", "1.19.4", "", "cut the host network", "", false},
 		{"CILIUM_VERSION", "", "1.19.4", "", "cut the host network", "", false},

@@ -89,6 +89,15 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 	return Replacer{cfg: cfg, tools: tools, sources: sources, observer: observer}
 }
 
+// Flaw is why a replacement may never end with the versions that are installed, see rollout.Flaw.
+func (replacer Replacer) Flaw(ctx context.Context, say flow.Say) (string, error) {
+	manager, _, err := situation.ManagingCluster(ctx, replacer.cfg, replacer.tools, replacer.sources, say)
+	if err != nil {
+		return "", err
+	}
+	return rollout.Flaw(ctx, replacer.cfg, replacer.tools, manager)
+}
+
 // Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine
 // health check only marks a Machine of this control plane provider, and does not delete it.

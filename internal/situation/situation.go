@@ -389,6 +389,9 @@ func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) s
 		s, _ := o.Observe(ctx, mgmt, c)
 		next = time.Now().Add(becauseEvery)
 		did, err := DeleteUnmade(ctx, o.Tools, mgmt, c, s)
+		if err == nil && did == "" {
+			did, err = DeleteLeft(ctx, o.Cfg, o.Tools, mgmt, c, s)
+		}
 		if err != nil {
 			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
 		}
