@@ -12,6 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
@@ -101,11 +102,13 @@ func TestARolloutThatMayNeverEnd(t *testing.T) {
 		w := clustertest.New(t)
 		clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
 		cfg := w.Config()
-		clustertest.Configure(t, &cfg, "CACPPT_VERSION="+tt.version)
 		if _, err := runApply(t, cfg, w.Tools()); err != nil {
 			t.Fatal(err)
 		}
 		clustertest.Configure(t, &cfg, "CONTROL_PLANE_REPLICAS=5")
+		clustertest.Configure(t, &cfg, "CACPPT_VERSION="+tt.version)
+		w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "control-plane-talos",
+			"control-plane-talos", clustertest.Map{"version": tt.version}))
 		tools := w.Tools()
 		tools.Consent = tt.consent
 		_, err := runApply(t, cfg, tools)
