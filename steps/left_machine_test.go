@@ -106,9 +106,7 @@ func TestARolloutThatMayNeverEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		clustertest.Configure(t, &cfg, "CONTROL_PLANE_REPLICAS=5")
-		clustertest.Configure(t, &cfg, "CACPPT_VERSION="+tt.version)
-		w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "control-plane-talos",
-			"control-plane-talos", clustertest.Map{"version": tt.version}))
+		installCACPPT(t, w, &cfg, tt.version)
 		tools := w.Tools()
 		tools.Consent = tt.consent
 		_, err := runApply(t, cfg, tools)
@@ -127,4 +125,12 @@ func TestARolloutThatMayNeverEnd(t *testing.T) {
 			}
 		}
 	}
+}
+
+// installCACPPT has the control plane provider at a version, which is configured, too.
+func installCACPPT(t *testing.T, w *clustertest.Environment, cfg *config.Config, version string) {
+	t.Helper()
+	clustertest.Configure(t, cfg, "CACPPT_VERSION="+version)
+	w.Management.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", "control-plane-talos",
+		"control-plane-talos", clustertest.Map{"version": version}))
 }

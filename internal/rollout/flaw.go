@@ -29,5 +29,5 @@ func Flaw(ctx context.Context, cfg config.Config, tools platform.Tools, manager 
 	if flaw == nil {
 		return "", nil
 	}
-	return fmt.Sprintf("%s; upgrade it first: %s", flaw, tools.Command("upgrade", flaw.Variable+"="+flaw.Take)), nil
+	return fmt.Sprintf("%s; upgrade it first: %s", flaw.Text, tools.Command("upgrade", flaw.Variable+"="+flaw.Take)), nil
 }
