@@ -52,32 +52,6 @@ const CAPHMinor = 0
 // (Documentation/network/kubernetes/compatibility.rst at its tags). It calls other versions neither good nor bad.
 func ciliumTests() map[uint64]Minors { return map[uint64]Minors{18: {30, 33}} }
 
-// flaw is a problem that is known of the versions of one component before a fixed one.
-type flaw struct {
-	variable string
-	before   string                    // the first version without it
-	what     string                    // what goes wrong
-	take     func(Config) (one string) // a version without it that goes with the others
-}
-
-// flaws lists them. They are remarks and not errors: a cluster can be created with them.
-func flaws() []flaw {
-	return []flaw{
-		// It reads server.datacenter. Changelog of v1.30.1, which computes the labels from the location; v1.29.2 links
-		// hcloud-go v2.32.0, whose conversion leaves them empty.
-		{variable: "HCLOUD_CCM_VERSION", before: "1.30.1", what: "expects the field datacenter, which Hetzner's API " +
-			"dropped on 2026-07-01: nodes get no zone and region labels, and its project says that versions up to 1.30.0 panic",
-			take: func(c Config) string {
-				// Its docs/reference/version-policy.md: the last for Kubernetes 1.32 is 1.30.1.
-				if k, err := semver.ParseTolerant(c.KubernetesVersion); err == nil && k.Minor <= 32 {
-					return "1.30.1"
-				}
-				current, _ := VersionSetOf("current")
-				return current.Versions["HCLOUD_CCM_VERSION"]
-			}},
-	}
-}
-
 // kubernetesSupport is until when a minor of Kubernetes 1.x gets fixes from its project: kubernetes.io/releases and
 // kubernetes/website data/releases/eol.yaml, as of September 2026.
 func kubernetesSupport() map[uint64]string {
@@ -112,6 +86,8 @@ type Remark struct {
 	Variable string `json:"variable"`
 	Text     string `json:"text"`
 	Take     string `json:"take,omitempty"` // the value to configure in its place; empty: none goes with the others
+	// Rollout: while the control plane's servers are replaced or removed, their number may never be reached.
+	Rollout bool `json:"rollout,omitempty"`
 	// Untested: nothing says that the versions do not go together, and nothing that they do.
 	Untested bool `json:"untested,omitempty"`
 }
@@ -132,13 +108,7 @@ func (c Config) Remarks(now time.Time) []Remark {
 		return nil // Validate says so
 	}
 	all := append(c.caphRemarks(kubernetes), c.ciliumRemarks(kubernetes)...)
-	for _, f := range flaws() {
-		version := variableOf(f.variable).Get(c)
-		if v, err := semver.ParseTolerant(version); err == nil && v.LT(semver.MustParse(f.before)) {
-			all = append(all, Remark{Variable: f.variable, Text: fmt.Sprintf("%s %s %s", titleOf(f.variable), version, f.what),
-				Take: f.take(c)})
-		}
-	}
+	all = append(all, c.flawRemarks()...)
 	if ends, known := kubernetesSupport()[kubernetes.Minor]; known && now.Format(time.DateOnly) > ends {
 		r := Remark{Variable: "KUBERNETES_VERSION", Text: fmt.Sprintf("Kubernetes 1.%d gets no fixes since %s",
 			kubernetes.Minor, ends)}

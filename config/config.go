@@ -201,6 +201,9 @@ type Config struct {
 	// BootstrapTimeout bounds a run as a whole, from its first step to its last; 0: the steps' own bounds are enough. It
 	// is refused where these may add up to more.
 	BootstrapTimeout Duration `json:"bootstrapTimeout" yaml:"bootstrapTimeout"`
+
+	// replaced are configured versions that Replace wrote others in place of, by variable.
+	replaced map[string]string
 }
 
 // Where the lab's programs come from: values of Config.LabPrograms.

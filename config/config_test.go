@@ -141,6 +141,9 @@ func TestVariables(t *testing.T) {
 	fields := map[string]bool{}
 	typ := reflect.TypeFor[Config]()
 	for i := range typ.NumField() {
+		if !typ.Field(i).IsExported() {
+			continue
+		}
 		json, yaml := typ.Field(i).Tag.Get("json"), typ.Field(i).Tag.Get("yaml")
 		if json == "" || json != yaml {
 			t.Errorf("field %s is %q in JSON and %q in YAML", typ.Field(i).Name, json, yaml)

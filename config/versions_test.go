@@ -46,11 +46,6 @@ func TestVersionSets(t *testing.T) {
 	if Defaults().Versions != DefaultVersionSet || VersionSets()[0].Name != DefaultVersionSet {
 		t.Error("the default set is not the first")
 	}
-	for _, f := range flaws() {
-		if variableOf(f.variable).Name != f.variable || f.take(Defaults()) == "" {
-			t.Errorf("the flaw of %s names no variable, or no version to take", f.variable)
-		}
-	}
 }
 
 // TestCAPHGoesWithTheCore: a CAPH that reads an API which the core does not serve is refused, with the line to take.
@@ -111,17 +106,21 @@ func TestRemarks(t *testing.T) {
 		want      []string // parts, one of each remark, in order
 	}{
 		{"the guide", "", november, []string{"no zone and region labels, and its project says that versions up to 1.30.0 " +
-			"panic (HCLOUD_CCM_VERSION=1.30.1)", "Kubernetes 1.32 gets no fixes since 2026-02-28"}},
+			"panic (HCLOUD_CCM_VERSION=1.30.1)", "(CACPPT_VERSION=v0.5.13)", "Hetzner v1.0.7 can leave", "Kubernetes 1.32 gets no fixes since 2026-02-28"}},
 		{"a newer Kubernetes takes a newer CCM", "KUBERNETES_VERSION=v1.33.13", november,
-			[]string{"(HCLOUD_CCM_VERSION=1.39.0)", "and Cluster API v1.10 manages no newer one"}},
+			[]string{"(HCLOUD_CCM_VERSION=1.39.0)", "Talos", "Hetzner", "and Cluster API v1.10 manages no newer one"}},
 		{"before the end of support", "HCLOUD_CCM_VERSION=1.30.1", time.Date(2026, time.February, 28, 0, 0, 0, 0, time.UTC),
-			nil},
+			[]string{"Talos", "Hetzner"}},
 		{"CAPH with an older Kubernetes", "CAPH_VERSION=v1.0.12 KUBERNETES_VERSION=v1.30.1 HCLOUD_CCM_VERSION=1.39.0",
-			time.Time{}, []string{"CAPH v1.0 is tested with Kubernetes v1.31 to v1.34, not with v1.30.1"}},
-		{"CAPH that is not known", "CAPH_VERSION=v0.9.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v0.9"}},
+			time.Time{}, []string{"CAPH v1.0 is tested with Kubernetes v1.31 to v1.34, not with v1.30.1",
+				"Talos", "Hetzner v1.0.12 can leave"}},
+		{"CAPH that is not known", "CAPH_VERSION=v0.9.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"CAPH v0.9",
+			"Talos", "Hetzner v0.9.0 can"}},
 		{"Cilium with an older Kubernetes", "KUBERNETES_VERSION=v1.29.0 HCLOUD_CCM_VERSION=1.39.0", time.Time{},
-			[]string{"CAPH v1.0", "Cilium 1.18 is tested with Kubernetes v1.30 to v1.33, not with v1.29.0"}},
-		{"Cilium that is not known", "CILIUM_VERSION=1.19.3 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"Cilium 1.19"}},
+			[]string{"CAPH v1.0", "Cilium 1.18 is tested with Kubernetes v1.30 to v1.33, not with v1.29.0", "Talos",
+				"Hetzner"}},
+		{"Cilium that is not known", "CILIUM_VERSION=1.19.3 HCLOUD_CCM_VERSION=1.39.0", time.Time{}, []string{"Cilium 1.19", "Talos",
+			"Hetzner"}},
 	} {
 		c := Defaults()
 		for _, kv := range strings.Fields(tt.set) {

@@ -65,6 +65,7 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := w.Config()
+			installCACPPT(t, w, &cfg, "v0.5.13") // with which a rollout ends
 			tt.change(t, w, &cfg)
 			live := func() *unstructured.Unstructured {
 				return w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")

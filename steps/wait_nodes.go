@@ -80,7 +80,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	var out Nodes
 	var placeless string
 	stock := stockout.Watch{Cfg: n.cfg, Tools: n.tools, Sources: n.sources, Say: say}
-	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload}
+	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload, Balance: say}
 	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes,
 		Explain: n.observer.Obstacles(mgmt, c.watched(n.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string,
 		error) {
@@ -129,6 +129,13 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	}
 	if missing := r.Missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
+	}
+	without, err := reader.Untargeted(ctx, r)
+	switch {
+	case err != nil:
+		return verdict.FromError(err)
+	case len(without) > 0:
+		return flow.Gone("%s", without[0])
 	}
 	if !slices.Equal(nodesFrom(r.ControlPlaneNodes()), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")

@@ -195,8 +195,18 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 			return err
 		}
 		replacer := replace.NewReplacer(r.cfg.Config, r.tools)
+		flaw, err := replacer.Flaw(ctx, func(string, ...any) {})
+		if err != nil {
+			return err
+		}
+		if flaw != "" {
+			r.hub.Note("it may never end: %s", flaw)
+		}
+		if err := agreeToFlaw(ctx, r, "replace-machine", flaw); err != nil {
+			return err
+		}
 		var done replace.Replacement
-		err := r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
+		err = r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
 			func(say flow.Say) (err error) {
 				done, err = replacer.Replace(ctx, say, a.Targets[1])
 				return err

@@ -141,7 +141,7 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 		if err != nil {
 			return err
 		}
-		for _, says := range append([]string{change.String()}, change.Notes...) {
+		for _, says := range linesOf(change) {
 			r.hub.Note("%s", says)
 		}
 		if err := agreeToScale(ctx, c, a, r, change); err != nil {
@@ -168,7 +168,7 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 // agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
 func agreeToScale(ctx context.Context, c *console, a arguments, r *running, change scale.Change) error {
 	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
-		return examineFor(ctx, r, doctor.ForServer)
+		return errors.Join(examineFor(ctx, r, doctor.ForServer), agreeToFlaw(ctx, r, "scale", change.Flaw))
 	}
 	switch {
 	case change.Removes() == 0 || a.Options.Yes:
@@ -181,6 +181,27 @@ func agreeToScale(ctx context.Context, c *console, a arguments, r *running, chan
 		change.Removes(), change.Called()), strconv.Itoa(change.To))
 }
 
+// agreeToFlaw asks before a rollout that may never end; flaw is why, and empty where nothing is known.
+func agreeToFlaw(ctx context.Context, r *running, what, flaw string) error {
+	switch {
+	case flaw == "" || r.options.Yes:
+		return nil
+	case !answerable(r.console):
+		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
+			"beforehand): %s", what, flaw)
+	}
+	return confirm(ctx, r.console, fmt.Sprintf("%s may never end: %s\nGo ahead? [yes/no] ", what, flaw), "yes")
+}
+
+// linesOf is what is said of a change before it is made.
+func linesOf(change scale.Change) []string {
+	lines := append([]string{change.String()}, change.Notes...)
+	if change.Flaw != "" {
+		lines = append(lines, "it may never end: "+change.Flaw)
+	}
+	return lines
+}
+
 // printChange prints what scaling would do.
 func printChange(c *console, change scale.Change, output string) error {
 	if output == "json" {
@@ -189,6 +210,6 @@ func printChange(c *console, change scale.Change, output string) error {
 		return encoder.Encode(change)
 	}
 	_, err := fmt.Fprintf(c.stdout, "%s manages the cluster\n%s\n", change.Manager,
-		strings.Join(append([]string{change.String()}, change.Notes...), "\n"))
+		strings.Join(linesOf(change), "\n"))
 	return err
 }

@@ -240,7 +240,7 @@ func upgradeLines(cfg config.Config, x upgrade.Examination) []string {
 	for i, s := range x.Stages {
 		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
 	}
-	for _, remark := range cfg.Remarks(time.Now()) {
+	for _, remark := range append(cfg.UpgradeRemarks(x.From, x.Seen...), cfg.Remarks(time.Now())...) {
 		lines = append(lines, "known of these versions: "+remark.String())
 	}
 	for _, check := range x.Unanswered {

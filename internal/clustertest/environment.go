@@ -215,6 +215,7 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 			}))
 		}
 		w.Hetzner.SetServers(servers...)
+		w.Hetzner.TargetServers("caph-cluster-k8s")
 		secret := func(name, key string, value []byte) {
 			w.Management.Put(kubetest.Object("v1", "Secret", w.namespace(), name,
 				Map{"metadata": Map{"labels": Map{capi.ClusterNameLabel: "k8s"}}, "data": Map{key: value}}))

@@ -43,6 +43,8 @@ type Consequence struct {
 	NewServers string `json:"newServers,omitempty"`
 	// Refused is why it is not done, whatever was agreed to; empty: it is done with consent.
 	Refused string `json:"refused,omitempty"`
+	// Flaw is why it may never end with the versions that are installed; empty: nothing is known.
+	Flaw string `json:"flaw,omitempty"`
 	// Monthly is the difference that it makes to what the cluster costs a month; nil: none, or it is part of the bill.
 	Monthly *hetzner.Price `json:"monthly,omitempty"`
 	// Expected is about how long it takes; 0: not known, or no time worth telling.
@@ -54,11 +56,11 @@ type Consequence struct {
 	uid           types.UID       // of what is deleted
 }
 
-// Destructive reports whether it is done with consent only: it deletes servers or objects. A template that nothing uses
-// any more is deleted without.
+// Destructive reports whether it is done with consent only: it deletes servers or objects, or it may never end. A template
+// that nothing uses any more is deleted without.
 func (c Consequence) Destructive() bool {
 	deletes := c.Effect == EffectDeletes && !isTemplate(c.Object.Kind)
-	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || deletes
+	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || deletes || c.Flaw != ""
 }
 
 // Summary is what is done to what, and why: "removes 2 of the 5 servers of TalosControlPlane k8s-control-plane:
@@ -114,10 +116,14 @@ func (c Consequence) String() string {
 	if c.Expected > 0 {
 		details = append(details, "about "+config.Duration(c.Expected).String())
 	}
-	if len(details) == 0 {
-		return c.Summary()
+	text := c.Summary()
+	if len(details) > 0 {
+		text += " (" + strings.Join(details, "; ") + ")"
 	}
-	return c.Summary() + " (" + strings.Join(details, "; ") + ")"
+	if c.Flaw != "" {
+		text += "; it may never end: " + c.Flaw
+	}
+	return text
 }
 
 // difference is "14.28 EUR a month more".

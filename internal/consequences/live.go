@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -25,7 +26,26 @@ func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, man
 	}
 	all := Of(live, r.Now, tools.ServerTakes)
 	price(ctx, tools, all)
-	return all, nil
+	return all, addFlaw(ctx, cfg, tools, manager, all)
+}
+
+// addFlaw says of consequences that add, replace or remove control plane servers why that may never end.
+func addFlaw(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	all []Consequence) error {
+	for i := range all {
+		c := &all[i]
+		if c.Object.Kind != capi.TalosControlPlaneKind.Kind ||
+			c.Effect != EffectAdds && c.Effect != EffectReplaces && c.Effect != EffectRemoves {
+			continue
+		}
+		flaw, err := rollout.Flaw(ctx, cfg, tools, manager)
+		if err != nil {
+			return err
+		}
+		c.Flaw = flaw
+		c.Text = c.String()
+	}
+	return nil
 }
 
 // OfPools says what applying the objects of the worker pools does to the cluster, in the cluster that manages it. It

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
@@ -148,24 +149,13 @@ func addEndpointTargets(ctx context.Context, c *hcloud.Client, cluster string, e
 	if err != nil {
 		return err
 	}
-	added := 0
-	for _, s := range servers {
-		if !s.ControlPlane {
-			continue
-		}
-		opts := hcloud.LoadBalancerAddServerTargetOpts{Server: &hcloud.Server{ID: s.ID},
-			UsePrivateIP: hcloud.Ptr(len(s.Private) > 0)}
-		action, _, err := c.LoadBalancer.AddServerTarget(ctx, &hcloud.LoadBalancer{ID: e.LoadBalancer}, opts)
-		if err == nil {
-			err = c.Action.WaitFor(ctx, action)
-		}
-		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeTargetAlreadyDefined, hcloud.ErrorCodeNotFound) {
-			return fmt.Errorf("add server %s to load balancer %s: %w", s.Name, e.Name, explain(err))
-		}
-		added++
+	all := Untargeted{LoadBalancer: e.LoadBalancer, Name: e.Name,
+		Servers: slices.DeleteFunc(servers, func(s Server) bool { return !s.ControlPlane })}
+	if err := all.AddTargets(ctx, c); err != nil {
+		return err
 	}
-	if added > 0 {
-		say("load balancer %s has the %d control plane servers as targets", e.Name, added)
+	if n := len(all.Servers); n > 0 {
+		say("load balancer %s has the %d control plane servers as targets", e.Name, n)
 	}
 	return nil
 }

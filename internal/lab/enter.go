@@ -44,7 +44,16 @@ func Configure(c settings.Configuration, info Info) (settings.Configuration, []s
 			notes = append(notes, fmt.Sprintf("%s is %s in the lab, in place of %s (%s)", name, value, was, place))
 		}
 		c.Places[v.Field] = settings.LabPlace
-		return v.Set(&c.Config, value)
+		if !strings.HasSuffix(name, "_VERSION") {
+			return v.Set(&c.Config, value)
+		}
+		if err := c.Replace(name, value); err != nil {
+			return err
+		}
+		for _, flaw := range c.Replaced(name) {
+			notes = append(notes, fmt.Sprintf("known of the configured %s, which the lab does not run: %s", name, flaw))
+		}
+		return nil
 	}
 	for _, p := range decided {
 		err := set(p.Variable, p.Value)

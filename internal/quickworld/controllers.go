@@ -131,6 +131,7 @@ func (w *World) controlPlane(o *unstructured.Unstructured) {
 		}))
 	}
 	w.Hetzner.SetServers(servers...)
+	w.Hetzner.TargetServers("caph-cluster-" + w.plan.Cluster)
 	secret := func(name, key string, value []byte) {
 		w.Management.Put(kubetest.Object("v1", "Secret", ns, name, object{"metadata": object{"labels": cluster},
 			"data": object{key: value}}))

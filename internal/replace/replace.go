@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -35,9 +36,11 @@ type Replacement struct {
 	Machine string    `json:"machine"`
 	UID     types.UID `json:"uid"`
 	Server  string    `json:"server"` // the HCloudMachine's, the server's, the node's and the etcd member's name
-	Before  []string  `json:"before"` // the control plane's Machines
-	New     []string  `json:"new,omitempty"`
-	Now     []string  `json:"-"` // the control plane's Machines at the end
+	// Node is its node's name, where that is another than the server's: see situation.Unnamed.
+	Node   string   `json:"node,omitempty"`
+	Before []string `json:"before"` // the control plane's Machines
+	New    []string `json:"new,omitempty"`
+	Now    []string `json:"-"` // the control plane's Machines at the end
 }
 
 // String says what became of the machine.
@@ -89,6 +92,15 @@ func NewReplacer(cfg config.Config, tools platform.Tools) Replacer {
 	return Replacer{cfg: cfg, tools: tools, sources: sources, observer: observer}
 }
 
+// Flaw is why a replacement may never end with the versions that are installed, see rollout.Flaw.
+func (replacer Replacer) Flaw(ctx context.Context, say flow.Say) (string, error) {
+	manager, _, err := situation.ManagingCluster(ctx, replacer.cfg, replacer.tools, replacer.sources, say)
+	if err != nil {
+		return "", err
+	}
+	return rollout.Flaw(ctx, replacer.cfg, replacer.tools, manager)
+}
+
 // Replace deletes a control plane Machine, if the cluster can do without it, and watches the one that Cluster API
 // makes in its place into etcd and to Ready. name is the Machine's, or its server's, which is the node's. A machine
 // health check only marks a Machine of this control plane provider, and does not delete it.
@@ -116,6 +128,11 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if err != nil {
 		return Replacement{}, fmt.Errorf("cluster %s: %w", replacer.cfg.ClusterName, err)
 	}
+	if r.Node == "" {
+		if r.Node, err = unnamedNode(ctx, manager, workload, replacer.cfg, r); err != nil {
+			return Replacement{}, err
+		}
+	}
 	if err := replacer.removeMachine(ctx, say, manager, r); err != nil {
 		return Replacement{}, err
 	}
@@ -127,6 +144,33 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	}
 	_, err = talosconfig.Refresh(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager)
 	return r, err
+}
+
+// unnamedNode is the name of a Machine's node where that is not its server's; empty: it is.
+func unnamedNode(ctx context.Context, manager, workload *kube.Cluster, cfg config.Config, r Replacement) (string, error) {
+	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
+	if err != nil {
+		return "", err
+	}
+	all := &corev1.NodeList{}
+	if err := workload.List(ctx, all); err != nil {
+		return "", fmt.Errorf("list the nodes: %w", err)
+	}
+	for i := range all.Items {
+		if m := situation.Unnamed(&all.Items[i], machines); m != nil && m.GetUID() == r.UID {
+			return all.Items[i].Name, nil
+		}
+	}
+	return "", nil
+}
+
+// removeNode removes the node of a Machine that is gone, which nothing connects with it.
+func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, name string) error {
+	n := &corev1.Node{}
+	if err := workload.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return nodes.Remove(ctx, say, workload, n)
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
@@ -249,7 +293,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes,
 		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	reader := rollout.Reader{Cfg: replacer.cfg, Tools: replacer.tools, Management: manager, Workload: workload,
-		NodeRefs: true}
+		NodeRefs: true, Balance: say}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := nodes.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
@@ -260,6 +304,13 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		roll, err := reader.Read(ctx)
 		if err != nil {
 			return "", err
+		}
+		gone := !slices.ContainsFunc(roll.Machines, func(m unstructured.Unstructured) bool { return m.GetUID() == r.UID })
+		if r.Node != "" && gone {
+			if err := removeNode(ctx, say, workload, r.Node); err != nil {
+				return "", err
+			}
+			r.Node = ""
 		}
 		made, now = nil, nil
 		var missing []string

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/clustertest/bootstrapped"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
@@ -150,5 +151,47 @@ func TestAMachineWithoutBootstrapConfigurationIsDeleted(t *testing.T) {
 	refused := &RefusedError{}
 	if _, err := replacer.Replace(ctx, t.Logf, living); !errors.As(err, &refused) || machines() != 3 {
 		t.Errorf("one with a server: %v; %d Machines are left", err, machines())
+	}
+}
+
+// TestAnUnnamedNodeGoesWithItsMachine: a server that did not learn its hostname is a node of another name, which nothing
+// connects with its Machine; it is removed when the Machine is gone. The wait names it.
+func TestAnUnnamedNodeGoesWithItsMachine(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "m4", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}},
+		"spec":     clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-control-plane-3"}},
+		"status":   clustertest.Map{"addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"}}},
+	}))
+	w.Workload.Put(kubetest.Object("v1", "Node", "", "talos-1a2-b3c", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ControlPlaneRole: ""}},
+		"status": clustertest.Map{"nodeInfo": clustertest.Map{"kubeletVersion": "v1.32.2"},
+			"addresses": []any{clustertest.Map{"type": "InternalIP", "address": "10.10.64.9"}}}}))
+	o := NewReplacer(w.Config(), w.Tools())
+	manager, _, err := situation.ManagingCluster(t.Context(), o.cfg, o.tools, o.sources, func(string, ...any) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	workload, err := o.tools.Connect(w.Workload.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := rollout.Read(t.Context(), o.cfg, o.tools, manager, workload)
+	if missing := strings.Join(now.Missing(o.cfg.NetworkCIDR), "; "); err != nil || !strings.Contains(missing,
+		"talos-1a2-b3c: is the server k8s-control-plane-3, and chose its hostname by itself") ||
+		!strings.Contains(missing, "replace-machine m4") {
+		t.Errorf("missing %q, %v", missing, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := o.Replace(ctx, t.Logf, "m4"); err != nil {
+		t.Fatal(err)
+	}
+	if w.Workload.Get("v1", "Node", "", "talos-1a2-b3c") != nil {
+		t.Error("its node is left")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
@@ -89,6 +90,9 @@ type Reader struct {
 	Management, Workload *kube.Cluster
 	// NodeRefs tells that Cluster API has to know the node of each Machine, too.
 	NodeRefs bool
+	// Balance adds control plane servers to the load balancer where CAPH left them out, whenever Hetzner is asked, and is
+	// told. nil: nothing is changed.
+	Balance flow.Say
 
 	servers []hetzner.Server
 	known   bool      // servers have been asked for
@@ -113,7 +117,7 @@ func (o *Reader) Read(ctx context.Context) (State, error) {
 		return State{}, err
 	}
 	o.servers, o.known, o.next = r.Servers, true, time.Now().Add(serversEvery)
-	return r, nil
+	return r, o.balance(ctx, r)
 }
 
 // readObjects asks Cluster API and the cluster itself.
@@ -170,6 +174,10 @@ func (r State) missing(networkCIDR string, servers map[string]hetzner.Server) []
 	}
 	var why wait.Reasons
 	for i := range nodes {
+		if problem := situation.UnnamedProblem(&nodes[i], r.Machines); problem != "" {
+			why.Add(nodes[i].Name, problem)
+			continue
+		}
 		for _, problem := range situation.NodeProblems(&nodes[i], servers, network, r.Version) {
 			why.Add(nodes[i].Name, problem)
 		}

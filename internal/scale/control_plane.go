@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/platform"
@@ -63,6 +64,11 @@ func (p ControlPlane) examine(ctx context.Context, say flow.Say, to int) (Change
 	c.From = int(capi.Number(tcp, "spec", "replicas"))
 	if err := p.describe(ctx, with.manager, tcp, &c); err != nil {
 		return c, clusters{}, err
+	}
+	if c.From != c.To {
+		if c.Flaw, err = rollout.Flaw(ctx, p.cfg, p.tools, with.manager); err != nil {
+			return c, clusters{}, err
+		}
 	}
 	return c, with, p.refuse(ctx, with, tcp, c)
 }

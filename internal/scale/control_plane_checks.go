@@ -139,6 +139,7 @@ func (p ControlPlane) awaitWhole(ctx context.Context, say func(string, ...any), 
 		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
 	)
 	reader := p.reader(with)
+	reader.Balance = say
 	stock := stockout.Watch{Cfg: p.cfg, Tools: p.tools, Sources: p.sources, Say: say}
 	w := wait.Wait{What: fmt.Sprintf("%d control plane servers", replicas),
 		Within: p.within(), Changes: changes,

@@ -54,6 +54,9 @@ type Change struct {
 	// Deployments are the MachineDeployments of a worker pool, one for each of its placement groups.
 	Deployments []Deployment `json:"deployments,omitempty"`
 	Notes       []string     `json:"notes,omitempty"` // what to know before
+	// Flaw is why it may never end with the versions that are installed: it is done with consent only. Empty: nothing is
+	// known.
+	Flaw string `json:"flaw,omitempty"`
 }
 
 // Deployment is what scaling a worker pool does to one of its MachineDeployments.

@@ -282,7 +282,8 @@ func (w SeenWorkload) Tell(cfg config.Config, s *why.Situation) {
 	}
 	for i := range w.nodes {
 		n := &w.nodes[i]
-		one := why.Node{Name: n.Name, Troubles: NodeProblems(n, servers, network, version)}
+		one := why.Node{Name: n.Name, Troubles: NodeProblems(n, servers, network, version),
+			Unnamed: unnamedOf(n, s.Machines)}
 		one.Ready, _ = NodeReady(n)
 		s.Nodes = append(s.Nodes, one)
 	}
@@ -389,6 +390,9 @@ func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) s
 		s, _ := o.Observe(ctx, mgmt, c)
 		next = time.Now().Add(becauseEvery)
 		did, err := DeleteUnmade(ctx, o.Tools, mgmt, c, s)
+		if err == nil && did == "" {
+			did, err = DeleteLeft(ctx, o.Cfg, o.Tools, mgmt, c, s)
+		}
 		if err != nil {
 			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
 		}

@@ -76,6 +76,16 @@ func (c *Credentials) Expires() (time.Time, error) {
 	return cert.NotAfter, nil
 }
 
+// ForClients tells whether the client certificate is marked for use by a client. Talos from v1.12.4 on, and clusters that
+// were created with Talos 1.3 or newer, refuse one that is not.
+func (c *Credentials) ForClients() (bool, error) {
+	cert, err := certificate(c.context.Crt)
+	if err != nil {
+		return false, fmt.Errorf("read the client certificate of the talosconfig: %w", err)
+	}
+	return slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageClientAuth), nil
+}
+
 func certificate(encoded string) (*x509.Certificate, error) {
 	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {

@@ -199,16 +199,31 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 		return flow.Gone("the file %s is of another cluster", was.File)
 	case time.Until(mine.expires) < spare:
 		return flow.Gone("the certificate in %s ends on %s", was.File, mine.expires.Format(time.DateOnly))
+	case !mine.forClients && live.forClients:
+		return flow.Gone("the certificate in %s is not marked for use by a client, and Talos from v1.12.4 on refuses it",
+			was.File)
 	case !slices.Equal(mine.endpoints, was.Endpoints) || !slices.Equal(mine.nodes, nodes):
 		return flow.Gone("the servers have changed")
 	}
 	return flow.Holds()
 }
 
+// ForClients tells whether the certificate of the talosconfig in the state folder is marked for use by a client. A file
+// that is not there, or is damaged, is written anew by every run.
+func ForClients(tools platform.Tools) bool {
+	file, err := tools.Files.Read(platform.Talosconfig)
+	if err != nil {
+		return true
+	}
+	is, err := describe(file)
+	return err != nil || is.forClients
+}
+
 // content is what Verify compares of a talosconfig.
 type content struct {
 	fingerprint      string
 	expires          time.Time
+	forClients       bool
 	endpoints, nodes []string
 }
 
@@ -219,6 +234,9 @@ func describe(data []byte) (c content, err error) {
 		return c, err
 	}
 	if c.fingerprint, err = credentials.Fingerprint(); err != nil {
+		return c, err
+	}
+	if c.forClients, err = credentials.ForClients(); err != nil {
 		return c, err
 	}
 	c.expires, err = credentials.Expires()

@@ -123,6 +123,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
 	stock := stockout.Watch{Cfg: c.cfg, Tools: c.tools, Sources: c.sources, Say: say}
 	explain := c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))
+	c.reader.Balance = say
 	for before := -1; ; {
 		var v view
 		w := wait.Wait{What: what, Within: c.serverTakes(), Changes: changes, Explain: explain}

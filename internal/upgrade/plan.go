@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -159,6 +160,8 @@ type Examination struct {
 	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
 	// Agreed are the consequences for the worker pools, as the step workers will say them.
 	Agreed []string `json:"-"`
+	// Seen is what was seen of the cluster that known problems of the new versions depend on, as config names it.
+	Seen []string `json:"seen,omitempty"`
 	// Unanswered are checks that could not be made.
 	Unanswered []string `json:"unanswered,omitempty"`
 }
@@ -213,6 +216,9 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	}
 	x := Examination{From: now.versions, To: VersionsOf(cfg), Manager: c.where, Replicas: now.replicas,
 		InPlace: o.InPlace}
+	if !talosconfig.ForClients(e.tools) {
+		x.Seen = append(x.Seen, config.SeenOldTalosconfig)
+	}
 	pools, err := e.pools(ctx, c)
 	if err != nil {
 		return x, err

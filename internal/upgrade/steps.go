@@ -134,6 +134,11 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 		if err := plane.drainable(ctx, serversOf(now.view.machines)); err != nil {
 			return Servers{}, err
 		}
+		if !talosconfig.ForClients(s.tools) { // the new servers may refuse it
+			if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
+				return Servers{}, err
+			}
+		}
 		if err := plane.change(ctx, say, values); err != nil {
 			return Servers{}, err
 		}

@@ -132,6 +132,10 @@ func Explain(s Situation) Answer {
 	}
 	s.blameWorkers(&found)
 	for _, n := range s.Nodes {
+		if n.Unnamed != nil {
+			found.add(s.unnamed(n))
+			continue
+		}
 		if what := n.troubles(); what != "" {
 			found.add(Finding{Who: []string{n.Name}, What: what, weight: weightNormal})
 		}

@@ -85,6 +85,7 @@ type Node struct {
 	Name     string   `json:"name"`
 	Ready    bool     `json:"ready"`
 	Troubles []string `json:"troubles,omitempty"`
+	Unnamed  *Unnamed `json:"unnamed,omitempty"` // nil: it has the name of its server
 }
 
 // Pod is a Pod that is not ready, and why as far as it tells.

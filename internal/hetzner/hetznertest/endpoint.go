@@ -39,6 +39,22 @@ func (s *Server) OwnLoadBalancer(name, label string) {
 	})
 }
 
+// TargetServers makes all servers targets of the load balancers with a label, as CAPH does.
+func (s *Server) TargetServers(label string) {
+	s.between(func() {
+		for i := range s.lbs {
+			if s.lbs[i].Labels[label] != "owned" {
+				continue
+			}
+			s.lbs[i].Targets = nil
+			for _, server := range s.servers {
+				s.lbs[i].Targets = append(s.lbs[i].Targets, schema.LoadBalancerTarget{Type: "server",
+					Server: &schema.LoadBalancerTargetServer{ID: server.ID}, UsePrivateIP: true})
+			}
+		}
+	})
+}
+
 // serveEndpoint answers requests that change Primary IPs and load balancers. Every action is done at once.
 func (s *Server) serveEndpoint(w http.ResponseWriter, r *http.Request) {
 	words := strings.Split(strings.Trim(r.URL.Path, "/"), "/")

@@ -1,0 +1,77 @@
+package why
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	// etcdLeavingAnnotation is on a Machine of which CACPPT v0.5.13 and newer do not expect a member of etcd any more.
+	etcdLeavingAnnotation = "controlplane.cluster.x-k8s.io/etcd-leaving"
+	// etcdUnhealthy is the condition that is false while the members of etcd are not those of the Machines.
+	etcdUnhealthy = "EtcdClusterHealthyCondition"
+	// etcdEnded is the state of Talos's service etcd on a server whose member has left the cluster.
+	etcdEnded = "Finished"
+	// leftWithin is how long a provider has to delete a Machine whose member has left: the two follow each other.
+	leftWithin = time.Minute
+)
+
+// Left reports whether the member of etcd of a control plane's Machine has left, and the provider does not delete the
+// Machine: it counts the members as one too few, for ever, and replaces and removes no server meanwhile.
+func (s Situation) Left(machine string) bool {
+	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.left(m) })
+}
+
+func (s Situation) left(m member) bool {
+	if m.machine.GetDeletionTimestamp() != nil || m.machine.GetAnnotations()[etcdLeavingAnnotation] == "true" ||
+		m.state != running || m.talos.Trouble != "" || m.talos.Etcd || m.talos.State != etcdEnded || s.resting() {
+		return false
+	}
+	return slices.ContainsFunc(complaints(s.ControlPlane), func(c condition) bool {
+		return c.kind == etcdUnhealthy && !c.since.After(s.At.Add(-leftWithin))
+	})
+}
+
+// resting reports whether the control plane provider is paused.
+func (s Situation) resting() bool {
+	for _, o := range []*unstructured.Unstructured{s.Cluster, s.ControlPlane} {
+		if o == nil {
+			continue
+		}
+		if _, paused := o.GetAnnotations()[pausedAnnotation]; paused {
+			return true
+		}
+	}
+	return truth(s.Cluster, "spec", "paused")
+}
+
+// Surplus reports whether the control plane has more Machines than it wants, but for those that are being deleted: its
+// provider has chosen one to go.
+func (s Situation) Surplus() bool {
+	n := 0
+	for _, m := range s.members() {
+		if m.machine.GetDeletionTimestamp() == nil {
+			n++
+		}
+	}
+	return s.ControlPlane != nil && n > s.wanted()
+}
+
+// leftEtcd is a server whose member of etcd has left, and whose Machine stays.
+func (s Situation) leftEtcd(m member) Finding {
+	f := Finding{
+		What: "its etcd has left the cluster and ended, and its Machine stays: the control plane provider counts it as a " +
+			"missing member, and replaces and removes no server while the Machine is there (CACPPT before v0.5.13 does that " +
+			"at every replacement, v0.5.13 where etcd has ended by itself)",
+		Do:     "nothing of etcd is lost with the Machine: the target replace-machine deletes it",
+		Target: []string{"replace-machine", m.machine.GetName()}, weight: weightTrouble,
+	}
+	if s.Surplus() {
+		f.Hopeless, f.Seen, f.weight = true, s.At, weightHopeless
+		f.Do = "nothing of etcd is lost with the Machine, which is one too many: a run with --yes deletes it, and so does the " +
+			"target replace-machine; then upgrade the provider (upgrade CACPPT_VERSION=v0.5.13)"
+	}
+	return f
+}

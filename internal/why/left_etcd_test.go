@@ -1,0 +1,107 @@
+package why
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// rolling is a control plane in a rollout with four servers for three replicas, in which the provider waits for a member
+// of etcd that has left: that of server-0.
+func rolling(since time.Duration) Situation {
+	s := Situation{At: now, Cluster: &unstructured.Unstructured{Object: object{}}, Talos: map[string]Talos{},
+		Infrastructure: &unstructured.Unstructured{Object: object{"spec": object{"controlPlaneEndpoint": object{"host": "127.0.0.9"}}}},
+		ControlPlane: &unstructured.Unstructured{Object: object{"spec": object{"replicas": int64(3)},
+			"status": object{"initialized": true, "bootstrapped": true, "conditions": []any{object{
+				"type": "EtcdClusterHealthyCondition", "status": "False", "severity": "Warning", "reason": "EtcdClusterUnhealthy",
+				"message":            `error checking etcd health on machine "machine-1": : expected to have 4 members, got 3`,
+				"lastTransitionTime": now.Add(-since).Format(time.RFC3339)}}}}}}
+	for i, name := range []string{"server-0", "server-1", "server-2", "server-3"} {
+		machine := strings.Replace(name, "server", "machine", 1)
+		s.Machines = append(s.Machines, unstructured.Unstructured{Object: object{
+			"metadata": object{"name": machine, "labels": object{controlPlaneLabel: ""}},
+			"spec":     object{"infrastructureRef": object{"name": name}},
+			"status":   object{"nodeRef": object{"name": name}}}})
+		s.Servers = append(s.Servers, unstructured.Unstructured{Object: object{"metadata": object{"name": name},
+			"spec": object{"providerID": "hcloud://1"}, "status": object{"instanceState": running}}})
+		s.Nodes = append(s.Nodes, Node{Name: name, Ready: true})
+		s.Talos[name] = Talos{Etcd: i > 0, State: map[bool]string{true: "Running", false: "Finished"}[i > 0]}
+	}
+	return s
+}
+
+// TestLeftEtcd: a rollout in which the provider waits for a member that has left is told from one that goes on.
+func TestLeftEtcd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change   func(*Situation)
+		since    time.Duration
+		stuck    bool
+		hopeless bool
+	}{
+		"stuck":                         {func(*Situation) {}, 2 * time.Minute, true, true},
+		"the provider has just seen it": {func(*Situation) {}, 10 * time.Second, false, false},
+		"v0.5.13 has annotated it": {func(s *Situation) {
+			s.Machines[0].SetAnnotations(map[string]string{"controlplane.cluster.x-k8s.io/etcd-leaving": "true"})
+		}, 2 * time.Minute, false, false},
+		"its Machine is being deleted": {func(s *Situation) {
+			s.Machines[0].Object["metadata"].(object)["deletionTimestamp"] = now.Format(time.RFC3339)
+		}, 2 * time.Minute, false, false},
+		"held by an upgrade": {func(s *Situation) {
+			s.ControlPlane.SetAnnotations(map[string]string{pausedAnnotation: "true"})
+		}, 2 * time.Minute, false, false},
+		"etcd is healthy to the provider": {func(s *Situation) {
+			delete(s.ControlPlane.Object["status"].(object), "conditions")
+		}, 2 * time.Minute, false, false},
+		"its etcd starts": {func(s *Situation) { s.Talos["server-0"] = Talos{State: "Preparing"} }, 2 * time.Minute, false,
+			false},
+		"not one too many": {func(s *Situation) {
+			s.ControlPlane.Object["spec"].(object)["replicas"] = int64(4)
+			s.Nodes[0].Ready = false // something is waited for
+		}, 2 * time.Minute, true, false},
+	} {
+		s := rolling(tt.since)
+		tt.change(&s)
+		a := Explain(s)
+		at := slices.IndexFunc(a.Findings, func(f Finding) bool { return strings.Contains(f.What, "its etcd has left") })
+		if s.Left("machine-0") != tt.stuck || at >= 0 != tt.stuck {
+			t.Errorf("%s: left %t, %s", name, s.Left("machine-0"), a.Sentence())
+			continue
+		}
+		if s.Left("machine-1") {
+			t.Errorf("%s: machine-1 is called left", name)
+		}
+		if (a.Hopeless(time.Time{}) != nil) != tt.hopeless {
+			t.Errorf("%s: hopeless is %v", name, a.Hopeless(time.Time{}))
+		}
+		if tt.stuck && !slices.Equal(a.Findings[at].Target, []string{"replace-machine", "machine-0"}) {
+			t.Errorf("%s: to type: %q", name, a.Findings[at].Target)
+		}
+	}
+}
+
+// TestUnnamedNode: it is named with what to type, and given up when Talos had the time to learn its hostname.
+func TestUnnamedNode(t *testing.T) {
+	for _, tt := range []struct {
+		since        time.Duration
+		controlPlane bool
+		do           string
+		hopeless     bool
+	}{
+		{time.Minute, true, "the target replace-machine", false}, {5 * time.Minute, true, "the target replace-machine", true},
+		{5 * time.Minute, false, "kubectl --namespace default delete machine machine-0", true},
+	} {
+		s := rolling(0)
+		s.Talos["server-0"] = Talos{Etcd: true, State: "Running"}
+		s.Nodes[0] = Node{Name: "talos-1a2-b3c", Troubles: []string{"has no provider ID yet"}, Unnamed: &Unnamed{
+			Machine: "machine-0", Namespace: "default", Server: "server-0", ControlPlane: tt.controlPlane,
+			Since: now.Add(-tt.since)}}
+		a := Explain(s)
+		if len(a.Findings) == 0 || !strings.Contains(a.Findings[0].String(), "talos-1a2-b3c: is the server server-0") ||
+			!strings.HasPrefix(a.Findings[0].Do, tt.do) || (a.Hopeless(time.Time{}) != nil) != tt.hopeless {
+			t.Errorf("%+v: %+v", tt, a)
+		}
+	}
+}
