@@ -46,12 +46,13 @@ workers:         ; $(slipway) workers
 wait-workers:    ; $(slipway) wait-workers
 
 # The rest of the first day.
-.PHONY: pivot pivot-abort access firewall firewall-apply clean
+.PHONY: pivot pivot-abort access token firewall firewall-apply clean
 firewall:        ; $(slipway) firewall
 firewall-apply:  ; $(slipway) firewall-apply
 pivot:           ; $(slipway) pivot
 pivot-abort:     ; $(slipway) pivot --abort
 access:          ; $(slipway) access
+token:           ; $(slipway) token
 clean:           ; $(slipway) clean
 
 # make scale CONTROL_PLANE=5

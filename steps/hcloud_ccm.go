@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -20,8 +21,8 @@ type CloudController struct {
 	NetworkID int64       `json:"networkId"` // of the private network at Hetzner
 }
 
-// runHCloudCCM creates the Secret, which nothing else creates, and installs the CCM that reads it. Only the CCM sets
-// provider IDs.
+// runHCloudCCM creates the Secret, which nothing else creates, restarts what has read another content of it, the CSI
+// driver too, and installs the CCM that reads it. Only the CCM sets provider IDs.
 func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudController, error) {
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -41,6 +42,9 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
 		return CloudController{}, err
 	}
+	if err := apply.RestartReaders(ctx, say, workload, namespace, config.CCMSecretName); err != nil {
+		return CloudController{}, err
+	}
 	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources), nil)
 	return out, err
 }
@@ -58,9 +62,17 @@ func (r releaseStep) verifyHCloudCCM(ctx context.Context, was CloudController) f
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := verifySecret(ctx, workload, was.Secret,
+	if v := verifyToken(ctx, r.tools, workload, was.Secret,
 		apply.CloudControllerData(r.tools, network)); v.Answer() != flow.AnswerHolds {
 		return v
+	}
+	stale, _, err := apply.StaleReaders(ctx, workload, was.Secret.Namespace, was.Secret.Name)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	if len(stale) > 0 {
+		return flow.Gone("%s has not been restarted since Secret %s/%s was replaced", kube.Describe(stale[0]),
+			was.Secret.Namespace, was.Secret.Name)
 	}
 	return r.verify(ctx, was.Release)
 }

@@ -240,12 +240,12 @@ func TestPlanWithoutPivot(t *testing.T) {
 	if !slices.Contains(names, "firewall-apply") || !slices.Contains(names, "wait-releases") {
 		t.Errorf("all is %v", names)
 	}
-	for _, step := range []string{"pivot", "access", "clean", "providers"} {
+	for _, step := range []string{"pivot", "access", "token", "clean", "providers"} {
 		if slices.Contains(names, step) {
 			t.Errorf("all runs %s", step)
 		}
 	}
-	if want := []string{"pivot", "access", "clean"}; !slices.Equal(plan.Refused, want) {
+	if want := []string{"pivot", "access", "token", "clean"}; !slices.Equal(plan.Refused, want) {
 		t.Errorf("refused: %v", plan.Refused)
 	}
 }

@@ -50,6 +50,7 @@ type Plan struct {
 	WorkloadProviders *flow.Step[Providers]
 	Pivot             *flow.Step[Pivot]
 	Access            *flow.Step[Access]
+	OwnSecret         *flow.Step[TokenSecret] // in the cluster itself, Secret in the management cluster
 	Clean             *flow.Step[Clean]
 	Firewall          *flow.Step[Firewall]
 	FirewallApply     *flow.Step[FirewallAttachment]
@@ -92,6 +93,7 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 	// From here on no step takes an output from before the pivot: where the journal is lost, it is not made again.
 	p.Pivot = s.Pivot(g).After(p.Nodes, p.WaitWorkers, p.Machines, p.WorkloadProviders, p.Talosconfig).OrderAfter(p.Endpoint)
 	p.Access = s.Access(g).After(p.Pivot).OrderAfter(p.Endpoint, p.WaitWorkers)
+	p.OwnSecret = s.OwnTokenSecret(g).After(p.Pivot, p.HCloudCCM).OrderAfter(p.Endpoint, p.Access)
 	for _, step := range p.EachAddon {
 		if step.Name() == AddonStep(config.AddonAutoscaler) { // it works on what the pivot moves
 			step.OrderAfter(p.Pivot, p.Access)
@@ -118,8 +120,8 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 		}
 		p.Bootstrap = append(p.Bootstrap, p.FluxReleases.Name())
 	}
-	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.FirewallApply.Name(), p.Clean.Name()},
-		releases...)
+	p.All = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.OwnSecret.Name(),
+		p.FirewallApply.Name(), p.Clean.Name()}, releases...)
 	if cfg.KeepsManager() {
 		p.All = append([]string{p.Endpoint.Name(), p.FirewallApply.Name()}, append(releases, p.Bootstrap...)...)
 		p.FirewallApply.OrderAfter(p.Nodes) // which the pivot, that it waits for else, comes after
@@ -127,9 +129,9 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 			p.AllRefused = "PIVOT is false, and the firewall would cut the management cluster off from the servers: name the " +
 				"ranges that it is seen from in FIREWALL_ALLOW (auto: this machine's own address)"
 		}
-		p.Refused = []string{p.Pivot.Name(), p.Access.Name(), p.Clean.Name()}
+		p.Refused = []string{p.Pivot.Name(), p.Access.Name(), p.OwnSecret.Name(), p.Clean.Name()}
 	}
-	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name()}, releases...)
+	p.Managed = append([]string{p.Endpoint.Name(), p.WaitWorkers.Name(), p.Access.Name(), p.OwnSecret.Name()}, releases...)
 	return p, g.Validate()
 }
 

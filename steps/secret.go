@@ -53,11 +53,38 @@ func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (T
 
 // verify compares the token itself, so that a new one reaches the cluster at the next run.
 func (t tokenSecretStep) verify(ctx context.Context, was TokenSecret) flow.Verdict {
-	mgmt, err := connect.Cluster(t.tools, platform.ManagementKubeconfig)
+	return t.verifyIn(ctx, platform.ManagementKubeconfig, was)
+}
+
+func (t tokenSecretStep) verifyIn(ctx context.Context, kubeconfig string, was TokenSecret) flow.Verdict {
+	c, err := connect.Cluster(t.tools, kubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	return verifySecret(ctx, mgmt, was, map[string]string{config.TokenSecretKey: t.tools.Token.Reveal()})
+	return verifyToken(ctx, t.tools, c, was, map[string]string{config.TokenSecretKey: t.tools.Token.Reveal()})
+}
+
+// OwnTokenSecret adds the step token to a graph: a cluster that manages itself has today's Hetzner token, for CAPH and
+// for the cloud controller manager. The step secret lies before the pivot.
+func (s *Set) OwnTokenSecret(g *flow.Graph) *flow.Step[TokenSecret] {
+	step := newTokenSecretStep(s)
+	return flow.Add(g, "token", func(ctx context.Context, say flow.Say) (TokenSecret, error) {
+		return step.run(ctx, say, Management{Kubeconfig: platform.Kubeconfig})
+	}).Doc("a cluster that manages itself has today's Hetzner token").
+		Verify(func(ctx context.Context, was TokenSecret) flow.Verdict {
+			return step.verifyIn(ctx, platform.Kubeconfig, was)
+		}).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
+}
+
+// verifyToken is verifySecret of a Secret with the Hetzner token.
+func verifyToken(ctx context.Context, tools platform.Tools, c *kube.Cluster, was TokenSecret,
+	want map[string]string) flow.Verdict {
+	v := verifySecret(ctx, c, was, want)
+	if v.Answer() != flow.AnswerGone {
+		return v
+	}
+	return flow.Gone("%s; %s writes the token of this command, before another one is revoked", v.Reason(),
+		tools.Command("bootstrap"))
 }
 
 // verifySecret compares a Secret with what it was made of. No value is ever part of the answer.

@@ -21,6 +21,9 @@ const (
 	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked for
 	// it last.
 	OrderedAgainAnnotation = "slipway.dev/ordered-again"
+	// ReplacedAnnotation is on a Secret whose content another one replaced, and on the Pod template of each workload that
+	// was restarted since, because its Pods read the Secret as they start: when that was.
+	ReplacedAnnotation = "slipway.dev/replaced"
 	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node.
 	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"
 )

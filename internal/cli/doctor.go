@@ -156,8 +156,9 @@ func spending(plan *steps.Plan) []string {
 	return []string{plan.Image.Name(), plan.Cluster.Name(), plan.ControlPlane.Name()}
 }
 
-// examine has the doctor look before a real run whose journal says that it makes what costs money. A failed check ends
-// the run; an unknown one is noted.
+// examine has the doctor look before a real run whose journal says that it makes what costs money. Before any other run
+// that may change something it looks at the token alone, which the run may write in the place of another one. A failed
+// check ends the run; an unknown one is noted.
 func examine(ctx context.Context, r *running, targets []string) error {
 	if r.options.Lab || r.options.SkipDoctor {
 		return nil
@@ -171,19 +172,23 @@ func examine(ctx context.Context, r *running, targets []string) error {
 		return nil // the run itself says it better
 	}
 	var would []string
+	changes := false
 	for _, f := range foreseen {
 		if f.Action == flow.ActionRun {
 			would = append(would, f.Name)
 		}
-	}
-	if !slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(b.Plan), step) }) {
-		return nil
+		changes = changes || f.Action != flow.ActionSkip && !slices.Contains(steps.ReadOnlySteps(), f.Name)
 	}
 	examiner, err := doctorOf(ctx, b, r.state)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case slices.ContainsFunc(would, func(step string) bool { return slices.Contains(spending(b.Plan), step) }):
+		return examined(ctx, r, examiner.For(would))
+	case changes:
+		return examined(ctx, r, examiner.TokenAlone())
 	}
-	return examined(ctx, r, examiner.For(would))
+	return nil
 }
 
 // examineFor has the doctor look before an operation that makes servers outside

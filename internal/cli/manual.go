@@ -214,6 +214,7 @@ func stepManuals() map[string]manual {
 			"pivot.md"},
 		targetPivot: {"both clusters: Cluster API's objects move from the management cluster into the cluster",
 			"pivot.md"},
+		"token":          {cluster + "the Secret with the Hetzner token that CAPH reads", "security.md#rotation"},
 		targetAccess:     {state + "kubeconfig and talosconfig", "pivot.md"},
 		"firewall":       {project + "a firewall", "firewall.md"},
 		"firewall-apply": {project + "which servers the firewall is applied to", "firewall.md"},

@@ -47,7 +47,7 @@ func TestHopelessWaits(t *testing.T) {
 				Reason:  "HCloudCredentialsInvalid",
 				Message: "credentials for hetzner cloud are invalid"},
 			says: []string{"Hetzner does not accept the token that Cluster API has",
-				"the target secret takes it to Cluster API: bootstrap secret "},
+				"the target secret, or after a pivot token, takes it to Cluster API: bootstrap secret "},
 		},
 		"the limit of load balancers": {
 			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error",

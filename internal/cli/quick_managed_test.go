@@ -40,13 +40,19 @@ func (q *quick) manageItself(t *testing.T) {
 // command runs the command for the fake environment, and returns its exit code and what it printed.
 func (q *quick) command(t *testing.T, args ...string) (int, string) {
 	t.Helper()
+	return q.commandDies(t, death{}, args...)
+}
+
+// commandDies is command with a death.
+func (q *quick) commandDies(t *testing.T, d death, args ...string) (int, string) {
+	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer out.Close()
 	c := quickRun{
-		dir: q.dir, stdout: out, environment: []string{settings.EndpointVariable + "=" + q.Hetzner.URL},
+		dir: q.dir, death: d, stdout: out, environment: []string{settings.EndpointVariable + "=" + q.Hetzner.URL},
 		args: append(args, "--state-dir", string(q.state()), "CILIUM_REPOSITORY="+q.charts, "HCLOUD_CCM_REPOSITORY="+q.charts,
 			"TALOS_CCM_REPOSITORY="+q.charts, "MANAGEMENT_KUBECONFIG="+filepath.Join(q.dir, "kubeconfig")),
 	}

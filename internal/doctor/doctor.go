@@ -65,6 +65,8 @@ type Doctor struct {
 	github  string // address of GitHub's API
 	within  time.Duration
 	wanted  []string // steps; nil: all
+	// tokenAlone leaves out all checks but that of the token.
+	tokenAlone bool
 	// recorded is the reservation that this state folder made; 0: none that it knows of.
 	recorded int64
 }
@@ -121,6 +123,12 @@ func (d *Doctor) For(wanted []string) *Doctor {
 	return d
 }
 
+// TokenAlone leaves out all checks but whether Hetzner takes the token, for writing too.
+func (d *Doctor) TokenAlone() *Doctor {
+	d.tokenAlone = true
+	return d
+}
+
 // checks are those that matter, what is local first.
 func (d *Doctor) checks() []check {
 	releases := []string{"cilium", "hcloud-ccm", "talos-ccm", "addons"}
@@ -149,7 +157,7 @@ func (d *Doctor) checks() []check {
 		{"hetzner-budget", nil, d.hetznerBudget},
 	}
 	return slices.DeleteFunc(all, func(c check) bool {
-		if c.name == workerPoolsCheck && len(d.cfg.Workers) == 0 {
+		if c.name == workerPoolsCheck && len(d.cfg.Workers) == 0 || d.tokenAlone && c.name != "token" {
 			return true
 		}
 		return d.wanted != nil && c.of != nil &&

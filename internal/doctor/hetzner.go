@@ -39,15 +39,14 @@ func unheard(err error) Finding {
 }
 
 func (d *Doctor) token(ctx context.Context) Finding {
-	writes, err := hetzner.CanWrite(ctx, d.tools.Hetzner)
-	const another = "create a token with read and write permission in the project's Security settings"
+	err := hetzner.CheckWrite(ctx, d.tools.Hetzner)
 	switch {
 	case errors.Is(err, hetzner.ErrToken):
-		return failed(another, "Hetzner does not accept the token")
+		return failed(hetzner.AnotherToken, "Hetzner does not accept the token")
+	case errors.Is(err, hetzner.ErrReadOnly):
+		return failed(hetzner.AnotherToken, "%v", err)
 	case err != nil:
 		return unheard(err)
-	case !writes:
-		return failed(another, "Hetzner takes the token for reading only")
 	}
 	return ok("Hetzner takes the token, for reading and writing")
 }

@@ -18,25 +18,31 @@ import (
 // errTokenReadonly is the code for a read-only token until 2026; since then it is "forbidden".
 const errTokenReadonly hcloud.ErrorCode = "token_readonly"
 
-// CanWrite reports whether the token may write. No request of the API only tells, so it asks for the deletion of what
-// cannot exist, a placement group with the ID 0: a token for reading alone is refused every method but GET before
-// anything is looked up ("forbidden", until 2026 "token_readonly"), any other gets the answer that there is no such thing. Any other answer is
-// an error.
-func CanWrite(ctx context.Context, c *hcloud.Client) (bool, error) {
+// ErrReadOnly is the error of a token that may not write.
+var ErrReadOnly = errors.New("Hetzner takes the token for reading only")
+
+// AnotherToken is what to do about a token that Hetzner does not accept, or for reading only.
+const AnotherToken = "create a token with read and write permission in the project's Security settings"
+
+// CheckWrite fails where the token may not write (ErrReadOnly, ErrToken), or where that cannot be found out. No request
+// of the API only tells, so it asks for the deletion of what cannot exist, a placement group with the ID 0: a token for
+// reading alone is refused every method but GET before anything is looked up ("forbidden", until 2026
+// "token_readonly"), any other gets the answer that there is no such thing.
+func CheckWrite(ctx context.Context, c *hcloud.Client) error {
 	request, err := c.NewRequest(ctx, "DELETE", "/placement_groups/0", nil)
 	if err != nil {
-		return false, err
+		return err
 	}
 	_, err = c.Do(request, nil)
 	switch {
 	case hcloud.IsError(err, hcloud.ErrorCodeForbidden, errTokenReadonly):
-		return false, nil
+		return ErrReadOnly
 	case hcloud.IsError(err, hcloud.ErrorCodeNotFound, hcloud.ErrorCodeInvalidInput):
-		return true, nil
+		return nil
 	case err == nil:
-		return false, fmt.Errorf("the deletion of a placement group that cannot exist was answered with success")
+		return fmt.Errorf("the deletion of a placement group that cannot exist was answered with success")
 	}
-	return false, explain(err)
+	return explain(err)
 }
 
 // AskBudget asks with the smallest list. It is zero where the answer does not tell.

@@ -109,7 +109,7 @@ func BuiltInDurations(world string) map[string]time.Duration {
 			"wait-cp": 15, "kubeconfig": 2.5, "talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 3, "workers": 0.1,
 			"wait-workers": 0.1, "wait-machines": 15, "addons": 0.1, "gitea-token": 1, "gitea-repository": 2, "flux": 10, "flux-sync": 5,
 			"flux-releases": 0.1, "wait-releases": 10, "providers": 15, "pivot": 8,
-			"access": 0.6, "firewall": 0.5, "firewall-apply": 1, "clean": 3.5,
+			"access": 0.6, "token": 0.1, "firewall": 0.5, "firewall-apply": 1, "clean": 3.5,
 		})
 	}
 	return seconds(map[string]float64{
@@ -117,7 +117,7 @@ func BuiltInDurations(world string) map[string]time.Duration {
 		"wait-cp": 240, "kubeconfig": 60, "talosconfig": 60, "cilium": 90, "hcloud-ccm": 30, "talos-ccm": 30,
 		"wait-nodes": 30, "workers": 1, "wait-workers": 1,
 		"wait-machines": 15, "addons": 1, "gitea-token": 5, "gitea-repository": 5, "flux": 60, "flux-sync": 20, "flux-releases": 1,
-		"wait-releases": 10, "providers": 110, "pivot": 45, "access": 5, "firewall": 2, "firewall-apply": 15, "clean": 10,
+		"wait-releases": 10, "providers": 110, "pivot": 45, "access": 5, "token": 1, "firewall": 2, "firewall-apply": 15, "clean": 10,
 	})
 }
 

@@ -27,7 +27,7 @@ import (
 // label makes the Secret move along when the cluster is moved into itself, also before CAPH has put its own mark on it.
 func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string,
 	error) {
-	if err := refuseTokenOfOtherProject(ctx, cfg, tools, mgmt); err != nil {
+	if err := refuseToken(ctx, cfg, tools, mgmt); err != nil {
 		return "", err
 	}
 	if err := namespace.Ensure(ctx, cfg, say, mgmt); err != nil {
@@ -69,11 +69,11 @@ func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools pla
 	return nil
 }
 
-// refuseTokenOfOtherProject refuses to replace the token with which a management cluster manages servers by a token
-// whose project has none of them. CAPH would create all of them a second time there. It happens where another state
+// refuseToken refuses to replace the token by one that may not write, and the token with which a management cluster
+// manages servers by a token whose project has none of them. CAPH would create all of them a second time there. It happens where another state
 // folder, with the same CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its
 // name.
-func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
+func refuseToken(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: config.TokenSecretName}, secret)
 	if kube.Absent(err) || err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
@@ -81,6 +81,9 @@ func refuseTokenOfOtherProject(ctx context.Context, cfg config.Config, tools pla
 	}
 	if err != nil {
 		return fmt.Errorf("read Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
+	}
+	if err := apply.CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil {
+		return err
 	}
 	if err := refuseTokenOfOtherCluster(ctx, cfg, tools, mgmt); err != nil {
 		return err

@@ -24,10 +24,13 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 		servers bool   // that the management cluster manages
 		here    bool   // they are in the token's project
 		refused bool
+		reads   bool // the token may only read
 	}{
 		"another token, servers elsewhere": {token: "first", servers: true, refused: true},
 		"a new token of the same project":  {token: "first", servers: true, here: true},
+		"a new token that may only read":   {token: "first", servers: true, here: true, reads: true, refused: true},
 		"the same token":                   {token: hetznertest.Token, servers: true},
+		"the same token, which only reads": {token: hetznertest.Token, servers: true, reads: true},
 		"no server was created yet":        {token: "first"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,6 +50,11 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 				s.Put("servers", 7, schema.Server{Name: "k8s-control-plane-a",
 					Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			}
+			says := "a second time"
+			if tt.reads {
+				s.ReadOnly()
+				says = "reading only"
+			}
 			tools := w.Tools()
 			tools.Hetzner = s.Client(nil)
 			mgmt, err := kube.Connect(w.Management.Kubeconfig())
@@ -54,7 +62,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = Write(t.Context(), w.Config(), tools.WithDefaults(), clustertest.Silent, mgmt)
-			if tt.refused != (err != nil && strings.Contains(err.Error(), "a second time")) || !tt.refused && err != nil {
+			if tt.refused != (err != nil && strings.Contains(err.Error(), says)) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))

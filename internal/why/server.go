@@ -203,9 +203,9 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	}
 	switch c.reason {
 	case "HetznerSecretUnreachable":
-		return hopeless("the target secret creates it", "its Secret with the Hetzner token is not there").by("secret")
+		return hopeless("the target secret, or after a pivot token, creates it", "its Secret with the Hetzner token is not there").by("secret")
 	case "HCloudCredentialsInvalid":
-		return hopeless("give a token with read and write permission; the target secret takes it to Cluster API",
+		return hopeless("give a token with read and write permission; the target secret, or after a pivot token, takes it to Cluster API",
 			"Hetzner does not accept the token that Cluster API has").by("secret")
 	case "RateLimitExceeded":
 		return trouble("Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes")
@@ -282,7 +282,7 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 	case "unauthorized", "forbidden":
 		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen,
 			weight: weightHopeless,
-			Do:     "give a token with read and write permission; the target secret takes it to Cluster API"}.by("secret")
+			Do:     "give a token with read and write permission; the target secret, or after a pivot token, takes it to Cluster API"}.by("secret")
 	case "rate_limit_exceeded":
 		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
 	case "invalid_input":

@@ -25,7 +25,11 @@ type api struct {
 	mu       sync.Mutex
 	requests int
 	writes   []string
+	readOnly bool
 }
+
+// ReadOnly makes the token one for reading alone.
+func (a *api) ReadOnly() { a.between(func() { a.readOnly = true }) }
 
 // start begins to answer.
 func (a *api) start(answer http.HandlerFunc) {
@@ -37,6 +41,10 @@ func (a *api) start(answer http.HandlerFunc) {
 		a.requests++
 		if r.Method != http.MethodGet {
 			a.writes = append(a.writes, r.Method+" "+r.URL.Path)
+			if a.readOnly {
+				refuse(w, http.StatusForbidden, "token_readonly", "the token is only allowed to perform GET requests")
+				return
+			}
 		}
 		answer(w, r)
 	}))

@@ -18,12 +18,11 @@ import (
 type Store struct {
 	api
 
-	all      map[string]map[int64]resource // collection → id → resource
-	going    map[int64]int                 // action of a server's deletion → requests that it still takes
-	locked   map[int64]int                 // resource → attempts at its deletion that are refused
-	takes    int                           // requests that a server outlives its deletion by
-	readOnly bool
-	budget   [2]int // requests an hour, and how many are left; 0: none is reported
+	all    map[string]map[int64]resource // collection → id → resource
+	going  map[int64]int                 // action of a server's deletion → requests that it still takes
+	locked map[int64]int                 // resource → attempts at its deletion that are refused
+	takes  int                           // requests that a server outlives its deletion by
+	budget [2]int                        // requests an hour, and how many are left; 0: none is reported
 }
 
 type resource = map[string]any
@@ -69,9 +68,6 @@ func (s *Store) Drop(collection string, id int64) {
 	s.between(func() { delete(s.all[collection], id) })
 }
 
-// ReadOnly makes the token one for reading alone.
-func (s *Store) ReadOnly() { s.between(func() { s.readOnly = true }) }
-
 // Budget is in every answer: how many requests an hour there are, and how many are left.
 func (s *Store) Budget(limit, remaining int) {
 	s.between(func() { s.budget = [2]int{limit, remaining} })
@@ -106,10 +102,6 @@ func (s *Store) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("RateLimit-Limit", strconv.Itoa(limit))
 		w.Header().Set("RateLimit-Remaining", strconv.Itoa(s.budget[1]))
 		w.Header().Set("RateLimit-Reset", strconv.FormatInt(time.Now().Unix(), 10))
-	}
-	if s.readOnly && r.Method != http.MethodGet {
-		refuse(w, http.StatusForbidden, "token_readonly", "the token is only allowed to perform GET requests")
-		return
 	}
 	var id int64
 	if len(words) > 1 {
