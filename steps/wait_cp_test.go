@@ -153,7 +153,7 @@ func TestWaitBecause(t *testing.T) {
 	}
 	refuse(time.Now())
 	if err := ends(); err == nil || !strings.Contains(err.Error(), "does not accept the token") ||
-		!strings.Contains(err.Error(), "the target secret takes it") {
+		!strings.Contains(err.Error(), "the target secret, or after a pivot token, takes it") {
 		t.Errorf("a token that is refused now: %v", err)
 	}
 }

@@ -120,17 +120,18 @@ func TestTheProvidersFirst(t *testing.T) {
 				t.Fatal(err)
 			}
 			p.Providers, p.ProvidersFiles = job, files
+			name := job.Name // Prepare writes to the object while Jobs of the fleet already run
 			react, once := m.Server.React, sync.Once{}
 			end := func() {
-				pod := podOf(m.Get("batch/v1", "Job", namespace, job.Name), "Failed")
+				pod := podOf(m.Get("batch/v1", "Job", namespace, name), "Failed")
 				pod.Object["status"].(object)["containerStatuses"] = []any{object{"state": object{
 					"terminated": object{"exitCode": int64(4), "message": "the registry is away"}}}}
 				m.Put(pod)
-				m.end(job.Name, fails)
+				m.end(name, fails)
 			}
 			m.Server.React = func(o *unstructured.Unstructured) {
 				suspended, _, _ := unstructured.NestedBool(o.Object, "spec", "suspend")
-				if o.GetName() == job.Name && o.GetKind() == "Job" && !suspended {
+				if o.GetName() == name && o.GetKind() == "Job" && !suspended {
 					if began := m.order(); len(began) > 0 {
 						t.Errorf("before the providers were installed began %v", began)
 					}
