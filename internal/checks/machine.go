@@ -53,15 +53,16 @@ func (u unfitMachine) writtenIn(patches []string) (i, line int) {
 	return -1, 0
 }
 
-// unfit looks for what Talos accepts, and what the rest of the cluster does not work with; nil: nothing.
-func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) *unfitMachine {
+// unfit is all of what Talos accepts, and what the rest of the cluster does not work with.
+func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) []unfitMachine {
+	all := m.unmet()
 	for _, judge := range []func(config.Config, render.Sources) *unfitMachine{
-		m.unmet, m.unfitEndpoint, m.unfitNetwork, m.unfitRanges, m.unfitFirewall} {
+		m.unfitEndpoint, m.unfitTalosAPIAccess, m.unfitNetwork, m.unfitRanges, m.unfitFirewall} {
 		if u := judge(cfg, sources); u != nil {
-			return u
+			all = append(all, *u)
 		}
 	}
-	return nil
+	return all
 }
 
 // wants are what the configuration must come to.
@@ -78,7 +79,8 @@ func (m machineConfiguration) wants() []want {
 		want{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
 		want{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
 		want{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
-		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API"},
+		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API, from " +
+			"namespace kube-system with role os:reader"},
 		want{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
 			"kubelets' certificates"})
 }
@@ -86,20 +88,20 @@ func (m machineConfiguration) wants() []want {
 // kubePrismPort is where KubePrism listens on every node, by Talos's default and by the built-in values.
 const kubePrismPort = "7445"
 
-func (m machineConfiguration) unmet(config.Config, render.Sources) *unfitMachine {
+func (m machineConfiguration) unmet() []unfitMachine {
 	values := map[string]any{}
 	data, err := encoder.NewEncoder(m.RawV1Alpha1(), encoder.WithComments(encoder.CommentsDisabled)).Encode()
 	if err == nil {
 		err = yaml.Unmarshal(data, &values)
 	}
 	if err != nil {
-		return &unfitMachine{problem: "the configuration that they result in cannot be read: " + err.Error(), hint: "correct the patches"}
+		return []unfitMachine{{problem: "the configuration that they result in cannot be read: " + err.Error(), hint: "correct the patches"}}
 	}
-	u := unmetOf(values, m.wants())
-	if u == nil {
-		return nil
+	var all []unfitMachine
+	for _, u := range unmetOf(values, m.wants()) {
+		all = append(all, unfitMachine{problem: u.problem(), hint: "write " + u.want.hint(), path: u.want.path})
 	}
-	return &unfitMachine{problem: u.problem(), hint: "write " + u.want.dotted() + ": " + u.want.is, path: u.want.path}
+	return all
 }
 
 func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfitMachine {
@@ -107,6 +109,25 @@ func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfi
 		return &unfitMachine{path: []string{"cluster", "controlPlane", "endpoint"}, hint: "leave it away",
 			problem: fmt.Sprintf("cluster.controlPlane.endpoint is %s: the provider writes the address of the control plane there, which "+
 				"is known only once it exists; nodes would join another cluster, or none", is)}
+	}
+	return nil
+}
+
+// unfitTalosAPIAccess looks for an access to the Talos API that the Talos CCM's Pod does not get: its chart asks for the role
+// os:reader, in namespace kube-system, where the step installs it.
+func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources) *unfitMachine {
+	access := m.Machine().Features().KubernetesTalosAPIAccess()
+	if m.kind != machine.TypeControlPlane || !access.Enabled() {
+		return nil
+	}
+	path := []string{"machine", "features", "kubernetesTalosAPIAccess"}
+	if is := access.AllowedRoles(); !slices.Contains(is, "os:reader") {
+		return &unfitMachine{path: append(path, "allowedRoles"), hint: "add os:reader", problem: fmt.Sprintf("machine.features."+
+			"kubernetesTalosAPIAccess.allowedRoles is %s: the Talos CCM asks the Talos API with role os:reader", listed(is))}
+	}
+	if is := access.AllowedKubernetesNamespaces(); !slices.Contains(is, "kube-system") {
+		return &unfitMachine{path: append(path, "allowedKubernetesNamespaces"), hint: "add kube-system", problem: fmt.Sprintf(
+			"machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces is %s: the Talos CCM runs in kube-system", listed(is))}
 	}
 	return nil
 }

@@ -131,15 +131,15 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(),
 			StrategicPatches)}
 	}
-	if u := m.unfit(cfg, sources); u != nil {
+	for _, u := range m.unfit(cfg, sources) {
 		e := at("", "", StrategicPatches)
 		if i, line := u.writtenIn(patches); i >= 0 {
 			e = place(i, func(string) int { return line })
 		}
 		e.Hint, e.Problem = u.hint, u.problem
-		return []FileError{e}
+		found = append(found, e)
 	}
-	return nil
+	return found
 }
 
 // merged is the machine configuration that the object's patches result in.

@@ -43,6 +43,10 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 		f := problemf("correct the file", "%v", err)
 		return &f
 	}
+	basic := []string{sources.Cilium.Path, sources.HcloudCCM.Path, sources.TalosCCM.Path}
+	if f := underOwnName(in, values); f != nil && slices.Contains(basic, in.Values.Path) {
+		return f
+	}
 	switch in.Values.Path {
 	case sources.Cilium.Path:
 		return unfitCilium(in.Values.Name, values, ciliumIn{forwardsDNS: forwardsDNS(cfg, sources), routed: routed(sources)})
@@ -53,6 +57,17 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 	default:
 		return unfitAddon(cfg, in, values)
 	}
+}
+
+// underOwnName refuses values under the name of their chart, as they are written for a chart that depends on it: Helm would
+// ignore them. Add-ons may have a value of their own name.
+func underOwnName(in charts.Installation, values map[string]any) *ValueProblem {
+	if _, nested := values[in.Chart.Name].(map[string]any); !nested {
+		return nil
+	}
+	f := problemf("write what is below it at the top level", "%s: the values are under %s:, as for a chart that depends on it: Helm "+
+		"would ignore them", in.Values.Name, in.Chart.Name)
+	return &f
 }
 
 // createdKeys are what the step hcloud-ccm writes into the Secret config.CCMSecretName.
@@ -239,12 +254,15 @@ func problemf(hint, format string, args ...any) ValueProblem {
 	return ValueProblem{Reason: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// unmet is the first value that is not as it is wanted; nil: all are.
+// unmet names the values that are not as they are wanted; nil: all are.
 func unmet(where string, values map[string]any, wants []want) *ValueProblem {
-	u := unmetOf(values, wants)
-	if u == nil {
+	var problems, hints []string
+	for _, u := range unmetOf(values, wants) {
+		problems, hints = append(problems, u.problem()), append(hints, u.want.hint())
+	}
+	if len(problems) == 0 {
 		return nil
 	}
-	f := problemf("write "+u.want.dotted()+": "+u.want.is, "%s: %s", where, u.problem())
+	f := problemf("write "+strings.Join(hints, ", "), "%s: %s", where, strings.Join(problems, "; "))
 	return &f
 }

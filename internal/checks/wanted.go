@@ -16,6 +16,9 @@ type want struct {
 
 func (w want) dotted() string { return strings.Join(w.path, ".") }
 
+// hint is what is to be written.
+func (w want) hint() string { return w.dotted() + ": " + w.is }
+
 // unmetWant is a value that is not as it is wanted.
 type unmetWant struct {
 	want want
@@ -26,18 +29,18 @@ func (u unmetWant) problem() string {
 	return fmt.Sprintf("%s is %s, not %s: %s", u.want.dotted(), u.is, u.want.is, u.want.why)
 }
 
-// unmetOf is the first value that is not as it is wanted; nil: all are.
-func unmetOf(values map[string]any, wants []want) *unmetWant {
+// unmetOf are the values that are not as they are wanted.
+func unmetOf(values map[string]any, wants []want) (all []unmetWant) {
 	for _, w := range wants {
 		got, found, err := unstructured.NestedFieldNoCopy(values, w.path...)
 		if is := fmt.Sprint(got); err != nil || !found || is != w.is {
 			if !found {
 				is = "missing"
 			}
-			return &unmetWant{w, is}
+			all = append(all, unmetWant{w, is})
 		}
 	}
-	return nil
+	return all
 }
 
 // MissingError means that who was asked does not have it.

@@ -30,7 +30,7 @@ func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstruct
 		if !ofClusterAPI(o) { // the file's checks say more
 			return nil
 		}
-		return checkNamespace(namespace, s, o)
+		return takeNamespace(namespace, s, o)
 	}
 	switch {
 	case twice:
@@ -46,7 +46,7 @@ func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstruct
 			"configuration of its own",
 			s.Name, kube.Describe(o))
 	}
-	if err := checkNamespace(namespace, s, o); err != nil {
+	if err := takeNamespace(namespace, s, o); err != nil {
 		return err
 	}
 	// clusterctl moves what the Cluster owns, and what has this label: a template that is not used yet may have no owner.
@@ -65,8 +65,12 @@ func ofClusterAPI(o *unstructured.Unstructured) bool {
 	return group == groupOfClusterAPI || strings.HasSuffix(group, "."+groupOfClusterAPI)
 }
 
-// checkNamespace refuses an object of a file that is in another namespace than the cluster's objects.
-func checkNamespace(namespace string, s Source, o *unstructured.Unstructured) error {
+// takeNamespace puts an object of a file that names no namespace into that of the cluster's objects, as kubectl does with
+// the one of its context, and refuses an object of another one.
+func takeNamespace(namespace string, s Source, o *unstructured.Unstructured) error {
+	if o.GetNamespace() == "" {
+		o.SetNamespace(namespace)
+	}
 	if o.GetNamespace() == namespace {
 		return nil
 	}

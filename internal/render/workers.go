@@ -104,7 +104,7 @@ func poolGroup(cfg config.Config, sources Sources, v Variables, p config.WorkerP
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
-		if err := checkNamespace(cfg.Namespace, s, o); err != nil {
+		if err := takeNamespace(cfg.Namespace, s, o); err != nil {
 			return nil, err
 		}
 		objects = append(objects, o)
