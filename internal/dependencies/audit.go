@@ -60,7 +60,7 @@ type Report struct {
 // Audit compares a tree with the expected list of a file.
 func Audit(t *Tree, e *Expected, file string) Report {
 	r := Report{Kind: "dependencies", Source: t.Source, Expected: file, Objects: len(t.Objects), Dependencies: t.Edges(),
-		Ignored: t.Ignored, Findings: []Finding{}, Unknown: []Unknown{}}
+		Ignored: t.Ignored, Findings: []Finding{}, Unknown: append([]Unknown{}, t.notes...)}
 	all := t.first()
 	r.duplicates(t, all)
 	for _, key := range slices.SortedFunc(maps.Keys(all), compareKeys) {

@@ -29,7 +29,8 @@ type Object struct {
 	Place     string // file:line; empty: it is of a cluster
 	DependsOn []Key  // in their order
 
-	file        string
+	files       []string // its own, and the kustomization.yaml that it is built by; none: it is of a cluster
+	manifest    manifest
 	labels      map[string]string
 	annotations map[string]string
 
@@ -40,6 +41,8 @@ type Object struct {
 	hooks    []hook      // of a HelmRelease: what is known of its chart's hooks
 	release  [2]string   // of a HelmRelease: namespace and name of the Helm release
 	path     string      // of a Kustomization: spec.path
+	from     reference   // of a Kustomization: spec.sourceRef
+	target   string      // of a Kustomization: spec.targetNamespace
 	waits    bool        // of a Kustomization: spec.wait
 	checks   []reference // of a Kustomization: spec.healthChecks
 }
@@ -71,8 +74,12 @@ type Tree struct {
 	Objects []Object
 	Ignored int // documents of other kinds
 
-	jobs []job
+	jobs    []job
+	sources map[Key]string // the addresses of Flux's sources
+	notes   []Unknown      // what is not read
 }
+
+func (t *Tree) unknown(object, says string) { t.notes = append(t.notes, Unknown{object, says}) }
 
 // job is a Job that is a hook of a Helm release.
 type job struct {

@@ -37,6 +37,11 @@ func TestForty(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "apps/r38.yaml")); err != nil {
 		t.Fatal(err)
 	}
+	list, err := os.ReadFile(filepath.Join(dir, "apps/kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "apps/kustomization.yaml", strings.Replace(string(list), "r38", "new", 1))
 	r := audit(t, dir)
 	has(t, r, AddedEdge, "HelmRelease apps/r02", "HelmRelease apps/r04", "deps.list:", "apps/r02.yaml:2")
 	has(t, r, Cycle, "HelmRelease apps/r02", "apps/r02 → apps/r04 → apps/r02")

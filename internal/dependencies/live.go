@@ -50,5 +50,5 @@ func (t *Tree) addLive(o *unstructured.Unstructured) error {
 	if err := yaml.Unmarshal(data, &document); err != nil {
 		return err
 	}
-	return t.add(document.Content[0], "", o.GetNamespace())
+	return t.add(document.Content[0], origin{}, o.GetNamespace())
 }

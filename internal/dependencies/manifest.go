@@ -57,6 +57,7 @@ type manifest struct {
 		Path         string         `yaml:"path"`
 		Wait         any            `yaml:"wait"`
 		HealthChecks []reference    `yaml:"healthChecks"`
+		SourceRef    reference      `yaml:"sourceRef"`
 
 		ActiveDeadlineSeconds int64 `yaml:"activeDeadlineSeconds"` // of a Job
 	} `yaml:"spec"`
@@ -65,7 +66,8 @@ type manifest struct {
 // object is the object of a manifest.
 func (m manifest) object(kind, namespace string) (o Object, err error) {
 	o = Object{Key: Key{kind, cmp.Or(m.Metadata.Namespace, namespace), m.Metadata.Name}, labels: m.Metadata.Labels,
-		annotations: m.Metadata.Annotations, path: m.Spec.Path, waits: m.Spec.Wait == true, checks: m.Spec.HealthChecks}
+		annotations: m.Metadata.Annotations, path: m.Spec.Path, waits: m.Spec.Wait == true, checks: m.Spec.HealthChecks,
+		from: m.Spec.SourceRef}
 	if err := checkName("metadata.name", o.Name); err != nil {
 		return o, fmt.Errorf("%s: %w", kind, err)
 	}
@@ -98,6 +100,7 @@ func (m manifest) object(kind, namespace string) (o Object, err error) {
 		o.release = [2]string{cmp.Or(m.Spec.TargetNamespace, o.Namespace), cmp.Or(m.Spec.ReleaseName, name)}
 		return o, m.hooks(&o)
 	}
+	o.target = m.Spec.TargetNamespace
 	return o, nil
 }
 

@@ -1,7 +1,6 @@
 package dependencies
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+	"sigs.k8s.io/kustomize/api/konfig"
 
 	"github.com/slipway-k8s/slipway/internal/usage"
 )
@@ -22,28 +22,96 @@ import (
 // largest is more than a file of manifests has; a larger one is a mistake.
 const largest = 32 << 20
 
-// Read reads files, and the YAML files in folders and the folders below them. namespace is that of objects whose file
-// names none. Every error is a usage.Error that names the place.
+// Groups of the objects.
+const (
+	kustomizeGroup = "kustomize.toolkit.fluxcd.io"
+	helmGroup      = "helm.toolkit.fluxcd.io"
+)
+
+// Read reads files, and the YAML files in folders and the folders below them; what a kustomization.yaml lists, as
+// kustomize builds it. namespace is that of objects for which none is named. Every error is a usage.Error that names the
+// place.
 func Read(paths []string, namespace string) (*Tree, error) {
 	t := &Tree{Source: strings.Join(paths, ", ")}
-	seen := map[string]bool{}
+	if err := t.readAll(paths, namespace); err != nil {
+		return nil, &usage.Error{Err: err}
+	}
+	t.moved()
+	t.sorted()
+	return t, nil
+}
+
+func (t *Tree) readAll(paths []string, namespace string) error {
+	b := newBuilder(t)
+	named, files := map[string]bool{}, map[string]bool{} // folders; files that are named themselves
+	var all []string                                     // absolute
 	for _, path := range paths {
-		files, err := filesOf(path)
+		found, err := filesOf(path)
 		if err != nil {
-			return nil, &usage.Error{Err: err}
+			return err
 		}
-		for _, file := range files {
-			if seen[file] {
-				continue
+		for _, file := range found {
+			abs, err := absolute(file)
+			if err != nil {
+				return fmt.Errorf("read manifests: %w", err)
 			}
-			seen[file] = true
-			if err := t.readFile(file, namespace); err != nil {
-				return nil, &usage.Error{Err: err}
+			if b.shown[abs] == "" {
+				b.shown[abs], all = file, append(all, abs)
+			}
+			if dir := filepath.Dir(abs); len(found) == 1 && file == filepath.Clean(path) &&
+				!slices.Contains(konfig.RecognizedKustomizationFileNames(), filepath.Base(file)) {
+				files[file] = true
+			} else {
+				named[dir] = true
 			}
 		}
 	}
-	t.sorted()
-	return t, nil
+	for _, file := range all {
+		if _, err := b.load(filepath.Dir(file)); err != nil {
+			return err
+		}
+	}
+	if err := b.buildAll(named, files, namespace); err != nil {
+		return err
+	}
+	for _, file := range all {
+		f, shown := b.folders[filepath.Dir(file)], b.show(file)
+		switch {
+		case f != nil && f.file == file:
+			t.Ignored++
+		case b.listed[file]:
+		case f != nil && !files[shown]:
+			if err := t.leaveOut(file, shown); err != nil {
+				return err
+			}
+		default:
+			data, err := readAll(file)
+			if err != nil {
+				return err
+			}
+			if err := t.read(data, shown, namespace); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leaveOut says what is in a file that the kustomization.yaml beside it does not list: kustomize does not apply it.
+func (t *Tree) leaveOut(file, shown string) error {
+	data, err := readAll(file)
+	if err != nil {
+		return err
+	}
+	not := &Tree{}
+	if err := not.read(data, shown, "default"); err != nil {
+		return err
+	}
+	for _, o := range not.Objects {
+		t.unknown(o.Place, "whether it is applied: the kustomization.yaml beside it does not list its file")
+	}
+	t.Ignored += not.Ignored
+	return nil
 }
 
 // filesOf is a file itself, or the YAML files of a folder, without those that are hidden.
@@ -72,76 +140,70 @@ func filesOf(path string) (files []string, err error) {
 	return files, nil
 }
 
-func (t *Tree) readFile(file, namespace string) error {
+func readAll(file string) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return fmt.Errorf("read manifests: %w", err)
+		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, largest+1))
 	if err != nil {
-		return fmt.Errorf("read manifests: %w", err)
+		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	if len(data) > largest {
-		return fmt.Errorf("read manifests: %s is larger than %d MB", file, largest>>20)
+		return nil, fmt.Errorf("read manifests: %s is larger than %d MB", file, largest>>20)
 	}
-	return t.read(data, file, namespace)
+	return data, nil
 }
 
 // read adds what the documents of a file have.
 func (t *Tree) read(data []byte, file, namespace string) error {
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var document yaml.Node
-		err := decoder.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, placed(err))
-		}
-		if len(document.Content) == 0 {
-			continue
-		}
-		if err := t.add(document.Content[0], file, namespace); err != nil {
-			return err
-		}
+	var bad error // has its place
+	err := documents(data, func(node *yaml.Node) error {
+		bad = t.add(node, origin{fmt.Sprintf("%s:%d", file, node.Line), []string{file}}, namespace)
+		return bad
+	})
+	if err != nil && bad == nil {
+		return fmt.Errorf("%s: %w", file, err)
 	}
+	return err
 }
 
-// add adds the object of a document, or those of a List.
-func (t *Tree) add(node *yaml.Node, file, namespace string) error {
-	place := fmt.Sprintf("%s:%d", file, node.Line)
+// origin is where an object is from.
+type origin struct {
+	place string   // file:line; empty: a cluster
+	files []string // its own, and the kustomization.yaml that it is built by
+}
+
+func groupOf(node *yaml.Node) string {
 	group, _, _ := strings.Cut(scalarOf(node, "apiVersion"), "/")
-	kind := scalarOf(node, "kind")
+	return group
+}
+
+// ofFlux tells whether an object is one that is read.
+func ofFlux(node *yaml.Node) bool {
+	group := groupOf(node)
+	return strings.HasSuffix(group, ".toolkit.fluxcd.io") || scalarOf(node, "kind") == "Job" && group == "batch"
+}
+
+// add adds an object.
+func (t *Tree) add(node *yaml.Node, at origin, namespace string) error {
+	group, kind := groupOf(node), scalarOf(node, "kind")
 	switch {
-	case kind == "List" && group == "v1":
-		items := child(node, "items")
-		if items == nil || items.Kind != yaml.SequenceNode {
-			return nil
-		}
-		for _, item := range items.Content {
-			if err := t.add(item, file, namespace); err != nil {
-				return err
-			}
-		}
-		return nil
-	case kind == HelmRelease && group == "helm.toolkit.fluxcd.io",
-		kind == Kustomization && group == "kustomize.toolkit.fluxcd.io":
+	case kind == HelmRelease && group == helmGroup, kind == Kustomization && group == kustomizeGroup:
 		m := manifest{}
 		if err := node.Decode(&m); err != nil {
-			return fmt.Errorf("%s: %s: %w", place, kind, placed(err))
+			return fmt.Errorf("%s: %s: %w", at.place, kind, placed(err))
 		}
 		o, err := m.object(kind, namespace)
 		if err != nil {
-			return fmt.Errorf("%s: %w", place, err)
+			return fmt.Errorf("%s: %w", at.place, err)
 		}
-		if o.Place = place; file == "" {
-			o.Place = ""
-		}
-		o.file = file
+		o.Place, o.files, o.manifest = at.place, at.files, m
 		t.Objects = append(t.Objects, o)
 		return nil
+	case group == sourceGroup:
+		t.addSource(kind, node, namespace)
 	case kind == "Job" && group == "batch":
 		t.addJob(node)
 	}

@@ -60,8 +60,12 @@ func forty(t *testing.T) string {
 	dir := repo(t)
 	put(t, dir, "clusters/prod/apps.yaml", kustomization("apps", "./apps", "  wait: true\n  timeout: 15m\n  dependsOn:\n"+
 		"    - name: infra\n")+kustomization("infra", "./infra", "  wait: true\n"))
+	listed := ""
 	for i := range 40 {
 		folder := []string{"apps", "infra/charts"}[i%2]
+		if i%2 == 0 {
+			listed += fmt.Sprintf("  - r%02d.yaml\n", i)
+		}
 		var on []string
 		if i > 1 {
 			on = append(on, fmt.Sprintf("r%02d", i-2))
@@ -72,7 +76,7 @@ func forty(t *testing.T) string {
 		put(t, dir, fmt.Sprintf("%s/r%02d.yaml", folder, i), "# a release\n"+release(fmt.Sprintf("r%02d", i), "  timeout: 3m\n", on...)+
 			"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n")
 	}
-	put(t, dir, "apps/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [a]\n")
+	put(t, dir, "apps/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"+listed)
 	put(t, dir, ".github/workflow.yaml", "{{ no YAML }}: [")
 	put(t, dir, "README.md", "no YAML: [")
 	return dir

@@ -1,6 +1,7 @@
 package dependencies
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,7 +72,7 @@ func (o *Object) whole() bound {
 // waits finds waits that exceed the wait that they are in: hooks in a HelmRelease, HelmReleases and Kustomizations in a
 // Kustomization that waits for them.
 func (r *Report) waits(t *Tree, all map[Key]*Object) {
-	owner := owners(t, all)
+	owner := r.owners(t, all)
 	for i := range t.Objects {
 		o := &t.Objects[i]
 		if all[o.Key] != o {
@@ -140,45 +141,103 @@ func (o *Object) waitsFor(inner *Object) bool {
 
 // owners finds the Kustomization that applies each object: by its labels, by the Kustomization's spec.healthChecks, or
 // by the folder of its file.
-func owners(t *Tree, all map[Key]*Object) map[Key]*Object {
+func (r *Report) owners(t *Tree, all map[Key]*Object) map[Key]*Object {
 	found := map[Key]*Object{}
-	var kustomizations []*Object
-	for i := range t.Objects {
-		if o := &t.Objects[i]; o.Kind == Kustomization && all[o.Key] == o {
-			kustomizations = append(kustomizations, o)
-		}
-	}
-	roots := map[string]string{}
+	folders := newFolders(t)
 	for key, o := range all {
 		if k := all[Key{Kustomization, o.labels[namespaceLabel], o.labels[nameLabel]}]; k != nil && k != o {
 			found[key] = k
 			continue
 		}
-		longest := -1
-		for _, k := range kustomizations {
-			switch {
-			case k == o:
-			case len(k.checks) > 0 && !k.waits && k.waitsFor(o):
-				found[key], longest = k, 1<<30
-			case o.file != "" && within(o.file, k.path, roots) > longest:
-				found[key], longest = k, within(o.file, k.path, roots)
+		if k := folders.owner(o); k != nil {
+			found[key] = k
+		}
+		for _, k := range folders.kustomizations {
+			if k != o && len(k.checks) > 0 && !k.waits && k.waitsFor(o) {
+				found[key] = k
 			}
+		}
+	}
+	for _, k := range folders.kustomizations {
+		if folders.doubtful[k] {
+			r.unknown(k, fmt.Sprintf("whether %s is this repository (its address among the files, and a remote of .git, "+
+				"would say so): what it applies is left out", k.source()))
 		}
 	}
 	return found
 }
 
+// folders knows which Kustomization applies a folder of this repository.
+type folders struct {
+	tree           *Tree
+	kustomizations []*Object
+	roots          map[string]string   // of repositories, by folder
+	remotes        map[string][]string // by root
+	doubtful       map[*Object]bool    // may be of another repository
+}
+
+func newFolders(t *Tree) *folders {
+	f := &folders{t, nil, map[string]string{}, map[string][]string{}, map[*Object]bool{}}
+	first := t.first()
+	for i := range t.Objects {
+		if o := &t.Objects[i]; o.Kind == Kustomization && first[o.Key] == o {
+			f.kustomizations = append(f.kustomizations, o)
+		}
+	}
+	return f
+}
+
+// owner is the Kustomization whose folder an object's file is in, the innermost one; nil: there is none.
+func (f *folders) owner(o *Object) (owner *Object) {
+	deepest := -1
+	for _, k := range f.kustomizations {
+		for _, file := range o.files {
+			dir := filepath.Dir(file)
+			if f.roots[dir] == "" {
+				f.roots[dir] = repository(dir)
+			}
+			deep := within(file, k.path, f.roots[dir])
+			if k == o || deep < 0 {
+				continue
+			}
+			is, known := f.tree.reads(k, f.roots[dir], f.remotes)
+			if !is && !known {
+				f.doubtful[k] = true
+			}
+			if is && deep > deepest {
+				owner, deepest = k, deep
+			}
+		}
+	}
+	return owner
+}
+
+// moved gives objects the namespace that the Kustomization that applies them puts them into.
+func (t *Tree) moved() {
+	f := newFolders(t)
+	into := make([]string, len(t.Objects))
+	for i := range t.Objects {
+		if k := f.owner(&t.Objects[i]); k != nil {
+			into[i] = k.target
+		}
+	}
+	for i := range t.Objects {
+		if o := &t.Objects[i]; into[i] != "" && into[i] != o.Namespace {
+			m := o.manifest
+			m.Metadata.Namespace = into[i]
+			if moved, err := m.object(o.Kind, into[i]); err == nil {
+				moved.Place, moved.files, moved.manifest = o.Place, o.files, m
+				*o = moved
+			}
+		}
+	}
+}
+
 // within is how many folders deep the folder is that a Kustomization applies, where a file is in it; below 0: it is not.
 // spec.path begins at the root of the repository.
-func within(file, path string, roots map[string]string) int {
+func within(file, path, root string) int {
 	if path == "" { // all of its source, which may be another repository
 		return -1
-	}
-	dir := filepath.Dir(file)
-	root, known := roots[dir]
-	if !known {
-		root = repository(dir)
-		roots[dir] = root
 	}
 	absolute, err := filepath.Abs(file)
 	if err != nil {
