@@ -146,7 +146,7 @@ FUZZ_TIME ?= 10s
 .PHONY: fuzz
 fuzz:            ; hack/fuzz $(FUZZ_TIME) $(if $(ONLY),'$(ONLY)')
 
-# The crash suite: docs/resume.md. It resumes where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
+# The crash suite: docs/architecture.md. It resumes where it was ended; ONLY='^chain' chooses cases, FOR=20m ends it after a while.
 .PHONY: crash crash-mutations
 crash:           ; $(GO) run ./cmd/bootstrap lab build && $(GO) run ./test/crash/cmd $(if $(ONLY),-only '$(ONLY)') $(if $(FOR),-for $(FOR)); good=$$?; $(GO) run ./test/crash/cmd -mutations && exit $$good
 crash-mutations: ; $(GO) run ./test/crash/cmd -mutations $(if $(ONLY),-only '$(ONLY)')

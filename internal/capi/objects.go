@@ -102,7 +102,8 @@ func Truth(o *unstructured.Unstructured, fields ...string) bool {
 	return b
 }
 
-// Troubles is what an object's conditions complain about: "ServerCreateSucceeded: ImageNotFound (…)".
+// Troubles is what an object's conditions complain about, for programs: "ServerCreateSucceeded: ImageNotFound (…)".
+// For people why.Said has it.
 func Troubles(o *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	var found []string

@@ -192,8 +192,18 @@ func (f Forecast) Print(out io.Writer, width int) error {
 		words("%s", text.Printable(loss))
 	}
 	var rows [][]string
+	passedAt := 0
+	var passed []string // the steps that are passed over have one row
 	for _, s := range f.Steps {
 		why := s.why()
+		if s.Would == flow.ActionSkip && len(s.Changes) == 0 {
+			if passed = append(passed, s.Step); len(passed) == 1 {
+				passedAt, rows = len(rows), append(rows, nil)
+			}
+			rows[passedAt] = []string{text.Plural(len(passed), "step", "steps"), s.verb(), s.expected(),
+				why + ": " + strings.Join(passed, ", ")}
+			continue
+		}
 		for _, d := range s.Changes[min(1, len(s.Changes)):] {
 			why += "\n" + text.Printable(d.String())
 		}

@@ -103,8 +103,7 @@ func (h *Helm) Ensure(ctx context.Context, say func(string, ...any), w Wanted) (
 		install.DisableOpenAPIValidation = true // see upgrade
 		done, err = install.RunWithContext(ctx, w.Chart, w.Values)
 	} else {
-		say("upgrading release %s from chart version %s to %s%s", w.Name, last.Chart.Metadata.Version,
-			w.Chart.Metadata.Version, otherContent(last.Chart, w.Chart))
+		say("upgrading release %s: %s", w.Name, difference(last.Chart, w.Chart))
 		upgrade := action.NewUpgrade(h.config)
 		upgrade.Namespace, upgrade.Timeout, upgrade.MaxHistory = h.namespace, hookTimeout, keptRevisions
 		// it reads the API's whole description, tens of megabytes, to check a released chart
@@ -151,12 +150,16 @@ func sameContent(was, is *chart.Chart) bool {
 		(len(is.Metadata.Dependencies) > 0 || reflect.DeepEqual(plain(was.Values), plain(is.Values)))
 }
 
-// otherContent says that two charts of one version are not the same chart.
-func otherContent(was, is *chart.Chart) string {
-	if was.Metadata.Version != is.Metadata.Version || sameContent(was, is) {
-		return ""
+// difference is what an upgrade of a release changes, as far as its charts tell.
+func difference(was, is *chart.Chart) string {
+	from, to := was.Metadata.Version, is.Metadata.Version
+	switch {
+	case from != to:
+		return "chart " + from + " → " + to
+	case sameContent(was, is):
+		return "new values of chart " + to
 	}
-	return ", which is another chart than the one that is deployed under this version"
+	return "chart " + to + ", which is another chart than the one that is deployed under this version"
 }
 
 // plain is values as they come back from Helm's record, which is JSON.

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kubeconfig"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -56,37 +57,37 @@ func Unsettled(inv clusterapi.Inventory) []string {
 	var reasons []string
 	for i := range inv.Moved {
 		o := &inv.Moved[i]
-		var why string
+		var lacks string
 		switch o.GroupVersionKind().GroupKind() {
 		case capi.ClusterKind.GroupKind():
-			why = capi.Unobserved(o)
-			if why == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") &&
+			lacks = capi.Unobserved(o)
+			if lacks == "" && !(capi.Truth(o, "status", "infrastructureReady") && capi.Truth(o, "status", "controlPlaneReady") &&
 				capi.ConditionTrue(o, "Ready")) {
-				why = "not Ready"
+				lacks = "not Ready"
 			}
 		case capi.TalosControlPlaneKind.GroupKind():
-			why = capi.Unobserved(o)
+			lacks = capi.Unobserved(o)
 			want, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "readyReplicas")
-			if why == "" && (!capi.Truth(o, "status", "initialized") || ready != want) {
-				why = fmt.Sprintf("%d of %d replicas ready", ready, want)
+			if lacks == "" && (!capi.Truth(o, "status", "initialized") || ready != want) {
+				lacks = fmt.Sprintf("%d of %d replicas ready", ready, want)
 			}
 		case capi.MachineKind.GroupKind():
-			why = capi.Unobserved(o)
-			if why == "" && (capi.Text(o, "status", "nodeRef", "name") == "" || capi.Text(o, "status", "phase") != "Running") {
-				why = "phase " + capi.Text(o, "status", "phase")
+			lacks = capi.Unobserved(o)
+			if lacks == "" && (capi.Text(o, "status", "nodeRef", "name") == "" || capi.Text(o, "status", "phase") != "Running") {
+				lacks = "phase " + capi.Text(o, "status", "phase")
 			}
 		case capi.HetznerClusterKind.GroupKind(), capi.HCloudMachineKind.GroupKind():
 			if !capi.Truth(o, "status", "ready") || !capi.ConditionTrue(o, "Ready") {
-				why = "not ready"
+				lacks = "not ready"
 			}
 		}
-		if why == "" {
+		if lacks == "" {
 			continue
 		}
-		if t := capi.Troubles(o); t != "" {
-			why += " (" + t + ")"
+		if t := why.Said(o); t != "" {
+			lacks += " (" + t + ")"
 		}
-		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+why)
+		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+lacks)
 	}
 	return reasons
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/talosconfig"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -320,7 +321,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 			switch {
 			case m.GetUID() == r.UID:
 				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine,
-					orNothing(capi.Troubles(&m))))
+					orNothing(why.Said(&m))))
 			case !slices.Contains(r.Before, m.GetName()):
 				made = append(made, m.GetName())
 			}
@@ -379,6 +380,6 @@ func deleteBeforeEtcd(ctx context.Context, cfg config.Config, tools platform.Too
 		case err != nil:
 			return "", err
 		}
-		return fmt.Sprintf("it is still being deleted (%s)", orNothing(capi.Troubles(now))), nil
+		return fmt.Sprintf("it is still being deleted (%s)", orNothing(why.Said(now))), nil
 	})
 }

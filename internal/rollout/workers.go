@@ -152,12 +152,8 @@ func (w Workers) Missing(networkCIDR string) []string {
 			add("Cluster API has not looked at the last change of MachineDeployment %s yet", d.GetName())
 			continue
 		}
-		for _, n := range []struct{ field, is string }{{"replicas", "created"}, {"updatedReplicas", "up to date"},
-			{"readyReplicas", "ready"}} {
-			if has := capi.Number(d, "status", n.field); has != want {
-				add("MachineDeployment %s: %d of %d servers %s", d.GetName(), has, want, n.is)
-				break
-			}
+		if lacks := serversLacking(d, want); lacks != "" {
+			add("MachineDeployment %s%s", d.GetName(), lacks)
 		}
 	}
 	if len(w.Machines) != wanted {
@@ -170,6 +166,20 @@ func (w Workers) Missing(networkCIDR string) []string {
 		add("%d worker servers for %d Machines", n, len(w.Machines))
 	}
 	return append(missing, w.nodeProblems(networkCIDR)...)
+}
+
+// serversLacking says how far a MachineDeployment is from the servers that it is to have; empty: it has them.
+func serversLacking(d *unstructured.Unstructured, want int64) string {
+	for _, n := range []struct{ field, is string }{{"replicas", "created"}, {"updatedReplicas", "up to date"},
+		{"readyReplicas", "ready"}} {
+		switch has := capi.Number(d, "status", n.field); {
+		case has > want:
+			return fmt.Sprintf(" has %d servers and is to have %d", has, want)
+		case has < want:
+			return fmt.Sprintf(": %d of %d servers %s", has, want, n.is)
+		}
+	}
+	return ""
 }
 
 func (w Workers) nodeProblems(networkCIDR string) []string {

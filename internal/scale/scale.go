@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -211,7 +212,7 @@ func leaving(ctx context.Context, workload *kube.Cluster, machines []unstructure
 		}
 		nodes = append(nodes, capi.Text(&m, "spec", "infrastructureRef", "name"))
 		line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
-		if troubles := capi.Troubles(&m); troubles != "" {
+		if troubles := why.Said(&m); troubles != "" {
 			line += " (" + troubles + ")"
 		}
 		lines = append(lines, line)

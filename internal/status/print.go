@@ -77,12 +77,26 @@ func printFirst(out io.Writer, sentence, what, command string, width int) {
 func printSteps(out io.Writer, all []Step, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	var rows [][]string
+	behind, at := Step{}, -1 // the steps before a seal have one row
 	for _, s := range all {
+		if s.Sealed != "" && s.settled() {
+			if at < 0 {
+				behind, at = s, len(rows)
+				rows = append(rows, nil)
+			} else {
+				behind.Step += ", " + s.Step
+			}
+			continue
+		}
 		took := ""
 		if !s.Ended.IsZero() {
 			took = text.Elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
 		}
 		rows = append(rows, []string{s.Step, s.State, took, s.world(), text.Printable(s.Remarks())})
+	}
+	if at >= 0 {
+		n := strings.Count(behind.Step, ",") + 1
+		rows[at] = []string{text.Plural(n, "step", "steps"), behind.State, "", behind.world(), behind.Remarks() + ": " + behind.Step}
 	}
 	fmt.Fprintln(w)
 	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
@@ -105,18 +119,22 @@ func (r Report) printRest(out io.Writer, width int) error {
 	return nil
 }
 
-// printWaiting writes what is waited for, and why.
+// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it.
 func printWaiting(out io.Writer, o overview.Overview, width int) {
-	switch {
-	case o.Sentence != "":
-		fmt.Fprintf(out, "\n%s", text.Fold(text.Printable(o.Sentence)+"\n", width))
-	case o.Lost == nil && o.Pivot == nil:
-		fmt.Fprint(out, "\nnothing is waited for\n")
+	line := func(format string, args ...any) {
+		fmt.Fprint(out, text.Fold(text.Plainly(fmt.Sprintf(format, args...))+"\n", width))
 	}
-	for _, f := range o.Waiting.Findings {
+	w := o.Waiting
+	switch {
+	case w.For != "":
+		line("\nwaiting for %s: %s", text.Printable(w.For), text.Printable(w.Missing))
+	case o.Lost == nil && o.Pivot == nil:
+		line("\nnothing is waited for")
+	}
+	for _, f := range w.Findings {
+		line("  %s", text.Printable(f.String()))
 		if f.Do != "" {
-			fmt.Fprint(out, text.Fold(fmt.Sprintf("  to do about %q: %s\n", text.Printable(f.String()), text.Printable(f.Do)),
-				width))
+			line("    to do: %s", text.Printable(f.Do))
 		}
 	}
 }

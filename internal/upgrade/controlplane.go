@@ -18,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/stockout"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/why"
 )
 
 // controlPlane follows the servers of a control plane while the control plane provider replaces them.
@@ -55,7 +56,7 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		if m.GetDeletionTimestamp() != nil {
 			leaving = append(leaving, name)
 			line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
-			if troubles := capi.Troubles(&m); troubles != "" {
+			if troubles := why.Said(&m); troubles != "" {
 				line += " (" + troubles + ")"
 			}
 			v.lacks = append(v.lacks, line)

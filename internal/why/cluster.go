@@ -1,7 +1,9 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -141,13 +143,43 @@ func (p Pod) log(f Finding) Finding {
 	return f.by("logs", p.Log, "--no-follow")
 }
 
-// verbatim is a condition that has no sentence of its own here.
+// verbatim is a condition that has no sentence of its own here: its message, or the words of its reason.
 func verbatim(c condition) string {
-	if c.message == "" {
-		return c.kind + " is false: " + c.reason
+	if c.message == "" || counted.MatchString(c.message) {
+		return cmp.Or(reasons[c.reason], spelled(c.reason), spelled(c.kind)+" is false")
 	}
-	return fmt.Sprintf("%s is false: %s (%s)", c.kind, c.reason, briefly(c.message))
+	return briefly(c.message)
 }
+
+// Said is what an object's conditions complain about, for people; empty: nothing.
+func Said(o *unstructured.Unstructured) string {
+	var all []string
+	for _, c := range complaints(o) {
+		if one := verbatim(c); !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// counted is a message that only sums up other conditions.
+var counted = regexp.MustCompile(`^\d+ of \d+ completed$`)
+
+// reasons are sentences in the place of reasons of Cluster API that come without a message.
+var reasons = map[string]string{
+	"NodeNotFound": "its node does not exist", "NodeStartupTimeout": "its node did not appear in time",
+	"UnhealthyNode": "its node is not Ready", "NodeProvisioning": "its node is not there yet",
+	"WaitingForNodeRef": "its node is not there yet", "NodeConditionsFailed": "its node is not healthy",
+	"WaitingForInfrastructure": "its server is not there yet", "WaitingForDataSecret": "its machine configuration is not generated yet",
+	"WaitingForControlPlane": "it waits for the control plane", "Draining": "its node is being drained",
+	"Deleting": "it is being deleted", "Deleted": "it is being deleted", "ScalingUp": "a server is being added",
+	"ScalingDown": "a server is being deleted", "RollingUpdateInProgress": "its servers are being replaced",
+}
+
+var hump = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// spelled is a name of Cluster API in words: "node not found".
+func spelled(name string) string { return strings.ToLower(hump.ReplaceAllString(name, "$1 $2")) }
 
 // briefly is a controller's message in one line, without the number that every answer of Hetzner's has of its own: a
 // sentence changes when the situation does.

@@ -68,7 +68,7 @@ func Count(effects []Effect, cases []Case, l *Ledger) Figures {
 	return f
 }
 
-// Print writes the figures as docs/resume.md has them.
+// Print writes the figures as docs/architecture.md has them.
 func (f Figures) Print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	row := func(what string, count any) { fmt.Fprintf(w, "| %s\t| %v\t|\n", what, count) }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/verdict"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -59,7 +60,7 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 			}
 			released = true
 		}
-		if t := capi.Troubles(tcp); t != "" {
+		if t := why.Said(tcp); t != "" {
 			return t, nil
 		}
 		return "it has not looked yet", nil

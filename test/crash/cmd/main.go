@@ -1,5 +1,5 @@
 // Command cmd runs the crash suite: `make crash`. It continues an interrupted suite, prints the figures of
-// docs/resume.md, and exits with 1 if a case failed.
+// docs/architecture.md, and exits with 1 if a case failed.
 package main
 
 import (
