@@ -16,16 +16,33 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // fakeKind is a Docker with kind clusters in it.
 type fakeKind struct {
-	there map[string]bool // cluster → kubeadm got through
-	down  error           // Docker does not answer
-	deaf  error           // nodes do not answer
-	dies  error           // creation ends with this, leaving a partially created cluster
-	did   []string
+	there  map[string]bool // cluster → kubeadm got through
+	down   error           // Docker does not answer
+	deaf   error           // nodes do not answer
+	dies   error           // creation ends with this, leaving a partially created cluster
+	fails  error           // creation ends with this, leaving nothing
+	theirs bool            // another state folder created what is there
+	did    []string
+}
+
+// ours is the identity of the tests' state folders.
+const ours = "0123456789abcdef"
+
+// folder is a state folder with that identity.
+func folder(t *testing.T) platform.Files {
+	t.Helper()
+	files := platform.FilesIn(t.TempDir())
+	if err := files.Write(ownership.IdentityFile, []byte(ours+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func (k *fakeKind) clusters() ([]string, error) {
@@ -36,16 +53,37 @@ func (k *fakeKind) clusters() ([]string, error) {
 	return names, k.down
 }
 
-func (k *fakeKind) create(name, image, kubeconfigPath string, _ flow.Say) error {
+func (k *fakeKind) create(name, image, kubeconfigPath, identity string, _ flow.Say) error {
 	k.did = append(k.did, "create "+name)
+	if identity != ours {
+		return fmt.Errorf("created by state folder %q", identity)
+	}
 	if k.there[name] {
 		return errors.New("node(s) already exist for a cluster with the name")
+	}
+	if k.fails != nil {
+		return k.fails
 	}
 	k.there[name] = k.dies == nil
 	return k.dies
 }
 
-func (k *fakeKind) remove(name, _ string) error {
+func (k *fakeKind) containers(name string) ([]container, error) {
+	if _, there := k.there[name]; !there {
+		return nil, k.down
+	}
+	by := ours
+	if k.theirs {
+		by = "fedcba9876543210"
+	}
+	return []container{{ID: "c0ffee000000000", Created: "2026-11-25T10:00:00Z",
+		Mounts: []struct{ Destination string }{{"/lib/modules"}, {markFolder + "/" + by}}}}, k.down
+}
+
+func (k *fakeKind) remove(name, kubeconfigPath string) error {
+	if err := os.WriteFile(kubeconfigPath, nil, 0o600); err != nil { // as kind leaves it
+		return err
+	}
 	k.did = append(k.did, "delete "+name)
 	delete(k.there, name)
 	return nil
@@ -84,22 +122,26 @@ func TestKind(t *testing.T) {
 			yes: true, says: "left alone: start its container"},
 		"marked, API server silent": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent,
 			yes: true, says: "left alone: run again in a minute"},
-		"partially created by another run": {kind: fakeKind{there: map[string]bool{name: false}},
-			says: "run again with --yes"},
-		"partially created by another run, yes": {kind: fakeKind{there: map[string]bool{name: false}}, yes: true,
-			did: []string{"delete " + name, "create " + name}},
+		"partially created by another state folder": {kind: fakeKind{there: map[string]bool{name: false}, theirs: true},
+			says: "container c0ffee000000, created 2026-11-25T10:00:00Z by the state folder with identity fedcba9876543210"},
+		"partially created by another state folder, yes": {kind: fakeKind{there: map[string]bool{name: false}, theirs: true},
+			yes: true, says: "kind delete cluster --name " + name},
+		"partially created by another state folder, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: false},
+			theirs: true}, marked: true, says: "not by this state folder"},
 		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
 			says: "left alone: start its container"},
 		"silent, yes": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
 		"no Docker":   {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
-		"creation fails": {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name},
-			says: "no space left"},
+		"creation fails": {kind: fakeKind{dies: errors.New("no space left")},
+			did: []string{"create " + name, "delete " + name}, says: "no space left"},
+		"creation fails before anything is created": {kind: fakeKind{fails: errors.New("no such image")},
+			did: []string{"create " + name}, says: "no such image"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			if tc.kind.there == nil {
 				tc.kind.there = map[string]bool{}
 			}
-			files := platform.FilesIn(t.TempDir())
+			files := folder(t)
 			if tc.marked {
 				if err := files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
@@ -174,19 +216,40 @@ func TestUsedByClusterAPI(t *testing.T) {
 	}
 }
 
-// A creation that failed, or whose run died, is made good by the next run.
+// A creation that failed leaves nothing: what comes later under that name is not taken for its remains, and stays.
 func TestKindAfterAFailedCreation(t *testing.T) {
-	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
-	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
-	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
-		t.Fatal("it should fail")
+	for title, k := range map[string]*fakeKind{
+		"which left a cluster": {dies: errors.New("kubeadm")},
+		"which left nothing":   {fails: errors.New("no such image")},
+	} {
+		t.Run(title, func(t *testing.T) {
+			k.there = map[string]bool{}
+			m := &Provider{kind: k, files: folder(t)}
+			if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
+				t.Fatal("it should fail")
+			}
+			if left, _ := filepath.Glob(m.files.Path("kind-*")); len(left) > 0 || len(k.there) > 0 {
+				t.Errorf("left: %v, %v", left, k.there)
+			}
+			k.dies, k.fails, k.did = nil, nil, nil
+			k.there["m"], k.theirs = true, true
+			_, _ = m.Ensure(t.Context(), "m", quiet)
+			if err := m.Delete(t.Context(), "m"); !errors.Is(err, steps.ErrNotOurs) || len(k.did) > 0 {
+				t.Errorf("%v; it did %q to another's cluster", err, k.did)
+			}
+		})
 	}
-	k.dies = nil
-	if _, err := m.Ensure(t.Context(), "m", quiet); err != nil {
-		t.Fatal(err)
+}
+
+// A cluster that appears while another one's creation fails stays.
+func TestKindCreationMeetsAnothersCluster(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{}, dies: errors.New("the container name is already in use"), theirs: true}
+	m := &Provider{kind: k, files: folder(t)}
+	if _, err := m.Ensure(t.Context(), "m", quiet); !errors.Is(err, k.dies) {
+		t.Errorf("%v", err)
 	}
-	if want := []string{"create m", "delete m", "create m"}; !slices.Equal(k.did, want) {
-		t.Errorf("did %q, want %q", k.did, want)
+	if _, err := m.files.Read(making("m")); !slices.Equal(k.did, []string{"create m"}) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it did %q; the mark: %v", k.did, err)
 	}
 }
 
@@ -194,18 +257,18 @@ func TestKindAfterAFailedCreation(t *testing.T) {
 func TestKindLook(t *testing.T) {
 	const name = "k8s-mgmt"
 	for title, tc := range map[string]struct {
-		whole, marked, used bool
-		want, says          string
+		whole, marked, used, theirs bool
+		want, says                  string
 	}{
 		"whole":              {whole: true, want: "kubeconfig of " + name},
 		"marked, in use":     {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
 		"marked, never used": {whole: true, marked: true},
 		"partially created by a run of this folder": {marked: true},
-		"partially created by another run":          {says: "is partially created, and not by a run of this state folder"},
+		"partially created by another":              {theirs: true, says: "is partially created, and not by this state folder"},
 	} {
 		t.Run(title, func(t *testing.T) {
-			k := &fakeKind{there: map[string]bool{name: tc.whole}}
-			m := &Provider{kind: k, files: platform.FilesIn(t.TempDir()),
+			k := &fakeKind{there: map[string]bool{name: tc.whole}, theirs: tc.theirs}
+			m := &Provider{kind: k, files: folder(t),
 				used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
 			if tc.marked {
 				if err := m.files.Write(making(name), []byte("then")); err != nil {
@@ -231,7 +294,7 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	cfg := config.Defaults()
 	name := cfg.ManagementName()
 	k := &fakeKind{there: map[string]bool{name: false}}
-	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
+	m := &Provider{kind: k, files: folder(t)}
 	if err := m.files.Write(making(name), []byte("then")); err != nil {
 		t.Fatal(err)
 	}
