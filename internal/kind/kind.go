@@ -22,9 +22,11 @@ type Provider struct {
 	kind  kindLibrary
 	image string // of the node, pinned
 	// used reports whether Cluster API was ever installed behind a kubeconfig.
-	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
+	used func(ctx context.Context, kubeconfig []byte) (bool, error)
+	// uid is what identifies the cluster behind a kubeconfig.
+	uid   func(ctx context.Context, kubeconfig []byte) (string, error)
 	files platform.Files
-	yes   bool // the operator agrees
+	yes   bool // the operator agrees to use a cluster that this state folder did not create
 }
 
 // kindLibrary is what is used of kind. Its calls cannot be cancelled.
@@ -118,42 +120,92 @@ func (k *Provider) remove(name string) error {
 	return k.files.Remove(private(name)) // kind leaves it, empty
 }
 
-// Look opens a cluster that exists. One that is partially created holds nothing: it is neither created again nor
-// deleted.
+// Look opens a cluster that exists, whoever created it. One that is partially created holds nothing: it is neither
+// created again nor deleted.
 func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
-	usable, err := k.adopt(ctx, name, func(string, ...any) {})
-	if err != nil || !usable {
+	is, err := k.look(name)
+	switch {
+	case err != nil || !is.whole:
 		return nil, err
+	case is.other == nil && is.marked:
+		if usable, err := k.adoptMarked(ctx, name, func(string, ...any) {}); err != nil || !usable {
+			return nil, err
+		}
 	}
 	return k.kind.kubeconfig(name)
 }
 
-// adopt reports whether a cluster that exists can be used. False means that this state folder created it, partially.
-func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
-	_, err := k.files.Read(making(name))
-	marked := err == nil
-	whole, err := k.kind.initialised(name)
-	if err != nil {
-		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
+// Adoptable implements doctor.Adopter.
+func (k *Provider) Adoptable(ctx context.Context, name string) error {
+	_, err := k.adopt(ctx, name, func(string, ...any) {})
+	return err
+}
+
+// state is what is seen of a cluster that exists.
+type state struct {
+	whole  bool       // kubeadm got through
+	marked bool       // a run of this state folder began to create a cluster, and did not finish
+	other  *container // that this state folder did not create; nil: it created the cluster
+}
+
+func (k *Provider) look(name string) (is state, err error) {
+	if is.whole, err = k.kind.initialised(name); err != nil {
+		return is, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
 			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)",
 			name, err, name)
 	}
-	_, other, err := k.nodes(name)
+	_, err = k.files.Read(making(name))
+	is.marked = err == nil
+	_, is.other, err = k.nodes(name)
+	return is, err
+}
+
+// adopt reports whether a cluster that exists can be used. False means that this state folder created it, partially.
+func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
+	is, err := k.look(name)
 	switch {
 	case err != nil:
 		return false, err
-	case other != nil && !whole:
+	case is.other != nil && !is.whole:
 		return false, fmt.Errorf("kind cluster %s is partially created, and not by this state folder, which does not "+
-			"delete it (%s): if no other run is creating it now, kind delete cluster --name %s, and run again", name, other,
+			"delete it (%s): if no other run is creating it now, kind delete cluster --name %s, and run again", name, is.other,
 			name)
-	case whole && marked && other == nil:
+	case is.other != nil:
+		return true, k.adoptOther(ctx, name, is.other, say)
+	case is.whole && is.marked:
 		return k.adoptMarked(ctx, name, say)
-	case whole:
+	case is.whole:
 		say("adopting kind cluster %s", name)
 		return true, nil
 	}
 	say("kind cluster %s was left partially created by a run that was killed: creating it again", name)
 	return false, nil
+}
+
+// adoptOther is for a cluster that this state folder did not create. It is used where the state folder has adopted it
+// before, or the operator agrees.
+func (k *Provider) adoptOther(ctx context.Context, name string, other *container, say flow.Say) error {
+	record, err := ownership.Read(k.files)
+	if err != nil {
+		return err
+	}
+	if record != nil && record.Management != nil && record.Management.UID != "" {
+		kubeconfig, err := k.kind.kubeconfig(name)
+		if err != nil {
+			return err
+		}
+		if uid, err := k.uid(ctx, kubeconfig); err == nil && uid == record.Management.UID {
+			say("adopting kind cluster %s, which this state folder has recorded as its management cluster", name)
+			return nil
+		}
+	}
+	if !k.yes {
+		return fmt.Errorf("kind cluster %s exists, and this state folder did not create it (%s): to use it as management "+
+			"cluster all the same, run again with --yes; it is never deleted. Where it is of no use, kind delete cluster "+
+			"--name %s; where somebody else uses it, choose another CLUSTER_NAME", name, other, name)
+	}
+	say("adopting kind cluster %s, which this state folder did not create (%s) and will not delete", name, other)
+	return nil
 }
 
 // adoptMarked is for a cluster with a control plane that a run of this state folder began to create. Only one that
@@ -175,6 +227,12 @@ func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (
 	}
 	say("kind cluster %s was left by a run that was killed before Cluster API was in it: creating it again", name)
 	return false, nil
+}
+
+// Created implements management.Creator.
+func (k *Provider) Created(_ context.Context, name string) (bool, error) {
+	_, other, err := k.nodes(name)
+	return other == nil, err
 }
 
 // Exists asks kind, that is Docker or the engine in its place.

@@ -14,8 +14,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -28,6 +30,7 @@ type fakeKind struct {
 	deaf   error           // nodes do not answer
 	dies   error           // creation ends with this, leaving a partially created cluster
 	fails  error           // creation ends with this, leaving nothing
+	opens  []byte          // kubeconfig of all; nil: a text with the name
 	theirs bool            // another state folder created what is there
 	did    []string
 }
@@ -90,6 +93,9 @@ func (k *fakeKind) remove(name, kubeconfigPath string) error {
 }
 
 func (k *fakeKind) kubeconfig(name string) ([]byte, error) {
+	if k.opens != nil {
+		return k.opens, nil
+	}
 	return []byte("kubeconfig of " + name), nil
 }
 
@@ -104,6 +110,7 @@ func TestKind(t *testing.T) {
 		used   bool  // Cluster API is in it
 		mute   error // its API server does not answer
 		yes    bool
+		record string // UID of the recorded management cluster
 		did    []string
 		says   string // error; empty: none
 	}{
@@ -128,6 +135,14 @@ func TestKind(t *testing.T) {
 			yes: true, says: "kind delete cluster --name " + name},
 		"partially created by another state folder, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: false},
 			theirs: true}, marked: true, says: "not by this state folder"},
+		"another's": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			says: "run again with --yes; it is never deleted"},
+		"another's, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			marked: true, says: "this state folder did not create it (container c0ffee000000, created"},
+		"another's, yes":            {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, yes: true},
+		"another's, adopted before": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, record: "uid of it"},
+		"another's, in the place of the recorded one": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			record: "another uid", says: "run again with --yes"},
 		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
 			says: "left alone: start its container"},
 		"silent, yes": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
@@ -153,6 +168,18 @@ func TestKind(t *testing.T) {
 					t.Errorf("asked whether %q is used", kubeconfig)
 				}
 				return tc.used, tc.mute
+			}
+			m.uid = func(context.Context, []byte) (string, error) { return "uid of it", nil }
+			if tc.record != "" {
+				record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: "kind", Name: name, UID: tc.record}}
+				if err := record.Write(files); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if there, err := m.Exists(t.Context(), name); there && err == nil {
+				if err := m.Adoptable(t.Context(), name); (err != nil) != (tc.says != "") {
+					t.Errorf("the doctor hears %v", err)
+				}
 			}
 			kubeconfig, err := m.Ensure(t.Context(), name, quiet)
 			if !slices.Equal(tc.kind.did, tc.did) {
@@ -258,13 +285,16 @@ func TestKindLook(t *testing.T) {
 	const name = "k8s-mgmt"
 	for title, tc := range map[string]struct {
 		whole, marked, used, theirs bool
-		want, says                  string
+		want                        string
 	}{
 		"whole":              {whole: true, want: "kubeconfig of " + name},
 		"marked, in use":     {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
 		"marked, never used": {whole: true, marked: true},
 		"partially created by a run of this folder": {marked: true},
-		"partially created by another":              {theirs: true, says: "is partially created, and not by this state folder"},
+		"partially created by another":              {theirs: true},
+		"another's":                                 {whole: true, theirs: true, want: "kubeconfig of " + name},
+		"another's, after a creation that was killed": {whole: true, theirs: true, marked: true,
+			want: "kubeconfig of " + name},
 	} {
 		t.Run(title, func(t *testing.T) {
 			k := &fakeKind{there: map[string]bool{name: tc.whole}, theirs: tc.theirs}
@@ -276,8 +306,7 @@ func TestKindLook(t *testing.T) {
 				}
 			}
 			kubeconfig, err := m.Look(t.Context(), name)
-			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil &&
-				!strings.Contains(err.Error(), tc.says) {
+			if string(kubeconfig) != tc.want || err != nil {
 				t.Errorf("got %q, %v", kubeconfig, err)
 			}
 			if _, err := m.files.Read(making(name)); (err == nil) != tc.marked || len(k.did) > 0 {
@@ -309,6 +338,42 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	}
 	if _, err := m.files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the mark of a creation is still there: %v", err)
+	}
+}
+
+// A destroy leaves a kind cluster that this state folder did not create, also with --yes, and what is in it.
+func TestDestroyLeavesAnothersKindCluster(t *testing.T) {
+	cfg := config.Defaults()
+	cfg.Namespace = "team-a"
+	name := cfg.ManagementName()
+	for title, whole := range map[string]bool{"whole": true, "partially created": false} {
+		t.Run(title, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			kinds := clustertest.ClusterAPIKinds()
+			theirs := kubetest.New("theirs", kinds...)
+			defer theirs.Close()
+			clustertest.Define(theirs, kinds)
+			theirs.Put(kubetest.Object("v1", "Namespace", "", cfg.Namespace, clustertest.Map{
+				"metadata": clustertest.Map{"labels": clustertest.Map{"app.kubernetes.io/managed-by": "slipway"}}}))
+			k := &fakeKind{there: map[string]bool{name: whole}, theirs: true, opens: theirs.Kubeconfig()}
+			m := &Provider{kind: k, files: folder(t), yes: true}
+			destroyer := destroy.New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files, Consent: true})
+			listed, err := destroyer.Plan(t.Context(), destroy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			err = destroyer.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error {
+				return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+			})
+			if err != nil || len(k.did) > 0 || theirs.Get("v1", "Namespace", "", cfg.Namespace) == nil {
+				t.Errorf("%v; it did %q", err, k.did)
+			}
+			if !strings.Contains(strings.Join(said, "\n"), steps.ErrNotOurs.Error()) {
+				t.Errorf("it said %q", said)
+			}
+		})
 	}
 }
 
