@@ -18,12 +18,12 @@ import (
 )
 
 // ErrNotOurs is wrapped by a ManagementProvider that is asked to delete a cluster which it did not make.
-var ErrNotOurs = errors.New("it was not made by Slipway and is not deleted by it")
+var ErrNotOurs = errors.New("this state folder did not create it, and does not delete it")
 
 // Clean is what became of the temporary management cluster.
 type Clean struct {
 	Name string `json:"name"`
-	Left bool   `json:"left,omitempty"` // it was not made by us
+	Left bool   `json:"left,omitempty"` // this state folder did not create it
 }
 
 // Clean adds the step clean to a graph: the temporary management cluster is deleted.
@@ -53,7 +53,11 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 		return Clean{}, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
 	}
 	if exists {
-		self, err := c.deletable(ctx, say)
+		given, err := management.Given(ctx, c.cfg, c.tools)
+		if err != nil {
+			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
+		}
+		self, err := c.deletable(ctx, say, given)
 		if err != nil {
 			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
 		}
@@ -61,7 +65,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			say("%s is the cluster itself: there is no other management cluster", name)
 			return Clean{Name: name, Left: true}, nil
 		}
-		if c.tools.ManagementGiven() {
+		if given {
 			if err := c.leave(ctx, say); err != nil {
 				return Clean{}, err
 			}
@@ -140,8 +144,8 @@ func (c cleanStep) emptied() error {
 }
 
 // deletable refuses while the management cluster may have the only copy of the objects of any cluster. self tells that
-// it is the cluster itself.
-func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err error) {
+// it is the cluster itself. A given one is not deleted, whatever it holds.
+func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (self bool, err error) {
 	source, uid, sourceErr := management.Open(ctx, c.cfg, c.tools, say)
 	if wrong := (*management.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
@@ -168,7 +172,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 			c.cfg.ClusterName)
 		return false, nil
 	}
-	if c.tools.ManagementGiven() {
+	if given {
 		return false, nil // what else it holds stays there
 	}
 	all, err := clusterapi.Clusters(ctx, source)

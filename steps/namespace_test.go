@@ -136,6 +136,28 @@ func TestCleanLeavesAGivenManagementCluster(t *testing.T) {
 	}
 }
 
+// foundProvider is a management cluster that its provider found, and that another state folder created.
+type foundProvider struct{ deletingProvider }
+
+func (p *foundProvider) Created(context.Context, string) (bool, error) { return false, nil }
+
+// One that another state folder created is left alone, also where the operator agrees to a deletion.
+func TestCleanLeavesAnothersManagementCluster(t *testing.T) {
+	w := newPivotWorld(t)
+	mustPivot(t, w)
+	other := otherCluster(t, w.source, "team-b")
+	before := other()
+	p := &foundProvider{deletingProvider{Provider: w.provider}}
+	w.b.tools.Management, w.b.tools.Consent = p, true
+	out, err := newCleanStep(w.b).run(t.Context(), w.say)
+	if err != nil || !out.Left || p.deleted {
+		t.Errorf("%+v, %v, deleted: %v", out, err, p.deleted)
+	}
+	if after := other(); after != before {
+		t.Errorf("what is in it was touched:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
 // After the pivot the namespace that Slipway created in a given management cluster is empty, and deleted.
 func TestCleanDeletesTheEmptyNamespace(t *testing.T) {
 	w := newPivotWorld(t)

@@ -300,13 +300,16 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	case !exists:
 		return nil
 	}
-	source, _, err := management.Open(ctx, d.cfg, d.tools, say)
+	source, uid, err := management.Open(ctx, d.cfg, d.tools, say)
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w",
 			d.cfg.ClusterName, name, err)
 	}
-	if d.tools.ManagementGiven() {
-		return d.leaveManagement(ctx, say, source)
+	switch given, err := management.Given(ctx, d.cfg, d.tools); {
+	case err != nil:
+		return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
+	case given:
+		return d.leaveManagement(ctx, say, source, uid)
 	}
 	if source != nil { // else it is partially created
 		others, err := otherClusters(ctx, d.cfg, source)
@@ -327,19 +330,32 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 }
 
 // leaveManagement leaves a management cluster that was there before, whatever else it holds, and deletes in it the
-// namespace that Slipway created for the cluster.
-func (d Destroyer) leaveManagement(ctx context.Context, say flow.Say, source *kube.Cluster) error {
+// namespace that Slipway created for the cluster. In one that this state folder neither created nor adopted, and found
+// by its name alone, it deletes nothing more.
+func (d Destroyer) leaveManagement(ctx context.Context, say flow.Say, source *kube.Cluster, uid string) error {
 	if source == nil {
+		say("leaving management cluster %s: %v", d.cfg.ManagementName(), steps.ErrNotOurs)
 		return nil
 	}
 	if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
 		return err
 	}
+	used, err := management.Uses(d.tools, uid)
+	if err != nil {
+		return err
+	}
+	found := !used && !d.tools.ManagementGiven()
 	kept := ""
 	if d.cfg.Namespace == config.DefaultNamespace {
 		kept = fmt.Sprintf(", with the Secret %s in namespace %s", config.TokenSecretName, d.cfg.Namespace)
 	}
+	if found {
+		kept = " as it is"
+	}
 	say("leaving management cluster %s%s: %v", d.cfg.ManagementName(), kept, steps.ErrNotOurs)
+	if found {
+		return nil
+	}
 	return namespace.Remove(ctx, d.cfg, say, source)
 }
 

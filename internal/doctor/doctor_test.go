@@ -472,6 +472,26 @@ func TestParseRoutes(t *testing.T) {
 	}
 }
 
+// pickyProvider does not use the cluster that it finds.
+type pickyProvider struct {
+	*clustertest.Provider
+	why error
+}
+
+func (p pickyProvider) Adoptable(context.Context, string) error { return p.why }
+
+// A management cluster that another state folder created fails the check, before a run meets it.
+func TestAManagementClusterThatIsNotUsed(t *testing.T) {
+	c := newClinic(t)
+	c.provider.There = true
+	for want, why := range map[Verdict]error{OK: nil, Failed: errors.New("this state folder did not create it")} {
+		d := New(c.cfg, platform.Tools{Management: pickyProvider{c.provider, why}}, clustertest.Sources(t, c.cfg, c.overrides))
+		if f := d.management(t.Context()); f.Verdict != want || why != nil && (f.Reason != why.Error() || f.WayOut == "") {
+			t.Errorf("%v: %+v", why, f)
+		}
+	}
+}
+
 // Without a container engine one check gives the reason, and the other one points to it.
 func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
 	c := newClinic(t)

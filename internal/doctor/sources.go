@@ -38,6 +38,12 @@ type Possible interface {
 	Possible(context.Context) error
 }
 
+// Adopter is a ManagementProvider that does not use every cluster which it finds under the name.
+type Adopter interface {
+	// Adoptable is nil if a run uses the cluster, which exists, or may create it again. It changes nothing.
+	Adoptable(ctx context.Context, name string) error
+}
+
 // management asks who makes the management cluster; for kind that is the container engine.
 func (d *Doctor) management(ctx context.Context) Finding {
 	name := d.cfg.ManagementName()
@@ -54,6 +60,13 @@ func (d *Doctor) management(ctx context.Context) Finding {
 		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(),
 			err)
 	case exists:
+		if found, is := d.tools.Management.(Adopter); is {
+			if err := found.Adoptable(ctx, name); err != nil && ctx.Err() != nil {
+				return unheard(err)
+			} else if err != nil {
+				return failed("do as the reason says, before a run needs the management cluster", "%v", err)
+			}
+		}
 		return ok("%s answers; the management cluster %s is there", d.manager(), name)
 	}
 	return ok("%s answers; the management cluster %s is to be created", d.manager(), name)

@@ -1,7 +1,6 @@
 package kind
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,26 +14,15 @@ import (
 	"github.com/slipway-k8s/slipway/internal/doctor"
 )
 
-// Engine implements steps.EngineUser: it asks the engine that kind finds, in the
-// order in which kind looks for one.
+// Engine implements doctor.EngineUser.
 func (k *Provider) Engine(ctx context.Context) (doctor.Engine, error) {
-	for _, e := range []struct {
-		name, greeting string
-		ask            func(context.Context) (doctor.Engine, error)
-	}{
-		{"docker", "Docker version", dockerEngine},
-		{"nerdctl", "nerdctl version", nerdctlEngine},
-		{"podman", "podman version", podmanEngine},
-	} {
-		said, err := output(ctx, e.name, "-v")
-		if err != nil || !bytes.HasPrefix(said, []byte(e.greeting)) {
-			continue // as kind does: podman may answer to the name of docker
-		}
-		engine, err := e.ask(ctx)
-		engine.Name = e.name
-		return engine, err
+	chosen, err := choose(ctx)
+	if err != nil {
+		return doctor.Engine{}, err
 	}
-	return doctor.Engine{}, errNoDocker
+	e, err := chosen.ask(ctx, chosen.name)
+	e.Name = chosen.name
+	return e, err
 }
 
 // dockerInfo is the part of `docker info` that is read.
@@ -46,8 +34,8 @@ type dockerInfo struct {
 	SecurityOptions                                     []string // "name=rootless", "name=seccomp,profile=default"
 }
 
-func dockerEngine(ctx context.Context) (doctor.Engine, error) {
-	info, err := askDocker(ctx, "docker")
+func dockerEngine(ctx context.Context, program string) (doctor.Engine, error) {
+	info, err := askDocker(ctx, program)
 	e := info.engine()
 	if host, _ := os.Hostname(); err == nil && info.Name == host {
 		e.FreeBytes = freeBytes(info.DockerRootDir) // elsewhere the folder would be another machine's
@@ -56,8 +44,8 @@ func dockerEngine(ctx context.Context) (doctor.Engine, error) {
 }
 
 // nerdctlEngine does not tell where containerd keeps its data.
-func nerdctlEngine(ctx context.Context) (doctor.Engine, error) {
-	info, err := askDocker(ctx, "nerdctl")
+func nerdctlEngine(ctx context.Context, program string) (doctor.Engine, error) {
+	info, err := askDocker(ctx, program)
 	return info.engine(), err
 }
 
@@ -82,8 +70,8 @@ func (i dockerInfo) engine() doctor.Engine {
 	}
 }
 
-func podmanEngine(ctx context.Context) (doctor.Engine, error) {
-	data, err := output(ctx, "podman", "info", "--format", "json")
+func podmanEngine(ctx context.Context, program string) (doctor.Engine, error) {
+	data, err := output(ctx, program, "info", "--format", "json")
 	if err != nil {
 		return doctor.Engine{}, err
 	}

@@ -3,32 +3,41 @@ package kind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // Provider makes the management cluster with kind. A kind cluster that a run left partially created is created again.
-// One that may hold the only record of a cluster's servers is never deleted, not even when it does not answer.
+// One that may hold the only record of a cluster's servers is never deleted, not even when it does not answer, and
+// neither is one that this state folder did not create.
 type Provider struct {
 	kind  kindLibrary
 	image string // of the node, pinned
 	// used reports whether Cluster API was ever installed behind a kubeconfig.
-	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
+	used func(ctx context.Context, kubeconfig []byte) (bool, error)
+	// uid is what identifies the cluster behind a kubeconfig.
+	uid   func(ctx context.Context, kubeconfig []byte) (string, error)
 	files platform.Files
-	yes   bool // delete without a question what is partially created, and not by this state folder
+	yes   bool // the operator agrees to use a cluster that this state folder did not create
 }
 
 // kindLibrary is what is used of kind. Its calls cannot be cancelled.
 type kindLibrary interface {
 	clusters() ([]string, error)
-	create(name, image, kubeconfigPath string, say flow.Say) error
+	// create marks what it creates with the identity of the state folder. Where it fails, what it created stays.
+	create(name, image, kubeconfigPath, identity string, say flow.Say) error
 	remove(name, kubeconfigPath string) error
 	kubeconfig(name string) ([]byte, error)
+	// containers are the cluster's nodes.
+	containers(name string) ([]container, error)
 	// initialised reports whether kubeadm got as far as an administrator's
 	// kubeconfig on the control plane node. It fails for a node that is stopped.
 	initialised(name string) (bool, error)
@@ -36,15 +45,12 @@ type kindLibrary interface {
 
 func (k *Provider) Name() string { return "kind" }
 
-// making is the file that exists while this state folder's run creates a cluster. A cluster found together with it is
-// most likely partially created; but a run with another state folder may use it, or one of its name, since.
+// making is the file that exists while this state folder's run creates a cluster. A cluster of this state folder that
+// is found together with it is most likely partially created; but a later run may use it since.
 func making(name string) string { return "kind-" + name + ".making" }
 
-// private is the kubeconfig that kind writes beside the one it is asked for, in
-// place of the user's own.
-func (k *Provider) private(name string) string {
-	return k.files.Path("kind-" + name + ".kubeconfig")
-}
+// private is the file that kind writes a kubeconfig to, beside the one it is asked for, in place of the user's own.
+func private(name string) string { return "kind-" + name + ".kubeconfig" }
 
 // Ensure adopts the cluster, or creates it. kind's library cannot be cancelled: when ctx ends during its work, the next
 // run finds what it created.
@@ -64,7 +70,7 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 			}
 			return k.kind.kubeconfig(name)
 		}
-		if err := k.kind.remove(name, k.private(name)); err != nil {
+		if err := k.remove(name); err != nil {
 			return nil, fmt.Errorf("delete the partially created kind cluster %s: %w", name, err)
 		}
 	}
@@ -74,9 +80,13 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	if err := k.files.Write(making(name), []byte(time.Now().Format(time.RFC3339)+"\n")); err != nil {
 		return nil, err
 	}
+	identity, err := ownership.Identity(platform.Tools{Files: k.files})
+	if err != nil {
+		return nil, err
+	}
 	say("creating kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
-	if err := k.kind.create(name, k.image, k.private(name), say); err != nil {
-		return nil, fmt.Errorf("create kind cluster %s: %w", name, err)
+	if err := k.kind.create(name, k.image, k.files.Path(private(name)), identity, say); err != nil {
+		return nil, errors.Join(fmt.Errorf("create kind cluster %s: %w", name, err), k.discard(name))
 	}
 	kubeconfig, err := k.kind.kubeconfig(name)
 	if err != nil {
@@ -85,41 +95,117 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	return kubeconfig, k.files.Remove(making(name))
 }
 
-// Look opens a cluster that exists. One that is partially created holds nothing: it is neither created again nor
-// deleted.
+// discard deletes what a creation that failed has left, and then its mark: it would make a cluster that comes later look
+// like what was left. A cluster of that name that came meanwhile stays.
+func (k *Provider) discard(name string) error {
+	if err := k.remove(name); err != nil && !errors.Is(err, steps.ErrNotOurs) {
+		return fmt.Errorf("delete what is left of kind cluster %s, which the next run tries again: %w", name, err)
+	}
+	return k.files.Remove(making(name))
+}
+
+// remove deletes a cluster that this state folder created, and the kubeconfig that kind wrote. It refuses any other.
+func (k *Provider) remove(name string) error {
+	there, other, err := k.nodes(name)
+	switch {
+	case err != nil:
+		return err
+	case other != nil:
+		return fmt.Errorf("%s: %w", other, steps.ErrNotOurs)
+	case there:
+		if err := k.kind.remove(name, k.files.Path(private(name))); err != nil {
+			return err
+		}
+	}
+	return k.files.Remove(private(name)) // kind leaves it, empty
+}
+
+// Look opens a cluster that exists, whoever created it. One that is partially created holds nothing: it is neither
+// created again nor deleted.
 func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
-	usable, err := k.adopt(ctx, name, func(string, ...any) {})
-	if err != nil || !usable {
+	is, err := k.look(name)
+	switch {
+	case err != nil || !is.whole:
 		return nil, err
+	case is.other == nil && is.marked:
+		if usable, err := k.adoptMarked(ctx, name, func(string, ...any) {}); err != nil || !usable {
+			return nil, err
+		}
 	}
 	return k.kind.kubeconfig(name)
 }
 
-// adopt reports whether a cluster that exists can be used. False means that it is partially created and may be deleted.
-func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
-	_, err := k.files.Read(making(name))
-	marked := err == nil
-	whole, err := k.kind.initialised(name)
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
+// Adoptable implements doctor.Adopter.
+func (k *Provider) Adoptable(ctx context.Context, name string) error {
+	_, err := k.adopt(ctx, name, func(string, ...any) {})
+	return err
+}
+
+// state is what is seen of a cluster that exists.
+type state struct {
+	whole  bool       // kubeadm got through
+	marked bool       // a run of this state folder began to create a cluster, and did not finish
+	other  *container // that this state folder did not create; nil: it created the cluster
+}
+
+func (k *Provider) look(name string) (is state, err error) {
+	if is.whole, err = k.kind.initialised(name); err != nil {
+		return is, fmt.Errorf("kind cluster %s exists but its node does not answer: %w; "+
 			"it may hold the only record of your servers, so it is left alone: start its container (%s-control-plane)",
 			name, err, name)
-	case whole && marked:
+	}
+	_, err = k.files.Read(making(name))
+	is.marked = err == nil
+	_, is.other, err = k.nodes(name)
+	return is, err
+}
+
+// adopt reports whether a cluster that exists can be used. False means that this state folder created it, partially.
+func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
+	is, err := k.look(name)
+	switch {
+	case err != nil:
+		return false, err
+	case is.other != nil && !is.whole:
+		return false, fmt.Errorf("kind cluster %s is partially created, and not by this state folder, which does not "+
+			"delete it (%s): if no other run is creating it now, kind delete cluster --name %s, and run again", name, is.other,
+			name)
+	case is.other != nil:
+		return true, k.adoptOther(ctx, name, is.other, say)
+	case is.whole && is.marked:
 		return k.adoptMarked(ctx, name, say)
-	case whole:
+	case is.whole:
 		say("adopting kind cluster %s", name)
 		return true, nil
-	case marked:
-		say("kind cluster %s was left partially created by a run that was killed: creating it again", name)
-		return false, nil
-	case k.yes:
-		say("kind cluster %s is partially created: creating it again", name)
-		return false, nil
-	default:
-		return false, fmt.Errorf("kind cluster %s is partially created, and not by a run of this state folder: "+
-			"if no other run is creating it now, run again with --yes to delete it and create it again", name)
 	}
+	say("kind cluster %s was left partially created by a run that was killed: creating it again", name)
+	return false, nil
+}
+
+// adoptOther is for a cluster that this state folder did not create. It is used where the state folder has adopted it
+// before, or the operator agrees.
+func (k *Provider) adoptOther(ctx context.Context, name string, other *container, say flow.Say) error {
+	record, err := ownership.Read(k.files)
+	if err != nil {
+		return err
+	}
+	if record != nil && record.Management != nil && record.Management.UID != "" {
+		kubeconfig, err := k.kind.kubeconfig(name)
+		if err != nil {
+			return err
+		}
+		if uid, err := k.uid(ctx, kubeconfig); err == nil && uid == record.Management.UID {
+			say("adopting kind cluster %s, which this state folder has recorded as its management cluster", name)
+			return nil
+		}
+	}
+	if !k.yes {
+		return fmt.Errorf("kind cluster %s exists, and this state folder did not create it (%s): to use it as management "+
+			"cluster all the same, run again with --yes; it is never deleted. Where it is of no use, kind delete cluster "+
+			"--name %s; where somebody else uses it, choose another CLUSTER_NAME", name, other, name)
+	}
+	say("adopting kind cluster %s, which this state folder did not create (%s) and will not delete", name, other)
+	return nil
 }
 
 // adoptMarked is for a cluster with a control plane that a run of this state folder began to create. Only one that
@@ -143,6 +229,12 @@ func (k *Provider) adoptMarked(ctx context.Context, name string, say flow.Say) (
 	return false, nil
 }
 
+// Created implements management.Creator.
+func (k *Provider) Created(_ context.Context, name string) (bool, error) {
+	_, other, err := k.nodes(name)
+	return other == nil, err
+}
+
 // Exists asks kind, that is Docker or the engine in its place.
 func (k *Provider) Exists(_ context.Context, name string) (bool, error) {
 	names, err := k.kind.clusters()
@@ -152,8 +244,9 @@ func (k *Provider) Exists(_ context.Context, name string) (bool, error) {
 	return slices.Contains(names, name), nil
 }
 
+// Delete deletes a cluster that this state folder created. For any other its error wraps steps.ErrNotOurs.
 func (k *Provider) Delete(_ context.Context, name string) error {
-	if err := k.kind.remove(name, k.private(name)); err != nil {
+	if err := k.remove(name); err != nil {
 		return fmt.Errorf("delete kind cluster %s: %w", name, err)
 	}
 	return k.files.Remove(making(name))

@@ -14,18 +14,38 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/destroy"
 	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // fakeKind is a Docker with kind clusters in it.
 type fakeKind struct {
-	there map[string]bool // cluster → kubeadm got through
-	down  error           // Docker does not answer
-	deaf  error           // nodes do not answer
-	dies  error           // creation ends with this, leaving a partially created cluster
-	did   []string
+	there  map[string]bool // cluster → kubeadm got through
+	down   error           // Docker does not answer
+	deaf   error           // nodes do not answer
+	dies   error           // creation ends with this, leaving a partially created cluster
+	fails  error           // creation ends with this, leaving nothing
+	opens  []byte          // kubeconfig of all; nil: a text with the name
+	theirs bool            // another state folder created what is there
+	did    []string
+}
+
+// ours is the identity of the tests' state folders.
+const ours = "0123456789abcdef"
+
+// folder is a state folder with that identity.
+func folder(t *testing.T) platform.Files {
+	t.Helper()
+	files := platform.FilesIn(t.TempDir())
+	if err := files.Write(ownership.IdentityFile, []byte(ours+"\n")); err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 func (k *fakeKind) clusters() ([]string, error) {
@@ -36,22 +56,46 @@ func (k *fakeKind) clusters() ([]string, error) {
 	return names, k.down
 }
 
-func (k *fakeKind) create(name, image, kubeconfigPath string, _ flow.Say) error {
+func (k *fakeKind) create(name, image, kubeconfigPath, identity string, _ flow.Say) error {
 	k.did = append(k.did, "create "+name)
+	if identity != ours {
+		return fmt.Errorf("created by state folder %q", identity)
+	}
 	if k.there[name] {
 		return errors.New("node(s) already exist for a cluster with the name")
+	}
+	if k.fails != nil {
+		return k.fails
 	}
 	k.there[name] = k.dies == nil
 	return k.dies
 }
 
-func (k *fakeKind) remove(name, _ string) error {
+func (k *fakeKind) containers(name string) ([]container, error) {
+	if _, there := k.there[name]; !there {
+		return nil, k.down
+	}
+	by := ours
+	if k.theirs {
+		by = "fedcba9876543210"
+	}
+	return []container{{ID: "c0ffee000000000", Created: "2026-11-25T10:00:00Z",
+		Mounts: []struct{ Destination string }{{"/lib/modules"}, {markFolder + "/" + by}}}}, k.down
+}
+
+func (k *fakeKind) remove(name, kubeconfigPath string) error {
+	if err := os.WriteFile(kubeconfigPath, nil, 0o600); err != nil { // as kind leaves it
+		return err
+	}
 	k.did = append(k.did, "delete "+name)
 	delete(k.there, name)
 	return nil
 }
 
 func (k *fakeKind) kubeconfig(name string) ([]byte, error) {
+	if k.opens != nil {
+		return k.opens, nil
+	}
 	return []byte("kubeconfig of " + name), nil
 }
 
@@ -66,6 +110,7 @@ func TestKind(t *testing.T) {
 		used   bool  // Cluster API is in it
 		mute   error // its API server does not answer
 		yes    bool
+		record string // UID of the recorded management cluster
 		did    []string
 		says   string // error; empty: none
 	}{
@@ -84,22 +129,34 @@ func TestKind(t *testing.T) {
 			yes: true, says: "left alone: start its container"},
 		"marked, API server silent": {kind: fakeKind{there: map[string]bool{name: true}}, marked: true, mute: silent,
 			yes: true, says: "left alone: run again in a minute"},
-		"partially created by another run": {kind: fakeKind{there: map[string]bool{name: false}},
-			says: "run again with --yes"},
-		"partially created by another run, yes": {kind: fakeKind{there: map[string]bool{name: false}}, yes: true,
-			did: []string{"delete " + name, "create " + name}},
+		"partially created by another state folder": {kind: fakeKind{there: map[string]bool{name: false}, theirs: true},
+			says: "container c0ffee000000, created 2026-11-25T10:00:00Z by the state folder with identity fedcba9876543210"},
+		"partially created by another state folder, yes": {kind: fakeKind{there: map[string]bool{name: false}, theirs: true},
+			yes: true, says: "kind delete cluster --name " + name},
+		"partially created by another state folder, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: false},
+			theirs: true}, marked: true, says: "not by this state folder"},
+		"another's": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			says: "run again with --yes; it is never deleted"},
+		"another's, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			marked: true, says: "this state folder did not create it (container c0ffee000000, created"},
+		"another's, yes":            {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, yes: true},
+		"another's, adopted before": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, record: "uid of it"},
+		"another's, in the place of the recorded one": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			record: "another uid", says: "run again with --yes"},
 		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
 			says: "left alone: start its container"},
 		"silent, yes": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
 		"no Docker":   {kind: fakeKind{down: errNoDocker}, says: "rehearse without any of them (--lab)"},
-		"creation fails": {kind: fakeKind{dies: errors.New("no space left")}, did: []string{"create " + name},
-			says: "no space left"},
+		"creation fails": {kind: fakeKind{dies: errors.New("no space left")},
+			did: []string{"create " + name, "delete " + name}, says: "no space left"},
+		"creation fails before anything is created": {kind: fakeKind{fails: errors.New("no such image")},
+			did: []string{"create " + name}, says: "no such image"},
 	} {
 		t.Run(title, func(t *testing.T) {
 			if tc.kind.there == nil {
 				tc.kind.there = map[string]bool{}
 			}
-			files := platform.FilesIn(t.TempDir())
+			files := folder(t)
 			if tc.marked {
 				if err := files.Write(making(name), []byte("then")); err != nil {
 					t.Fatal(err)
@@ -111,6 +168,18 @@ func TestKind(t *testing.T) {
 					t.Errorf("asked whether %q is used", kubeconfig)
 				}
 				return tc.used, tc.mute
+			}
+			m.uid = func(context.Context, []byte) (string, error) { return "uid of it", nil }
+			if tc.record != "" {
+				record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: "kind", Name: name, UID: tc.record}}
+				if err := record.Write(files); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if there, err := m.Exists(t.Context(), name); there && err == nil {
+				if err := m.Adoptable(t.Context(), name); (err != nil) != (tc.says != "") {
+					t.Errorf("the doctor hears %v", err)
+				}
 			}
 			kubeconfig, err := m.Ensure(t.Context(), name, quiet)
 			if !slices.Equal(tc.kind.did, tc.did) {
@@ -174,19 +243,40 @@ func TestUsedByClusterAPI(t *testing.T) {
 	}
 }
 
-// A creation that failed, or whose run died, is made good by the next run.
+// A creation that failed leaves nothing: what comes later under that name is not taken for its remains, and stays.
 func TestKindAfterAFailedCreation(t *testing.T) {
-	k := &fakeKind{there: map[string]bool{}, dies: errors.New("killed")}
-	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
-	if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
-		t.Fatal("it should fail")
+	for title, k := range map[string]*fakeKind{
+		"which left a cluster": {dies: errors.New("kubeadm")},
+		"which left nothing":   {fails: errors.New("no such image")},
+	} {
+		t.Run(title, func(t *testing.T) {
+			k.there = map[string]bool{}
+			m := &Provider{kind: k, files: folder(t)}
+			if _, err := m.Ensure(t.Context(), "m", quiet); err == nil {
+				t.Fatal("it should fail")
+			}
+			if left, _ := filepath.Glob(m.files.Path("kind-*")); len(left) > 0 || len(k.there) > 0 {
+				t.Errorf("left: %v, %v", left, k.there)
+			}
+			k.dies, k.fails, k.did = nil, nil, nil
+			k.there["m"], k.theirs = true, true
+			_, _ = m.Ensure(t.Context(), "m", quiet)
+			if err := m.Delete(t.Context(), "m"); !errors.Is(err, steps.ErrNotOurs) || len(k.did) > 0 {
+				t.Errorf("%v; it did %q to another's cluster", err, k.did)
+			}
+		})
 	}
-	k.dies = nil
-	if _, err := m.Ensure(t.Context(), "m", quiet); err != nil {
-		t.Fatal(err)
+}
+
+// A cluster that appears while another one's creation fails stays.
+func TestKindCreationMeetsAnothersCluster(t *testing.T) {
+	k := &fakeKind{there: map[string]bool{}, dies: errors.New("the container name is already in use"), theirs: true}
+	m := &Provider{kind: k, files: folder(t)}
+	if _, err := m.Ensure(t.Context(), "m", quiet); !errors.Is(err, k.dies) {
+		t.Errorf("%v", err)
 	}
-	if want := []string{"create m", "delete m", "create m"}; !slices.Equal(k.did, want) {
-		t.Errorf("did %q, want %q", k.did, want)
+	if _, err := m.files.Read(making("m")); !slices.Equal(k.did, []string{"create m"}) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it did %q; the mark: %v", k.did, err)
 	}
 }
 
@@ -194,18 +284,21 @@ func TestKindAfterAFailedCreation(t *testing.T) {
 func TestKindLook(t *testing.T) {
 	const name = "k8s-mgmt"
 	for title, tc := range map[string]struct {
-		whole, marked, used bool
-		want, says          string
+		whole, marked, used, theirs bool
+		want                        string
 	}{
 		"whole":              {whole: true, want: "kubeconfig of " + name},
 		"marked, in use":     {whole: true, marked: true, used: true, want: "kubeconfig of " + name},
 		"marked, never used": {whole: true, marked: true},
 		"partially created by a run of this folder": {marked: true},
-		"partially created by another run":          {says: "is partially created, and not by a run of this state folder"},
+		"partially created by another":              {theirs: true},
+		"another's":                                 {whole: true, theirs: true, want: "kubeconfig of " + name},
+		"another's, after a creation that was killed": {whole: true, theirs: true, marked: true,
+			want: "kubeconfig of " + name},
 	} {
 		t.Run(title, func(t *testing.T) {
-			k := &fakeKind{there: map[string]bool{name: tc.whole}}
-			m := &Provider{kind: k, files: platform.FilesIn(t.TempDir()),
+			k := &fakeKind{there: map[string]bool{name: tc.whole}, theirs: tc.theirs}
+			m := &Provider{kind: k, files: folder(t),
 				used: func(context.Context, []byte) (bool, error) { return tc.used, nil }}
 			if tc.marked {
 				if err := m.files.Write(making(name), []byte("then")); err != nil {
@@ -213,8 +306,7 @@ func TestKindLook(t *testing.T) {
 				}
 			}
 			kubeconfig, err := m.Look(t.Context(), name)
-			if string(kubeconfig) != tc.want || (err != nil) != (tc.says != "") || err != nil &&
-				!strings.Contains(err.Error(), tc.says) {
+			if string(kubeconfig) != tc.want || err != nil {
 				t.Errorf("got %q, %v", kubeconfig, err)
 			}
 			if _, err := m.files.Read(making(name)); (err == nil) != tc.marked || len(k.did) > 0 {
@@ -231,7 +323,7 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	cfg := config.Defaults()
 	name := cfg.ManagementName()
 	k := &fakeKind{there: map[string]bool{name: false}}
-	m := &Provider{kind: k, files: platform.FilesIn(t.TempDir())}
+	m := &Provider{kind: k, files: folder(t)}
 	if err := m.files.Write(making(name), []byte("then")); err != nil {
 		t.Fatal(err)
 	}
@@ -246,6 +338,42 @@ func TestDestroyMakesNoKindCluster(t *testing.T) {
 	}
 	if _, err := m.files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the mark of a creation is still there: %v", err)
+	}
+}
+
+// A destroy leaves a kind cluster that this state folder did not create, also with --yes, and what is in it.
+func TestDestroyLeavesAnothersKindCluster(t *testing.T) {
+	cfg := config.Defaults()
+	cfg.Namespace = "team-a"
+	name := cfg.ManagementName()
+	for title, whole := range map[string]bool{"whole": true, "partially created": false} {
+		t.Run(title, func(t *testing.T) {
+			s := hetznertest.NewStore()
+			defer s.Close()
+			kinds := clustertest.ClusterAPIKinds()
+			theirs := kubetest.New("theirs", kinds...)
+			defer theirs.Close()
+			clustertest.Define(theirs, kinds)
+			theirs.Put(kubetest.Object("v1", "Namespace", "", cfg.Namespace, clustertest.Map{
+				"metadata": clustertest.Map{"labels": clustertest.Map{"app.kubernetes.io/managed-by": "slipway"}}}))
+			k := &fakeKind{there: map[string]bool{name: whole}, theirs: true, opens: theirs.Kubeconfig()}
+			m := &Provider{kind: k, files: folder(t), yes: true}
+			destroyer := destroy.New(cfg, platform.Tools{Hetzner: s.Client(nil), Management: m, Files: m.files, Consent: true})
+			listed, err := destroyer.Plan(t.Context(), destroy.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var said []string
+			err = destroyer.Destroy(t.Context(), listed, func(_, _ string, do func(flow.Say) error) error {
+				return do(func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+			})
+			if err != nil || len(k.did) > 0 || theirs.Get("v1", "Namespace", "", cfg.Namespace) == nil {
+				t.Errorf("%v; it did %q", err, k.did)
+			}
+			if !strings.Contains(strings.Join(said, "\n"), steps.ErrNotOurs.Error()) {
+				t.Errorf("it said %q", said)
+			}
+		})
 	}
 }
 

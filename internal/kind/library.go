@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,11 +31,11 @@ var errNoDocker = errors.New("neither Docker, nerdctl nor podman answers: start 
 	"rehearse without any of them (--lab)")
 
 func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
-	runtime, err := cluster.DetectNodeProvider()
+	engine, err := choose(context.Background())
 	if err != nil {
-		return nil, errNoDocker
+		return nil, err
 	}
-	return cluster.NewProvider(cluster.ProviderWithLogger(&kindLogger{log: k.log, say: say}), runtime), nil
+	return cluster.NewProvider(cluster.ProviderWithLogger(&kindLogger{log: k.log, say: say}), engine.kind(engine.name)), nil
 }
 
 func (k dockerKind) clusters() ([]string, error) {
@@ -46,12 +47,15 @@ func (k dockerKind) clusters() ([]string, error) {
 	return names, kindReason(err)
 }
 
-func (k dockerKind) create(name, image, kubeconfigPath string, say flow.Say) error {
+func (k dockerKind) create(name, image, kubeconfigPath, identity string, say flow.Say) error {
 	provider, err := k.provider(say)
 	if err != nil {
 		return err
 	}
 	return kindReason(provider.Create(name,
+		cluster.CreateWithV1Alpha4Config(marked(identity)),
+		// Where its creation fails, kind deletes every container with the cluster's name, whoever created it.
+		cluster.CreateWithRetain(true),
 		cluster.CreateWithNodeImage(image),
 		cluster.CreateWithKubeconfigPath(kubeconfigPath),
 		cluster.CreateWithWaitForReady(kindReadyWithin),
@@ -74,6 +78,27 @@ func (k dockerKind) kubeconfig(name string) ([]byte, error) {
 	}
 	text, err := provider.KubeConfig(name, false)
 	return []byte(text), kindReason(err)
+}
+
+func (k dockerKind) containers(name string) ([]container, error) {
+	ctx := context.Background()
+	engine, err := choose(ctx)
+	if err != nil {
+		return nil, err
+	}
+	provider, err := k.provider(nil)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := provider.ListNodes(name)
+	if err != nil || len(nodes) == 0 {
+		return nil, kindReason(err)
+	}
+	names := make([]string, len(nodes))
+	for i, node := range nodes {
+		names[i] = node.String()
+	}
+	return inspect(ctx, engine.name, names)
 }
 
 func (k dockerKind) initialised(name string) (bool, error) {

@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// usedAnswerWithin bounds the question to an API server on this machine.
+// usedAnswerWithin bounds a question to an API server on this machine.
 const usedAnswerWithin = 15 * time.Second
 
 // NewProvider is who makes the management cluster outside the lab.
@@ -31,7 +31,18 @@ func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Write
 		return behind(cfg.ManagementKubeconfig)
 	}
 	return &Provider{kind: recorded{dockerKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI,
-		files: files, yes: yes}
+		uid: clusterUID, files: files, yes: yes}
+}
+
+// clusterUID asks the API server behind a kubeconfig for the UID of the cluster.
+func clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, usedAnswerWithin)
+	defer cancel()
+	cluster, err := kube.ConnectTrusted(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	return cluster.UID(ctx)
 }
 
 // answers asks the API server behind a kubeconfig whether it is ready.

@@ -13,9 +13,9 @@ type recorded struct {
 	effects *effect.Recorder
 }
 
-func (k recorded) create(name, image, kubeconfigPath string, say flow.Say) error {
+func (k recorded) create(name, image, kubeconfigPath, identity string, say flow.Say) error {
 	return k.effects.Do(context.Background(), effect.Kind, "create", "clusters/"+name, func() error {
-		return k.kindLibrary.create(name, image, kubeconfigPath, say)
+		return k.kindLibrary.create(name, image, kubeconfigPath, identity, say)
 	})
 }
 

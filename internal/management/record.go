@@ -69,6 +69,29 @@ func CheckManagementProvider(tools platform.Tools) error {
 		m.Name, m.Provider, tools.Management.Name(), hint)}
 }
 
+// Creator is a ManagementProvider that may find a cluster which another state folder or a person created.
+type Creator interface {
+	// Created reports whether this state folder created the cluster, or there is none.
+	Created(ctx context.Context, name string) (bool, error)
+}
+
+// Given reports whether the management cluster is not this state folder's to delete: the operator named it, or its
+// provider has found it there.
+func Given(ctx context.Context, cfg config.Config, tools platform.Tools) (bool, error) {
+	c, is := tools.Management.(Creator)
+	if !is {
+		return tools.ManagementGiven(), nil
+	}
+	created, err := c.Created(ctx, cfg.ManagementName())
+	return !created, err
+}
+
+// Uses reports whether the state folder recorded a cluster, by its UID, as the management cluster that it works with.
+func Uses(tools platform.Tools, uid string) (bool, error) {
+	m, err := recorded(tools)
+	return m != nil && m.UID != "" && m.UID == uid, err
+}
+
 // AbsentFrom returns nil where a management cluster does not have the Cluster object any more. While it has, its CAPH
 // can create servers.
 func AbsentFrom(ctx context.Context, cfg config.Config, manager *kube.Cluster) error {
