@@ -85,8 +85,12 @@ func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 	config.QPS, config.Burst = requestsPerSecond, burst
 	config.WarningHandler = rest.NoWarnings{}
 	upgradable := rest.CopyConfig(config)
+	expired := namesExpired(config) // before its certificate is in its transport alone
 	if err := ownTransport(config); err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
+	}
+	if expired != nil {
+		config.Wrap(expired)
 	}
 	if wrap != nil {
 		config.Wrap(wrap)
@@ -216,6 +220,9 @@ func Unwell(err error) bool {
 // answered reports whether err is a refusal by someone who read the request, a webhook or the API server. A webhook
 // that failed over what it read refuses with any code.
 func answered(err error) bool {
+	if errors.As(err, new(*ExpiredError)) {
+		return true
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
