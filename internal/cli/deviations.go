@@ -16,7 +16,7 @@ func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) e
 	if words == nil {
 		words = []string{}
 	}
-	found := drift.Compare(ctx, b, r.journal(), r.cfg, words)
+	found := drift.Compare(ctx, b, r.journal(), r.cfg, words, r.begun)
 	found.WithoutSecrets(r.console.hide)
 	if !found.Refused {
 		if found.Uncompared != "" {

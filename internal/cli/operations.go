@@ -18,8 +18,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/replace"
+	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/upgrade"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -104,6 +106,9 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 		}
 		if err := destroyer.Destroy(ctx, plan, r.hub.Task); err != nil {
 			return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, r.files.Log.Name())
+		}
+		if err := errors.Join(upgrade.End(r.tools.Files), scale.Forget(r.tools.Files)); err != nil {
+			return fmt.Errorf("remove the records of what was begun on the cluster: %w", err)
 		}
 		record, err := retire(r)
 		if err != nil {

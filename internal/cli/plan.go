@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/forecast"
@@ -84,8 +85,9 @@ func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configur
 	}
 	f.Files = b.Sources.List()
 	f.Remarks = cfg.Remarks(time.Now())
+	f.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
 	if f.Offline == "" {
-		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...))
+		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...), f.Begun)
 	}
 	return f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, took)
 }

@@ -21,9 +21,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/upgrade"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -216,7 +218,10 @@ func restoreCluster(ctx context.Context, r *running, file backupfile.File, sourc
 	}); err != nil {
 		return backupfile.Refusal(ctx, err)
 	}
-	return runRecovery(ctx, r, plan.Graph, plan.All, folder, records.EndRestore, outputs{
+	end := func(files platform.Files) error { // what was begun on the lost cluster is not under way in this one
+		return errors.Join(upgrade.End(files), scale.Forget(files), records.EndRestore(files))
+	}
+	return runRecovery(ctx, r, plan.Graph, plan.All, folder, end, outputs{
 		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/factory"
@@ -47,6 +48,7 @@ type running struct {
 	tools   platform.Tools
 	began   time.Time
 	before  []flow.StepReport // work before the graph's
+	begun   []begun.Operation // that have not ended, by their records in the state folder
 	endRate func()            // ends writing down what is known of the rate limit
 }
 
@@ -153,7 +155,18 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	r.tools.ServerTakes = runs.ReadDurations(state, r.world()).Server()
 	r.tools.Effects = r.effects
 	r.tools.Files = r.tools.RecordedFiles()
+	r.tellBegun(ctx)
 	return r, nil
+}
+
+// tellBegun says which operations were begun in the state folder and have not ended, but for those that this run resumes.
+func (r *running) tellBegun(ctx context.Context) {
+	r.begun = begun.In(ctx, r.tools, r.cfg.ClusterName, statedir.AtWork(r.state))
+	for _, o := range r.begun {
+		if !o.ResumedBy(r.asked) {
+			r.hub.Note("%s", o)
+		}
+	}
 }
 
 // close ends the recording, the displays and the files of the run.

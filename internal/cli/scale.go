@@ -147,6 +147,11 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 		if err := agreeToScale(ctx, c, a, r, change); err != nil {
 			return err
 		}
+		if change.From != change.To { // else the number was reached, or is waited for
+			if err := scale.Begin(r.tools.Files, change); err != nil {
+				return err
+			}
+		}
 		var steps []scale.Step
 		err = r.hub.Task("scale", fmt.Sprintf("%s: %d servers", change.Called(), s.count), func(say flow.Say) (err error) {
 			steps, err = group.Run(ctx, say, s.count)
@@ -154,6 +159,9 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 		})
 		if err != nil {
 			return fmt.Errorf("%w\nlog: %s", err, r.files.Log.Name())
+		}
+		if err := scale.End(r.tools.Files, change.Group); err != nil {
+			return fmt.Errorf("everything is done, but the record of the scaling cannot be removed: %w", err)
 		}
 		for _, step := range steps {
 			r.hub.Note("%s", step)

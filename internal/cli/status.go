@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/lab"
@@ -53,26 +54,28 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		return status.Report{}, &usage.Error{Err: err}
 	}
 	r := status.Report{State: string(state), Offline: offline, Notes: []string{}}
+	run := statedir.AtWork(state)
+	r.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, run)
 	recorded, err := b.Plan.Graph.Recorded(ctx, state.Journal())
 	if offline != "" || err != nil {
 		r.Add(recorded)
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
-	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded))
+	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
 	defer look.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		now := look.Overview()
 		r.Now = &now
 	})
-	asking.Go(func() { r.Comparison = drift.Compare(look.Context(), b, state.Journal(), cfg, nil) })
+	asking.Go(func() { r.Comparison = drift.Compare(look.Context(), b, state.Journal(), cfg, nil, r.Begun) })
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
 	all, err := b.Plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())
 	asking.Wait()
 	r.Add(all)
-	r.TellRun(statedir.AtWork(state))
+	r.TellRun(run)
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
@@ -151,8 +154,14 @@ func newStatusCommand(in *invocation) *cobra.Command {
 	return cmd
 }
 
-// lookedFrom is what the journal has of the steps that a look needs to know of.
-func lookedFrom(plan *steps.Plan, recorded []flow.Status) (out overview.Recorded) {
+// lookedFrom is what the journal has of the steps that a look needs to know of, and which of the operations that have not
+// ended pauses the cluster.
+func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []begun.Operation) (out overview.Recorded) {
+	for _, o := range unended {
+		if o.Pauses() {
+			out.Pauses = o.Operation
+		}
+	}
 	for _, s := range recorded {
 		switch s.Name {
 		case plan.ControlPlane.Name():

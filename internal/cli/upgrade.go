@@ -172,7 +172,8 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 			return err
 		}
 	}
-	if err := upgrade.Begin(r.tools.Files, x); err != nil {
+	said := upgrade.Said{Again: upgradeAgain(given, r.console.environment, o), PauseAfter: o.PauseAfter}
+	if err := upgrade.Begin(r.tools.Files, x, said); err != nil {
 		return err
 	}
 	if err := runUpgradePlan(ctx, r, plan, targets); err != nil {
@@ -187,6 +188,34 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 		return fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
 	}
 	return adviseVersions(r, given, x)
+}
+
+// upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this one.
+func upgradeAgain(given arguments, environment map[string]string, o upgradeOptions) []string {
+	words := []string{"upgrade"}
+	if o.ToSet != "" {
+		words = append(words, "--to-set", o.ToSet)
+	}
+	if len(o.Via) > 0 {
+		words = append(words, "--via", strings.Join(o.Via, ","))
+	}
+	if o.InPlace {
+		words = append(words, "--in-place")
+	}
+	versions := upgrade.VersionsOf(config.Defaults())
+	for _, v := range config.Variables() {
+		if _, is := versions[v.Name]; !is && v.Name != "VERSIONS" {
+			continue
+		}
+		at := slices.IndexFunc(given.Values, func(a settings.Assignment) bool { return a.Variable.Name == v.Name })
+		switch value := environment[v.Name]; {
+		case at >= 0:
+			words = append(words, given.Values[at].Shown())
+		case value != "" && o.ToSet == "": // another shell does not have it
+			words = append(words, v.Name+"="+value)
+		}
+	}
+	return words
 }
 
 // runUpgradePlan runs the stages while the API of the cluster is asked, and says how long it was away.

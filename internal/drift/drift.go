@@ -3,9 +3,12 @@ package drift
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/redact"
@@ -29,18 +32,30 @@ type Comparison struct {
 	Refused bool `json:"refused,omitempty"`
 	// Uncompared is why they are not known.
 	Uncompared string `json:"uncompared,omitempty"`
+	// Awaited are variables whose values an operation that has not ended brings to the cluster. They are no deviations; a
+	// run that asks for them is refused until the operation has ended.
+	Awaited []string `json:"awaited,omitempty"`
 }
 
 // Compare holds a configuration against the cluster, for a run of targets; nil:
-// none is about to begin. A cluster that does not answer is no error: the run
+// none is about to begin. What the operations explain that were begun and have
+// not ended is no deviation. A cluster that does not answer is no error: the run
 // says better what that means.
 func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration,
-	words []string) (out Comparison) {
-	var err error
-	if out.Deviations, err = compare(ctx, b, j, cfg); err != nil {
+	words []string, unended []begun.Operation) (out Comparison) {
+	all, err := compare(ctx, b, j, cfg)
+	if err != nil {
 		out.Uncompared = err.Error()
 	}
-	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(out.Deviations)) > 0
+	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(all)) > 0
+	for _, d := range all {
+		switch explained := slices.ContainsFunc(unended, func(o begun.Operation) bool { return o.Explains(d) }); {
+		case !explained:
+			out.Deviations = append(out.Deviations, d)
+		case d.Requested:
+			out.Awaited = append(out.Awaited, d.Variable)
+		}
+	}
 	return out
 }
 
@@ -71,12 +86,17 @@ const (
 	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
 
 	UncomparedHead = "whether the cluster is as it is configured is not known: "
+
+	awaitedText = "the operation that was begun and has not ended brings %s to the cluster: resume it first"
 )
 
 // Lines tell a comparison, each deviation in a line of its own.
 func (c Comparison) Lines() (lines []string) {
 	if c.Uncompared != "" {
 		lines = append(lines, UncomparedHead+text.Printable(c.Uncompared))
+	}
+	if c.Refused && len(c.Awaited) > 0 {
+		lines = append(lines, fmt.Sprintf(awaitedText, strings.Join(c.Awaited, ", ")))
 	}
 	for _, part := range []struct {
 		head      string

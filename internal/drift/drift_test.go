@@ -26,7 +26,7 @@ func TestNoDeviationsBeforeThePivot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := drift.Compare(t.Context(), changed, journal, settings.Configuration{Config: cfg}, nil)
+	found := drift.Compare(t.Context(), changed, journal, settings.Configuration{Config: cfg}, nil, nil)
 	if len(found.Deviations) > 0 || found.Uncompared != "" {
 		t.Errorf("got %+v", found)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/drift"
@@ -33,6 +34,7 @@ type Forecast struct {
 	Offline string              `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
 	Remarks []config.Remark     `json:"remarks,omitempty"` // on the configured versions
+	Begun   []begun.Operation   `json:"begun,omitempty"`   // operations that have not ended
 	Losses  []string            `json:"losses,omitempty"`  // of a restore
 	Steps   []Step              `json:"steps"`
 	drift.Comparison
@@ -67,6 +69,9 @@ type Step struct {
 func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	f.Comparison.WithoutSecrets(hide)
 	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
+	for i := range f.Begun {
+		hide.Each(&f.Begun[i].Sentence)
+	}
 	for i := range f.Consequences {
 		c := &f.Consequences[i]
 		hide.Each(&c.Text)
@@ -177,6 +182,9 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	where := "at Hetzner Cloud"
 	if f.World == statedir.WorldLab {
 		where = "in the lab"
+	}
+	for _, o := range f.Begun {
+		words("%s", text.Printable(o.String()))
 	}
 	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {

@@ -42,6 +42,8 @@ type Look struct {
 type Recorded struct {
 	APIAnswered bool // the step wait-cp is done: the cluster's API has answered once
 	Pivot       flow.State
+	// Pauses is the operation that was begun and pauses the cluster until it ends; empty: none.
+	Pauses string
 }
 
 // Begin begins a look, which must be closed.

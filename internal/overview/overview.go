@@ -106,7 +106,7 @@ func (o *gathering) cluster(l *Look) {
 	api := soon(func() seenAPI { return l.seeAPI(sides) })
 	servers := soon(func() seenTalos { return l.seeTalos(cloud, objects, sides) })
 
-	s := why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
+	s := why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}, Pauses: l.recorded.Pauses}
 	self, beside := sides.self.get(), sides.beside.get()
 	begun := !self.none() || !beside.none()
 	if told := objects.get(); told.err == nil {

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
@@ -21,7 +22,7 @@ func (r Report) Print(out io.Writer, width int) error {
 		return err
 	}
 	if r.Now != nil {
-		printWaiting(out, *r.Now, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0, width)
 	}
 	return r.printRest(out, width)
 }
@@ -39,7 +40,7 @@ func (r Report) PrintWatched(out io.Writer, width, lines int) error {
 	}
 	r.printHead(out, width)
 	if r.Now != nil {
-		printWaiting(out, *r.Now, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0, width)
 	}
 	open := slices.DeleteFunc(slices.Clone(r.Steps), Step.settled)
 	fmt.Fprintf(out, "\n%d of %d steps done\n", len(r.Steps)-len(open), len(r.Steps))
@@ -57,6 +58,11 @@ func (r Report) printHead(out io.Writer, width int) {
 	}
 	if r.Now != nil && r.Now.Pivot != nil {
 		printFirst(out, r.Now.Pivot.Sentence, "to resume it", r.Now.Pivot.Command, width)
+	}
+	for _, o := range r.Begun {
+		if o.Operation != begun.Pivot || r.Now == nil || r.Now.Pivot == nil { // that one is said above, with more
+			printFirst(out, o.Sentence, "run the same again", o.Command, width)
+		}
 	}
 	fmt.Fprintf(out, "state: %s\n", r.State)
 	if r.Offline != "" {
@@ -119,8 +125,9 @@ func (r Report) printRest(out io.Writer, width int) error {
 	return nil
 }
 
-// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it.
-func printWaiting(out io.Writer, o overview.Overview, width int) {
+// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. unended tells
+// that an operation was begun and has not ended.
+func printWaiting(out io.Writer, o overview.Overview, unended bool, width int) {
 	line := func(format string, args ...any) {
 		fmt.Fprint(out, text.Fold(text.Plainly(fmt.Sprintf(format, args...))+"\n", width))
 	}
@@ -128,7 +135,7 @@ func printWaiting(out io.Writer, o overview.Overview, width int) {
 	switch {
 	case w.For != "":
 		line("\nwaiting for %s: %s", text.Printable(w.For), text.Printable(w.Missing))
-	case o.Lost == nil && o.Pivot == nil:
+	case o.Lost == nil && o.Pivot == nil && !unended:
 		line("\nnothing is waited for")
 	}
 	for _, f := range w.Findings {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/begun"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/redact"
@@ -33,6 +34,7 @@ type Step struct {
 type Report struct {
 	State   string             `json:"state"`
 	Offline string             `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Begun   []begun.Operation  `json:"begun,omitempty"`   // operations that have not ended
 	Now     *overview.Overview `json:"now,omitempty"`     // nil: Hetzner and the clusters were not asked
 	Steps   []Step             `json:"steps"`
 	Notes   []string           `json:"notes"`
@@ -53,6 +55,9 @@ func (r *Report) TellRun(run string) {
 // WithoutSecrets hides them in what others said.
 func (r *Report) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&r.Offline)
+	for i := range r.Begun {
+		hide.Each(&r.Begun[i].Sentence)
+	}
 	r.Comparison.WithoutSecrets(hide)
 	for i := range r.Steps {
 		s := &r.Steps[i]

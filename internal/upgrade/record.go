@@ -1,13 +1,16 @@
 package upgrade
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -26,6 +29,102 @@ type Record struct {
 	To    Versions  `json:"to"`
 	// InPlace tells that it was agreed to upgrade Talos without replacing servers.
 	InPlace bool `json:"inPlace,omitempty"`
+	// Again are the words to type to resume it, behind the command's name: "upgrade", "--to-set", "current". Records of
+	// older releases have none, and no Stages.
+	Again []string `json:"again,omitempty"`
+	// Stages are the names of its stages, as they were when it began.
+	Stages []string `json:"stages,omitempty"`
+	// PauseAfter is the stage after which the operator asked to end; empty: none.
+	PauseAfter string `json:"pauseAfter,omitempty"`
+}
+
+// Said is what the operator said of an upgrade that begins or is resumed.
+type Said struct {
+	Again      []string // Record.Again
+	PauseAfter string   // Record.PauseAfter
+}
+
+// Command are the words to type to resume the upgrade.
+func (r *Record) Command() []string {
+	if len(r.Again) > 0 {
+		return r.Again
+	}
+	words := []string{"upgrade"}
+	if r.InPlace {
+		words = append(words, "--in-place")
+	}
+	for _, variable := range variables() {
+		if c, changed := change(r.From, r.To, variable); changed {
+			words = append(words, variable+"="+c.To)
+		}
+	}
+	return words
+}
+
+// Target is what the cluster is upgraded to: "Talos Linux v1.13.9, Kubernetes v1.33.13".
+func (r *Record) Target() string {
+	var all []string
+	for _, variable := range variables() {
+		if c, changed := change(r.From, r.To, variable); changed {
+			all = append(all, title(variable)+" "+c.To)
+		}
+	}
+	if len(all) == 0 {
+		return "the configured versions"
+	}
+	return strings.Join(all, ", ")
+}
+
+// Explains tells whether the upgrade is why the configuration has one version and the cluster another: both lie on its
+// way.
+func (r *Record) Explains(variable, configured, live string) bool {
+	c, changed := change(r.From, r.To, variable)
+	if !changed || configured != c.From && configured != c.To {
+		return false
+	}
+	return live != "" && compare(live, c.From) >= 0 && compare(live, c.To) <= 0
+}
+
+// Progress is how far an upgrade that was begun has come.
+type Progress struct {
+	Done  []string // stages
+	At    string   // the first stage that is not done; empty: all are
+	Begun bool     // that stage has begun
+	Why   string   // why it failed; empty: it did not
+}
+
+// Progress reads it from the upgrade's journal.
+func (r *Record) Progress(ctx context.Context, files platform.Files) (p Progress, err error) {
+	journal, err := flow.Folder(Files(files).String()).Load(ctx)
+	if err != nil {
+		return p, fmt.Errorf("read how far the upgrade has come: %w", err)
+	}
+	for _, stage := range r.Stages {
+		step := journal.Steps[lastStepOf(stage)]
+		if step.State == flow.StateDone {
+			p.Done = append(p.Done, stage)
+			continue
+		}
+		p.At, p.Begun = stage, step.State != ""
+		if step.State == flow.StateFailed {
+			p.Why = step.Error
+		}
+		return p, nil
+	}
+	for name, step := range journal.Steps {
+		if len(r.Stages) == 0 && step.State != flow.StateDone {
+			p.At, p.Begun = name, true
+		}
+	}
+	return p, nil
+}
+
+// lastStepOf is the name of the last step of a stage.
+func lastStepOf(stage string) string {
+	if stage == StageWorkers {
+		return "wait-workers"
+	}
+	return stage
 }
 
 // Same tells whether an upgrade is the one that was agreed to.
@@ -51,20 +150,25 @@ func ReadRecord(files platform.Files) (*Record, error) {
 
 // Begin records that an upgrade was agreed to. Where one to other versions was under way, that one's journal is
 // removed: what it has done is found in the cluster.
-func Begin(files platform.Files, x Examination) error {
+func Begin(files platform.Files, x Examination, said Said) error {
 	r, err := ReadRecord(files)
 	if err != nil {
 		return err
 	}
-	if r != nil {
-		if r.Same(x) {
-			return nil
-		}
+	if r != nil && !r.Same(x) {
 		if err := End(files); err != nil {
 			return err
 		}
+		r = nil
 	}
-	data, err := json.MarshalIndent(Record{Began: time.Now().UTC(), From: x.From, To: x.To, InPlace: x.InPlace}, "", "  ")
+	if r == nil {
+		r = &Record{Began: time.Now().UTC(), From: x.From, To: x.To, InPlace: x.InPlace}
+		for _, s := range x.Stages {
+			r.Stages = append(r.Stages, s.Name)
+		}
+	}
+	r.Again, r.PauseAfter = said.Again, said.PauseAfter
+	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -83,9 +83,23 @@ func (s Situation) blamePause(found *findings) {
 		if o == nil {
 			continue
 		}
+		if _, held := o.GetAnnotations()[upgradeHeldAnnotation]; held {
+			found.add(Finding{
+				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, so that no further " +
+					"server is replaced",
+				Do:     "if no upgrade is at work, run the upgrade that was begun again, which lets it continue",
+				weight: weightTrouble,
+			})
+			continue
+		}
 		if _, ok := o.GetAnnotations()[pausedAnnotation]; ok {
 			paused = append(paused, o.GetKind())
 		}
+	}
+	if len(paused) > 0 && s.Pauses != "" {
+		found.add(Finding{Who: slices.Compact(paused), What: "paused by " + s.Pauses + ", which has not ended and lets its " +
+			"controllers continue", weight: weightTrouble})
+		return
 	}
 	if len(paused) > 0 {
 		found.add(Finding{

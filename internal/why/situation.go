@@ -39,6 +39,9 @@ type Situation struct {
 	Lost string `json:"lost,omitempty"` // why the API's address will never answer again
 
 	Silent map[string]string `json:"silent,omitempty"` // who could not be asked, and why
+
+	// Pauses is the operation that was begun, has not ended, and pauses the cluster until then; empty: none.
+	Pauses string `json:"pauses,omitempty"`
 }
 
 // Who can be silent.
@@ -111,6 +114,8 @@ type Event struct {
 const (
 	controlPlaneLabel = "cluster.x-k8s.io/control-plane"
 	pausedAnnotation  = "cluster.x-k8s.io/paused"
+	// upgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused: capi.UpgradeHeldAnnotation.
+	upgradeHeldAnnotation = "slipway.dev/upgrade-held"
 )
 
 // member is a machine with all that tells of it.

@@ -1,0 +1,105 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/scale"
+	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/upgrade"
+)
+
+const controlPlaneKind = "controlplane.cluster.x-k8s.io/v1alpha3"
+
+// An upgrade that was cut off comes first in status, plan and every run, with the command that resumes it. Its hold is not
+// to be removed, and the version that it brings is no deviation. A run that asks for that version is refused until the
+// upgrade has ended.
+func TestAnUpgradeThatWasCutOffComesFirst(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	if err := upgrade.Begin(q.state().Files(), upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.32.2"},
+		To: upgrade.Versions{"KUBERNETES_VERSION": "v1.33.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-33-5"}}},
+		upgrade.Said{Again: []string{"upgrade", "KUBERNETES_VERSION=v1.33.5"}}); err != nil {
+		t.Fatal(err)
+	}
+	code, said := q.command(t, "all", "KUBERNETES_VERSION=v1.33.5") // the cluster has v1.32.2
+	if code != ExitFailed || strings.Contains(said, "and the cluster has") {
+		t.Errorf("a run that asks for what the upgrade brings: exit %d\n%s", code, said)
+	}
+	wantSaid(t, "the run", said, "begun and has not ended brings KUBERNETES_VERSION to the cluster: resume it first")
+
+	q.Management.Change(controlPlaneKind, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+		map[string]any{"spec": map[string]any{"version": "v1.33.5"}, "metadata": map[string]any{"annotations": map[string]any{
+			"cluster.x-k8s.io/paused": "true", "slipway.dev/upgrade-held": "true"}}})
+	const cut, again = "was cut off before stage kubernetes-1-33-5", "bootstrap upgrade KUBERNETES_VERSION=v1.33.5 "
+	code, said = q.command(t, "status")
+	if code != ExitDone || !strings.HasPrefix(said, "an upgrade to ") || strings.Contains(said, "remove spec.paused") ||
+		strings.Contains(said, "and the cluster has") {
+		t.Errorf("status: exit %d\n%s", code, said)
+	}
+	wantSaid(t, "status", said, cut, "run the same again: "+again, "an upgrade holds it")
+	code, said = q.command(t, "plan", "all")
+	if code != ExitDone || !strings.HasPrefix(said, "an upgrade to ") || strings.Contains(said, "and the cluster has") {
+		t.Errorf("plan: exit %d\n%s", code, said)
+	}
+	wantSaid(t, "plan", said, cut, again)
+	code, said = q.command(t, "preflight")
+	if code != ExitDone || strings.Contains(said, "and the cluster has") {
+		t.Errorf("preflight: exit %d\n%s", code, said)
+	}
+	wantSaid(t, "a run", said, cut, again)
+	_, said = q.command(t, "status", "--output", "json")
+	var r status.Report
+	if err := json.Unmarshal([]byte(said), &r); err != nil || len(r.Begun) != 1 || len(r.Deviations) > 0 {
+		t.Errorf("%v: %+v", err, r.Begun)
+	}
+	var f forecast.Forecast
+	_, said = q.command(t, "plan", "all", "--output", "json")
+	if err := json.Unmarshal([]byte(said), &f); err != nil || len(f.Begun) != 1 || len(f.Deviations) > 0 {
+		t.Errorf("%v: %+v", err, f.Begun)
+	}
+}
+
+// A scaling that fails, or is killed, is recorded until the same command has ended.
+func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	clustertest.Define(q.Management, clustertest.ClusterAPIKinds())
+	code, said := q.command(t, "scale", "control-plane", "5", "--skip-doctor", "--yes", "CONTROL_PLANE_TIMEOUT=1s",
+		"NODES_TIMEOUT=1s")
+	if all, err := scale.Records(q.state().Files()); err != nil || len(all) != 1 || all[0].To != 5 || code != ExitFailed {
+		t.Fatalf("exit %d, %v, %v\n%s", code, all, err, said)
+	}
+	_, said = q.command(t, "status")
+	wantSaid(t, "status", said, "the scaling of the control plane from 3 to 5 servers", "was cut off",
+		"bootstrap scale control-plane 5 ")
+}
+
+// The command that resumes an upgrade has the versions that were given to it, also those of the environment.
+func TestUpgradeAgain(t *testing.T) {
+	var given arguments
+	given.Values = []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"), settings.Assign("SERVER_TYPE", "cx43")}
+	environment := map[string]string{"TALOS_VERSION": "v1.13.9", "LOCATION": "nbg1"}
+	for want, o := range map[string]upgradeOptions{
+		"upgrade TALOS_VERSION=v1.13.9 KUBERNETES_VERSION=v1.33.5": {PauseAfter: "talos"},
+		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.33.5": {ToSet: "current", InPlace: true,
+			Via: []string{"v1.32.9", "v1.33.1"}},
+	} {
+		if is := strings.Join(upgradeAgain(given, environment, o), " "); is != want {
+			t.Errorf("%q, want %q", is, want)
+		}
+	}
+}
