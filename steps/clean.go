@@ -152,10 +152,13 @@ func (e *heldError) Error() string { return e.why }
 func (p *Plan) RefuseClean(ctx context.Context) error {
 	c := newCleanStep(p.b)
 	name := c.cfg.ManagementName()
-	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists || c.tools.ManagementGiven() {
+	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists {
 		return nil
 	}
-	_, err := c.deletable(ctx, func(string, ...any) {})
+	if given, err := management.Given(ctx, c.cfg, c.tools); err != nil || given {
+		return nil
+	}
+	_, err := c.deletable(ctx, func(string, ...any) {}, false)
 	if held, is := errors.AsType[*heldError](err); is {
 		return fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, c.tools.Management.Name(), held)
 	}
