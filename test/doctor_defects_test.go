@@ -72,8 +72,8 @@ func defects() []defect {
 		}},
 		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
 		{"a server type that is withdrawn", "server-type", "withdrawn", set("SERVER_TYPE", "cx22")},
-		{"a rolling update that has no room", "capacity", "10 servers and 1 more",
-			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 10")},
+		{"a rolling update that has no room", "capacity", "11 servers and 1 more",
+			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 11")},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to create the image with", "image", "cannot be created", fault("out-of-stock", "location=nbg1")},
 		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *doctorLab) {
@@ -246,10 +246,7 @@ func routed(t *testing.T, c *doctorLab) {
 	}
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
-			b := p.Addr().As4()
-			for key, value := range within(fmt.Sprintf("%d.%d", b[0], b[1])) {
-				c.vars[key] = value
-			}
+			c.vars["POD_CIDR"] = netip.PrefixFrom(p.Addr(), 17).Masked().String()
 			return
 		}
 	}
