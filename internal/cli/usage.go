@@ -52,7 +52,7 @@ func printOverview(out io.Writer, root *cobra.Command) {
 			fmt.Fprintf(out, "%-9s  %-17s %s\n", title, name, inBrief(name, cmd.Short))
 		}
 	}
-	fmt.Fprintln(out, "flags      --lab, --dry-run (-n), --yes, --config FILE, --state-dir DIR, --output json, --parallel N")
+	fmt.Fprintln(out, "flags      --lab, --dry-run (-n), --yes, --config FILE, --state-dir DIR, --output json")
 	fmt.Fprint(out, overviewTail)
 }
 
@@ -63,6 +63,7 @@ var briefDocs = map[string]string{
 	"replace-machine": "a new control plane machine in the place of one",
 	targetStatus:      "show the steps, what is missing and why, servers, etcd, cost",
 	"plan":            "show what a run would do and why, what it costs, how long it takes",
+	"graph":           "draw the steps, what each depends on, and its state",
 	"backup":          "back up everything that a restore needs, to one encrypted file",
 	"readopt":         "the management of a cluster whose servers live, out of a backup",
 	"recover-quorum":  "etcd again, where it has lost its quorum and servers live",

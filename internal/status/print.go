@@ -128,6 +128,8 @@ func printWaiting(out io.Writer, o overview.Overview, width int) {
 	switch {
 	case w.For != "":
 		line("\nwaiting for %s: %s", text.Printable(w.For), text.Printable(w.Missing))
+	case o.Sentence != "":
+		line("\n%s", strings.ReplaceAll(text.Printable(o.Sentence), "; ", "\n  "))
 	case o.Lost == nil && o.Pivot == nil:
 		line("\nnothing is waited for")
 	}
