@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/usage"
@@ -56,7 +58,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 		"1=2":                 "is not KEY=VALUE",
 		"SERVERTYPE=cx33":     "no variable SERVERTYPE; did you mean SERVER_TYPE?",
 		"CLUSTER=k8s":         "did you mean CLUSTER_NAME?",
-		"ZEBRA=1":             "no variable ZEBRA: bootstrap --help lists them all",
+		"ZEBRA=1":             "no variable ZEBRA: bootstrap help variables lists them all",
 		"image --images":      "--images goes with the target destroy, and no other",
 		"status -n":           "goes with the target destroy",
 		"image -n --prune":    "does not go with --prune",
@@ -125,19 +127,28 @@ func TestResolveTargets(t *testing.T) {
 	}
 }
 
-func TestUsageNamesEverything(t *testing.T) {
-	out := execute(t, t.Context(), t.TempDir(), "", "--help").stdout
-	want := []string{"--lab", "--state-dir", "status", "lab ", "up, status, down, build", "HCLOUD_TOKEN",
-		"130 interrupted"}
+func TestHelpNamesEverything(t *testing.T) {
+	screen := []string{"--lab", "--state-dir", "130 interrupted", "help variables"}
+	flags := []string{"--lab-until-gone", "--parallel", "--skip-doctor"}
+	var docs, variables []string
+	walk(newRoot(&invocation{only: true}, paperPlan(t)), func(cmd *cobra.Command) {
+		if cmd.HasParent() && !cmd.Parent().HasParent() {
+			screen = append(screen, cmd.Name())
+		}
+	})
 	for _, s := range paperPlan(t).Graph.Steps() {
-		want = append(want, s.Name+" ", s.Doc)
+		docs = append(docs, s.Name+" ", s.Doc)
 	}
 	for _, v := range config.Variables() {
-		want = append(want, v.Name)
+		variables = append(variables, v.Name+" ")
 	}
-	for _, w := range want {
-		if !strings.Contains(out, w) {
-			t.Errorf("the usage text does not name %q", w)
+	for args, want := range map[string][]string{"--help": screen, "help flags": flags, "help steps": docs,
+		"help variables": append(variables, "HCLOUD_TOKEN ")} {
+		r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...)
+		for _, w := range want {
+			if r.code != ExitDone || !strings.Contains(r.stdout, w) {
+				t.Errorf("%s does not name %q: %+v", args, w, r)
+			}
 		}
 	}
 }

@@ -293,7 +293,7 @@ func TestOfferBackup(t *testing.T) {
 	var shown bytes.Buffer
 	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{},
 		environment: map[string]string{}}
-	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{ui.PlainDisplay{Out: &shown}}},
+	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{&ui.PlainDisplay{Out: &shown}}},
 		tools: platform.Tools{Files: files}}
 	r.options.Output = "text"
 	r.cfg.Config = config.Defaults()

@@ -128,7 +128,7 @@ func TestCompletionKnowsEveryWord(t *testing.T) {
 
 func TestHelpOnATarget(t *testing.T) {
 	for args, says := range map[string][]string{
-		"help":         {"Targets", "KEY=VALUE"},
+		"help":         {"Usage: bootstrap", "KEY=VALUE"},
 		"help version": {"the version"},
 		"help apply": {"depends on: kind-create, image, preflight",
 			"is needed by: wait-cp, kubeconfig, talosconfig, wait-nodes", "is part of: all, bootstrap", "fails after: 23m"},
@@ -139,7 +139,7 @@ func TestHelpOnATarget(t *testing.T) {
 		"help lab build": {"bootstrap lab build", "--check"},
 		"help lab up":    {"start the lab"},
 		"help graph":     {"--output also: mermaid, dot, svg"},
-		"help all":       {"is: endpoint, wait-workers, access, firewall-apply, clean"},
+		"help all":       {"is: endpoint, wait-workers, access, token, firewall-apply, clean"},
 	} {
 		r := execute(t, t.Context(), t.TempDir(), "", strings.Fields(args)...)
 		for _, want := range says {

@@ -63,7 +63,7 @@ func (c *console) execute(ctx context.Context, args []string) int {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
 	if err != nil {
-		fmt.Fprint(c.stderr, text.Fold(c.hide.Text(complaint(err))+"\n", errorWidth(c)))
+		fmt.Fprint(c.stderr, text.Fold(c.hide.Text(complaint(err, errorWidth(c)))+"\n", errorWidth(c)))
 	}
 	return exitCode(err)
 }
@@ -113,17 +113,34 @@ func exitCode(err error) int {
 // is gone.
 func refused(e *flow.SealedError) bool { return e.Step != e.By }
 
-// complaint is what a person reads about an error: each of several on a line of
-// its own.
-func complaint(err error) string {
+// complaint is what a person reads about an error: each of several on a line of its own, and so is each cause that a
+// wait saw last. What Talos's client wraps around a cause is in the events of the run.
+func complaint(err error, width int) string {
 	if told, ok := errors.AsType[*interruptedError](err); ok {
 		return told.Error()
 	}
 	if errors.Is(err, flow.ErrInterrupted) {
 		return "interrupted: run the same command again to resume"
 	}
-	lines := strings.Split(err.Error(), "\n")
-	return "error: " + strings.Join(lines, "\n       ")
+	const seenLast, indent = "last seen: ", "       "
+	var lines []string
+	for line := range strings.SplitSeq(text.Plainly(err.Error()), "\n") {
+		head, seen, waited := strings.Cut(line, seenLast)
+		room := width - len(indent+"  ") - 1
+		if width == 0 {
+			room = len(seen) // no terminal
+		}
+		causes := text.Causes(seen, room)
+		if !waited || len(causes) == 1 {
+			lines = append(lines, line)
+			continue
+		}
+		lines = append(lines, head+strings.TrimSpace(seenLast))
+		for _, cause := range causes {
+			lines = append(lines, "  "+cause)
+		}
+	}
+	return "error: " + strings.Join(lines, "\n"+indent)
 }
 
 // version is the module's version as Go recorded it.

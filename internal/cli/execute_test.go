@@ -123,17 +123,17 @@ func TestWithoutToken(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, arg := range []string{"--help", "-h"} {
-		if r := execute(t, t.Context(), t.TempDir(), "", arg); r.code != ExitDone || !strings.Contains(r.stdout, "Targets") {
+		if r := execute(t, t.Context(), t.TempDir(), "", arg); r.code != ExitDone || !strings.Contains(r.stdout, "Usage: bootstrap") {
 			t.Errorf("%s: %+v", arg, r)
 		}
 	}
 }
 
 func TestHelpNamesTheEnvironment(t *testing.T) {
-	r := execute(t, t.Context(), t.TempDir(), "", "--help")
+	r := execute(t, t.Context(), t.TempDir(), "", "help", "variables")
 	for _, name := range append(child.SecretVariables(), settings.EndpointVariable) {
 		if !regexp.MustCompile(`\W` + name + `\W`).MatchString(r.stdout) {
-			t.Errorf("--help does not name %s", name)
+			t.Errorf("help variables does not name %s", name)
 		}
 	}
 }

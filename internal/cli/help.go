@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -18,8 +20,11 @@ import (
 // newHelpCommand makes the command that explains others.
 func newHelpCommand(in *invocation) *cobra.Command {
 	return &cobra.Command{
-		Use: "help [TARGET…]", Short: "this, or more about one target", DisableFlagsInUseLine: true,
+		Use: "help [TARGET…]", Short: "this, or more about a target, steps, flags, variables", DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, words []string) error {
+			if len(words) == 1 && in.explainTopic(cmd.Root(), words[0]) {
+				return nil
+			}
 			about, rest, err := cmd.Root().Find(words)
 			switch {
 			case err != nil:
@@ -52,9 +57,30 @@ func newHelpCommand(in *invocation) *cobra.Command {
 					found = append(found, cobra.CompletionWithDesc(below.Name(), below.Short))
 				}
 			}
+			for _, t := range topics() {
+				if about == cmd.Root() && strings.HasPrefix(t.name, begun) {
+					found = append(found, t.name)
+				}
+			}
 			return found, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
+}
+
+// explainTopic prints a topic of help, and reports whether there is one of the name.
+func (in *invocation) explainTopic(root *cobra.Command, name string) bool {
+	for _, t := range topics() {
+		if t.name != name {
+			continue
+		}
+		if !in.only && in.console != nil {
+			var b strings.Builder
+			t.print(&b, root)
+			_, _ = io.WriteString(in.console.stdout, text.Fold(b.String(), in.console.width()))
+		}
+		return true
+	}
+	return false
 }
 
 // planOnDefaults is the plan of the default configuration, with nothing behind it.

@@ -111,7 +111,8 @@ func TestHelpOnTargetsOfSeveralWords(t *testing.T) {
 		"help image":           {"--packer", "--dry-run", "--skip-doctor"},
 		"backup verify --help": {"FILE: a backup", "--identity"},
 		"lab fault add slow-boot delay=10s --help": {"delay=", "(needed)"},
-		"--help":               {"Targets that are one step"},
+		"--help":               {"bootstrap help TARGET"},
+		"help steps":           {"Targets that are one step"},
 		"apply image --help":   {"bootstrap apply [TARGET…]"},
 		"help replace-machine": {"NAME: of a control plane Machine", "needs: ", "Global Flags:"},
 	} {

@@ -26,7 +26,8 @@ explain. The command prints the same:
 ` + "```sh" + `
 bootstrap help             # all targets
 bootstrap help backup      # one target, with its flags
-bootstrap --help           # flags and variables
+bootstrap help flags       # the flags of every target
+bootstrap help variables   # every variable
 bootstrap config show      # every variable, its value and where the value comes from
 ` + "```" + `
 

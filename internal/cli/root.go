@@ -56,7 +56,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	root := &cobra.Command{
 		Use:   platform.Program + " [TARGET ...] [KEY=VALUE ...]",
 		Short: "Bootstrap a Talos Linux Kubernetes cluster on Hetzner Cloud",
-		Long:  rootLong, Args: cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
+		Args:  cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
 		Annotations: map[string]string{ofSteps: ""}, SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return in.check(cmd) },
 	}
@@ -65,13 +65,13 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		root.SetErr(in.console.stderr)
 	}
 	root.AddGroup(
-		&cobra.Group{ID: groupCluster, Title: "Targets that create, change or delete a cluster:"},
-		&cobra.Group{ID: groupLook, Title: "Targets that change nothing:"},
-		&cobra.Group{ID: groupRecovery, Title: "Backup and recovery:"},
-		&cobra.Group{ID: groupConfig, Title: "Configuration:"},
-		&cobra.Group{ID: groupLab, Title: "The lab:"},
-		&cobra.Group{ID: groupOther, Title: "Other commands:"},
-		&cobra.Group{ID: groupSteps, Title: "Targets that are one step, with the steps that it depends on:"},
+		&cobra.Group{ID: groupCluster, Title: "change"},
+		&cobra.Group{ID: groupLook, Title: "look"},
+		&cobra.Group{ID: groupRecovery, Title: "recover"},
+		&cobra.Group{ID: groupConfig, Title: "configure"},
+		&cobra.Group{ID: groupLab, Title: "rehearse"},
+		&cobra.Group{ID: groupOther, Title: "other"},
+		&cobra.Group{ID: groupSteps, Title: "steps"},
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(root, cmd, err) })
 	root.SetHelpCommand(newHelpCommand(in))
@@ -105,10 +105,11 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 			return
 		}
 		var b strings.Builder
-		cmd.SetOut(&b)
-		printHelp(cmd, args)
 		if cmd == root {
-			printVariables(&b)
+			printOverview(&b, root)
+		} else {
+			cmd.SetOut(&b)
+			printHelp(cmd, args)
 		}
 		_, _ = io.WriteString(in.console.stdout, text.Fold(b.String(), in.console.width()))
 	})

@@ -368,7 +368,7 @@ func newDisplay(c *console, o options) ui.Display {
 	case c.width() > 0:
 		return ui.NewTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
 	default:
-		return ui.PlainDisplay{Out: c.stdout}
+		return &ui.PlainDisplay{Out: c.stdout}
 	}
 }
 

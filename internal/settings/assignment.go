@@ -45,7 +45,7 @@ func ParseAssignment(word string) (Assignment, error) {
 	if hint := usage.DidYouMean("", key, names); hint != "" {
 		return Assignment{}, fmt.Errorf("there is no variable %s%s", key, hint)
 	}
-	return Assignment{}, fmt.Errorf("there is no variable %s: bootstrap --help lists them all", key)
+	return Assignment{}, fmt.Errorf("there is no variable %s: bootstrap help variables lists them all", key)
 }
 
 // place is the assignment as it was written, but for a secret key of age in a

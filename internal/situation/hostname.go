@@ -15,12 +15,19 @@ import (
 // talosHostname begins the hostname that Talos chooses while no metadata service has told it one: "talos-1a2-b3c".
 const talosHostname = "talos-"
 
-// Unnamed is the Machine whose server a node is, where the node has the hostname that Talos chooses by itself, as it did
-// not reach Hetzner's metadata service; nil: the node has its server's name, or is of no Machine. The two are compared by
+// chosen tells whether a hostname is one that a server has without a metadata service: Talos's own, or one that is made of
+// its address, as "10-0-0-3".
+func chosen(hostname, address string) bool {
+	return strings.HasPrefix(hostname, talosHostname) ||
+		strings.Contains(hostname, strings.NewReplacer(".", "-", ":", "-").Replace(address))
+}
+
+// Unnamed is the Machine whose server a node is, where the node has a hostname that was chosen without Hetzner's metadata
+// service; nil: the node has its server's name, or is of no Machine. The two are compared by
 // their private address.
 func Unnamed(n *corev1.Node, machines []unstructured.Unstructured) *unstructured.Unstructured {
 	address := NodeAddress(n, corev1.NodeInternalIP)
-	if !strings.HasPrefix(n.Name, talosHostname) || n.Spec.ProviderID != "" || address == "" {
+	if n.Spec.ProviderID != "" || address == "" || !chosen(n.Name, address) {
 		return nil
 	}
 	var found *unstructured.Unstructured

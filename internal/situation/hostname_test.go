@@ -34,6 +34,7 @@ func TestUnnamed(t *testing.T) {
 		machine string
 	}{
 		"unnamed":                           {node("talos-1a2-b3c", "10.10.64.2", ""), "m1"},
+		"made of its address":               {node("10-10-64-2", "10.10.64.2", ""), "m1"},
 		"its server's name":                 {node("k8s-control-plane-1", "10.10.64.2", ""), ""},
 		"a cluster called talos":            {node("talos-control-plane-2", "10.10.64.3", ""), ""},
 		"of no Machine":                     {node("talos-1a2-b3c", "10.10.64.7", ""), ""},

@@ -135,6 +135,8 @@ func printWaiting(out io.Writer, o overview.Overview, unended bool, width int) {
 	switch {
 	case w.For != "":
 		line("\nwaiting for %s: %s", text.Printable(w.For), text.Printable(w.Missing))
+	case o.Sentence != "":
+		line("\n%s", strings.ReplaceAll(text.Printable(o.Sentence), "; ", "\n  "))
 	case o.Lost == nil && o.Pivot == nil && !unended:
 		line("\nnothing is waited for")
 	}

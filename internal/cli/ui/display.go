@@ -136,21 +136,46 @@ func (d jsonDisplay) Event(e flow.Event) { _ = d.encoder.Encode(e) } // a reader
 func (d jsonDisplay) Close()             {}
 
 // PlainDisplay writes one line a change, for pipes and logs.
-type PlainDisplay struct{ Out io.Writer }
+type PlainDisplay struct {
+	Out io.Writer
 
-// Event prints an event as one line.
-func (d PlainDisplay) Event(e flow.Event) {
+	skipped reasons   // of steps that no line tells of yet
+	at      time.Time // of the last of them
+}
+
+// Event prints an event as one line. Steps that are skipped one after another have one line for each reason.
+func (d *PlainDisplay) Event(e flow.Event) {
+	if e.Kind == flow.StepSkipped {
+		d.skipped.add(text.Printable(e.Message), e.Step)
+		d.at = e.Time
+		return
+	}
+	d.Close()
 	if line := sentence(e); line != "" {
-		fmt.Fprintf(d.Out, "%s %s\n", e.Time.Format(time.RFC3339), line)
+		d.print(e.Time, line)
 	}
 }
 
-// Close does nothing: every line is written at once.
-func (d PlainDisplay) Close() {}
+func (d *PlainDisplay) print(at time.Time, line string) {
+	fmt.Fprintf(d.Out, "%s %s\n", at.Format(time.RFC3339), line)
+}
+
+// Close prints what was not printed yet.
+func (d *PlainDisplay) Close() {
+	for _, reason := range d.skipped.order {
+		names := d.skipped.names[reason]
+		line := names[0] + ": skipped: " + reason
+		if len(names) > 1 {
+			line = skippedTogether(reason, names)
+		}
+		d.print(d.at, line)
+	}
+	d.skipped = reasons{}
+}
 
 // sentence says an event in one line; "" for one that a person does not need.
 func sentence(e flow.Event) string {
-	message := text.Printable(e.Message)
+	message := text.Plainly(text.Printable(e.Message))
 	switch e.Kind {
 	case runs.NoteEvent:
 		return "note: " + message
@@ -172,10 +197,8 @@ func sentence(e flow.Event) string {
 		return fmt.Sprintf("%s: done in %s", e.Step, text.Elapsed(e.Elapsed))
 	case flow.StepReused:
 		return fmt.Sprintf("%s: reused, checked in %s", e.Step, text.Elapsed(e.Elapsed))
-	case flow.StepSkipped:
-		return fmt.Sprintf("%s: skipped: %s", e.Step, message)
 	case flow.StepFailed:
-		return fmt.Sprintf("%s: FAILED after %s: %s", e.Step, text.Elapsed(e.Elapsed), text.Printable(e.Err))
+		return fmt.Sprintf("%s: FAILED after %s: %s", e.Step, text.Elapsed(e.Elapsed), text.Plainly(text.Printable(e.Err)))
 	case flow.StepInterrupted:
 		if message == "" {
 			return e.Step + ": interrupted"

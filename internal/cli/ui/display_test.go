@@ -31,6 +31,7 @@ func aRun() []flow.Event {
 		{Time: at, Kind: flow.StepFailed, Run: "r1", Step: "apply", Elapsed: time.Second, Err: "no way: " + secret},
 		{Time: at, Kind: flow.StepInterrupted, Run: "r1", Step: "wait-cp", Message: "waiting for etcd"},
 		{Time: at, Kind: flow.StepSkipped, Run: "r1", Step: "wait-nodes", Message: "another step failed"},
+		{Time: at, Kind: flow.StepSkipped, Run: "r1", Step: "pivot", Message: "another step failed"},
 		{Time: at, Kind: flow.RunFinished, Run: "r1", Elapsed: time.Hour + 2*time.Minute, Err: "no way"},
 	}
 }
@@ -45,7 +46,7 @@ func show(d Display, hide *redact.Redactor) {
 
 func TestPlainDisplay(t *testing.T) {
 	var out bytes.Buffer
-	show(PlainDisplay{Out: &out}, hiding())
+	show(&PlainDisplay{Out: &out}, hiding())
 	want := `2026-02-03T04:05:06Z run r1 begins: 3 steps
 2026-02-03T04:05:06Z note: the token is [hidden]
 2026-02-03T04:05:06Z image: reused, checked in 0.0s
@@ -55,7 +56,7 @@ func TestPlainDisplay(t *testing.T) {
 2026-02-03T04:05:06Z cilium: done in 1m01s
 2026-02-03T04:05:06Z apply: FAILED after 1.0s: no way: [hidden]
 2026-02-03T04:05:06Z wait-cp: interrupted; last: waiting for etcd
-2026-02-03T04:05:06Z wait-nodes: skipped: another step failed
+2026-02-03T04:05:06Z 2 steps skipped: another step failed: wait-nodes, pivot
 2026-02-03T04:05:06Z run ended after 1h02m
 `
 	if out.String() != want {

@@ -29,7 +29,7 @@ const ClearBelow = "\r\x1b[J"
 const redrawEvery = 200 * time.Millisecond
 
 // linesOfAStep is the most lines that are shown under a running step.
-const linesOfAStep = 3
+const linesOfAStep = 4
 
 // terminalDisplay shows a run's tree while something is at work, and leaves it on
 // the screen when all has ended. Nothing moves while nothing is at work, so that
@@ -181,7 +181,10 @@ func (m screenModel) View() tea.View {
 	return v
 }
 
-func columns(step, took string) string { return fmt.Sprintf(" %-14s %8s  ", step, took) }
+// widestName is how many columns a step's name has at least.
+const widestName = 14
+
+func columns(wide int, step, took string) string { return fmt.Sprintf(" %-*s %8s  ", wide, step, took) }
 
 // briefly leaves out of "waiting for WHAT: …" what only repeats the step's name.
 func briefly(step, said string) string {

@@ -125,34 +125,64 @@ func (t *tree) apply(e flow.Event) row {
 		return row{}
 	}
 	t.steps = slices.DeleteFunc(t.steps, func(o *treeStep) bool { return o == s })
-	return ended.row("", time.Time{})
+	return ended.row(max(widestName, len(e.Step)), "", time.Time{})
 }
 
 // ended are the rows of all steps that came to an end, for the time after.
 func (t *tree) ended() []row {
 	var rows []row
+	wide := t.wide()
 	for _, s := range t.steps {
-		if s.state > stepRunning {
-			rows = append(rows, s.row("", time.Time{}))
+		if s.state > stepRunning && s.state != stepSkipped {
+			rows = append(rows, s.row(wide, "", time.Time{}))
 		}
+	}
+	return append(rows, t.skipped(wide)...)
+}
+
+// skipped are the rows of the steps that were skipped: one for all with the same reason, which comes before their names.
+func (t *tree) skipped(wide int) []row {
+	var why reasons
+	for _, s := range t.steps {
+		if s.state == stepSkipped {
+			why.add(s.said, s.Name)
+		}
+	}
+	var rows []row
+	for _, reason := range why.order {
+		names := why.names[reason]
+		r := row{mark: "-", style: styleDim, columns: columns(wide, names[0], ""), text: "skipped: " + reason}
+		if len(names) > 1 {
+			r.columns, r.text = " ", skippedTogether(reason, names)
+		}
+		rows = append(rows, r)
 	}
 	return rows
 }
 
-// row is the step's first line.
-func (s *treeStep) row(spinner string, now time.Time) row {
-	r := row{columns: columns(s.Name, text.Elapsed(s.took))}
+// wide is how many columns the longest name of a step takes.
+func (t *tree) wide() int {
+	wide := widestName
+	for _, s := range t.steps {
+		wide = max(wide, len(s.Name))
+	}
+	return wide
+}
+
+// row is the step's first line, with so many columns for its name.
+func (s *treeStep) row(wide int, spinner string, now time.Time) row {
+	r := row{columns: columns(wide, s.Name, text.Elapsed(s.took))}
 	switch s.state {
 	case stepComing:
-		r.mark, r.style, r.columns, r.text = "·", styleDim, columns(s.Name, ""), s.estimate()
+		r.mark, r.style, r.columns, r.text = "·", styleDim, columns(wide, s.Name, ""), s.estimate()
 	case stepRunning:
-		r.mark, r.columns, r.text = spinner, columns(s.Name, text.Elapsed(now.Sub(s.began))), s.estimate()
+		r.mark, r.columns, r.text = spinner, columns(wide, s.Name, text.Elapsed(now.Sub(s.began))), s.estimate()
 	case stepDone:
 		r.mark, r.style, r.text = "✓", styleGreen, "done"
 	case stepReused:
 		r.mark, r.style, r.text = "✓", styleGreen, "as it was"
 	case stepSkipped:
-		r.mark, r.style, r.columns, r.text = "-", styleDim, columns(s.Name, ""), "skipped: "+s.said
+		r.mark, r.style, r.columns, r.text = "-", styleDim, columns(wide, s.Name, ""), "skipped: "+s.said
 	case stepFailed:
 		r.mark, r.style, r.text = "✗", styleRed, "failed"
 	case stepInterrupted:
@@ -207,8 +237,11 @@ func (t *tree) draw(width, tick int, now time.Time, d density) []string {
 	var lines []string
 	var done int
 	var coming []string
+	wide := t.wide()
 	for _, s := range t.steps {
 		switch {
+		case s.state == stepSkipped && !d.done:
+			continue
 		case s.state > stepRunning && d.done:
 			done++
 			continue
@@ -216,11 +249,17 @@ func (t *tree) draw(width, tick int, now time.Time, d density) []string {
 			coming = append(coming, s.Name)
 			continue
 		}
-		lines = append(lines, t.paint(s.row(spinner, now), s.row(spinner, now).one(width)))
+		r := s.row(wide, spinner, now)
+		lines = append(lines, t.paint(r, r.one(width)))
 		if s.state == stepRunning && s.said != "" && d.sentence > 0 {
 			for _, line := range sentenceLines(s.said, width, d.sentence) {
 				lines = append(lines, under+line)
 			}
+		}
+	}
+	if !d.done {
+		for _, r := range t.skipped(wide) {
+			lines = append(lines, t.paint(r, r.one(width)))
 		}
 	}
 	if done > 0 {
@@ -234,13 +273,25 @@ func (t *tree) draw(width, tick int, now time.Time, d density) []string {
 	return lines
 }
 
-// sentenceLines are the lines under a step.
+// sentenceLines are the lines under a step: each cause begins one. With too many causes for most lines each has one line.
 func sentenceLines(said string, width, most int) []string {
 	room := width - 1 - len(under)
 	if room < text.Narrowest/2 {
 		return []string{text.Cut(said, max(1, room))}
 	}
-	return text.Wrap(said, room, room, most)
+	causes := text.Causes(said, room)
+	each := max(1, most-len(causes)+1)
+	var lines []string
+	for _, cause := range causes {
+		if len(lines) == most {
+			lines[most-1] = text.Cut(lines[most-1]+" …", room)
+			break
+		}
+		cause := text.Wrap(cause, room, room, min(each, most-len(lines)))
+		each = max(1, each-len(cause)+1)
+		lines = append(lines, cause...)
+	}
+	return lines
 }
 
 // one is the row in one line that does not fill the width.

@@ -12,7 +12,7 @@ func TestWrap(t *testing.T) {
 	words := "a few words and one-that-is-much-longer-than-any-line-can-be-on-a-narrow-terminal, äöü, and an end"
 	bare := func(s string) string { return strings.ReplaceAll(s, " ", "") }
 	for width := text.Narrowest + 2; width < 130; width++ {
-		r := row{mark: "✓", columns: columns("wait-nodes", "1.0s"), text: words}
+		r := row{mark: "✓", columns: columns(widestName, "wait-nodes", "1.0s"), text: words}
 		all := r.lines(width, 0)
 		for _, line := range append(all, r.lines(width, 2)...) {
 			if n := len([]rune(line)); n >= width {
