@@ -72,8 +72,8 @@ func defects() []defect {
 		}},
 		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
 		{"a server type that is withdrawn", "server-type", "withdrawn", set("SERVER_TYPE", "cx22")},
-		{"a rolling update that has no room", "capacity", "11 servers and 1 more",
-			edit(cluster, "replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 11")},
+		{"more services than the load balancer has", "capacity", "6 services do not fit", edit(cluster, "algorithm: round_robin",
+			"algorithm: round_robin\n    extraServices:"+extraServices(8001, 8002, 8003, 8004, 8005))},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to create the image with", "image", "cannot be created", fault("out-of-stock", "location=nbg1")},
 		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *doctorLab) {
@@ -90,6 +90,14 @@ func defects() []defect {
 		}},
 		{"GitHub has had enough", "github-budget", "3 of 60 requests", githubLeft(3)},
 	}
+}
+
+// extraServices are services of a load balancer beside that of the API, in the manifest's indentation.
+func extraServices(ports ...int) (all string) {
+	for _, port := range ports {
+		all += fmt.Sprintf("\n      - {protocol: tcp, listenPort: %d, destinationPort: %d}", port, port)
+	}
+	return all
 }
 
 // edit copies a file of the repository into the working directory, changed.

@@ -152,9 +152,7 @@ func (r reader) scale() (all []Operation, err error) {
 	for _, g := range groups {
 		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from %d to %d servers begun "+
 			"at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
-		if g.Group == scale.ControlPlaneGroup {
-			o.explains = func(d deviations.Deviation) bool { return explainsCount(g, d) }
-		}
+		o.explains = func(d deviations.Deviation) bool { return explainsCount(g, d) }
 		all = append(all, r.cutOff(o, "", "scale", g.Group, strconv.Itoa(g.To))...)
 	}
 	return all, err
@@ -164,7 +162,11 @@ func (r reader) scale() (all []Operation, err error) {
 func explainsCount(g scale.Record, d deviations.Deviation) bool {
 	wanted, errWanted := strconv.Atoi(d.Wanted)
 	live, errLive := strconv.Atoi(d.Live)
-	return d.Variable == "CONTROL_PLANE_REPLICAS" && errWanted == nil && errLive == nil &&
+	variable := deviations.ReplicasVariable
+	if pool, is := strings.CutPrefix(g.Group, scale.PoolGroup); is {
+		variable = deviations.OfPool(pool)
+	}
+	return d.Variable == variable && errWanted == nil && errLive == nil &&
 		(wanted == g.From || wanted == g.To) && min(g.From, g.To) <= live && live <= max(g.From, g.To)
 }
 

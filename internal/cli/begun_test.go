@@ -103,3 +103,18 @@ func TestUpgradeAgain(t *testing.T) {
 		}
 	}
 }
+
+// Before the pivot, too, a number of servers that is not the configuration's is named by status, plan and every run.
+func TestAScaledControlPlaneIsNamed(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.Management.Change(controlPlaneKind, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
+		map[string]any{"spec": map[string]any{"replicas": int64(5)}})
+	for _, target := range []string{"status", "plan", "preflight"} {
+		_, said := q.command(t, target)
+		wantSaid(t, target, said, "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5",
+			"controlPlaneReplicas: 5 in bootstrap.yaml")
+	}
+}

@@ -100,7 +100,11 @@ func doctorOf(ctx context.Context, b planning.Bootstrap, state statedir.Dir) (*d
 	if err != nil {
 		return nil, err
 	}
-	return newDoctor(b).Recorded(reservation.ID), nil
+	passed, err := b.Plan.PivotPassed(ctx, state.Journal())
+	if err != nil {
+		return nil, err
+	}
+	return newDoctor(b).Recorded(reservation.ID).SelfManaged(passed), nil
 }
 
 func newDoctor(b planning.Bootstrap) *doctor.Doctor {

@@ -69,6 +69,8 @@ type Doctor struct {
 	tokenAlone bool
 	// recorded is the reservation that this state folder made; 0: none that it knows of.
 	recorded int64
+	// selfManaged tells that the cluster has passed its pivot.
+	selfManaged bool
 }
 
 // New makes no request.

@@ -37,6 +37,9 @@ const (
 // engine holds the container engine against what kind needs, where kind makes the management cluster.
 func (d *Doctor) engine(ctx context.Context) Finding {
 	user, uses := d.tools.Management.(EngineUser)
+	if d.selfManaged {
+		return ok("cluster %s manages itself, and needs no container engine", d.cfg.ClusterName)
+	}
 	if !uses {
 		return ok("%s needs no container engine on this machine", d.manager())
 	}

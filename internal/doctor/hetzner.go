@@ -206,18 +206,44 @@ func (d *Doctor) capacity(ctx context.Context) Finding {
 }
 
 // limits says what the project's limits have to allow. They are in no answer of the API.
-func (d *Doctor) limits(context.Context) Finding {
+func (d *Doctor) limits(ctx context.Context) Finding {
 	p, err := d.planned()
 	if err != nil {
 		return unknown("see the check manifests", "%v", err)
 	}
-	plural := "s"
-	if p.balancers == 1 {
-		plural = ""
+	servers, balancers, err := d.existing(ctx)
+	const console = "compare with the project's Limits in Hetzner's console"
+	counted := func(servers, balancers int) string {
+		return text.Plural(servers, "server", "servers") + " with a primary IP each and " +
+			text.Plural(balancers, "load balancer", "load balancers")
 	}
-	return unknown("compare with the project's Limits in Hetzner's console",
-		"%d servers (%d in a rolling update) with a primary IP each and %d load balancer%s are to be created; the API does "+
-			"not return the project's limits", p.servers, p.servers+p.surge, p.balancers, plural)
+	what := ""
+	switch more, others := p.servers-servers, p.balancers-balancers; {
+	case err != nil:
+		return unknown(console, "%s are planned (%d servers in a rolling update), and what exists of them is not known: %v; "+
+			"the API does not return the project's limits", counted(p.servers, p.balancers), p.servers+p.surge, err)
+	case servers+balancers == 0:
+		return unknown(console, "%d servers (%d in a rolling update) with a primary IP each and %s are to be created; the API "+
+			"does not return the project's limits", p.servers, p.servers+p.surge,
+			text.Plural(p.balancers, "load balancer", "load balancers"))
+	case more > 0 || others > 0:
+		what = "; " + counted(max(0, more), max(0, others)) + " are to be created"
+	}
+	return unknown(console, "%s exist%s; a rolling update has up to %d servers more for its time; the API does not return the "+
+		"project's limits", counted(servers, balancers), what, p.surge)
+}
+
+// existing counts the cluster's servers and load balancers at Hetzner; none where that cannot be asked for want of a token.
+func (d *Doctor) existing(ctx context.Context) (servers, balancers int, err error) {
+	if d.tools.Hetzner == nil {
+		return 0, 0, nil
+	}
+	all, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
+	if err != nil {
+		return 0, 0, err
+	}
+	lbs, err := hetzner.LoadBalancers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
+	return len(all), len(lbs), err
 }
 
 func (d *Doctor) image(ctx context.Context) Finding {

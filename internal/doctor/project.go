@@ -21,6 +21,12 @@ func (d *Doctor) Recorded(placementGroup int64) *Doctor {
 	return d
 }
 
+// SelfManaged tells the doctor whether the cluster has passed its pivot, so that it needs no management cluster any more.
+func (d *Doctor) SelfManaged(is bool) *Doctor {
+	d.selfManaged = is
+	return d
+}
+
 // project says what is in it, so that the operator notices a wrong one: the API does not name the project.
 func (d *Doctor) project(ctx context.Context) Finding {
 	inventory, err := hetzner.TakeInventory(ctx, d.tools.Hetzner)

@@ -47,6 +47,9 @@ type Adopter interface {
 // management asks who makes the management cluster; for kind that is the container engine.
 func (d *Doctor) management(ctx context.Context) Finding {
 	name := d.cfg.ManagementName()
+	if d.selfManaged {
+		return ok("cluster %s manages itself, and needs no management cluster", d.cfg.ClusterName)
+	}
 	if local, is := d.tools.Management.(Possible); is {
 		if err := local.Possible(ctx); err != nil {
 			return failed("let this machine have them, or choose another MANAGEMENT", "%v", err)

@@ -9,11 +9,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/deviations"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Origin tells where a value comes from, and whether the operator wrote it.
@@ -59,11 +61,12 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 	return out
 }
 
-// compare asks the cluster; there are none before the pivot, when a run applies the manifests.
+// compare asks the cluster. Before the pivot, when a run applies the manifests, only numbers of servers can differ
+// without that the next run says so.
 func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
 	cfg settings.Configuration) ([]deviations.Deviation, error) {
 	passed, err := b.Plan.PivotPassed(ctx, j)
-	if err != nil || !passed {
+	if err != nil {
 		return nil, err
 	}
 	recorded, err := j.Load(ctx)
@@ -71,7 +74,27 @@ func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
 		return nil, err
 	}
 	origin := func(field string) (place string, written bool) { return Origin(cfg, field) }
-	return deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
+	if !passed {
+		if recorded.Steps[b.Plan.Cluster.Name()].State != flow.StateDone {
+			return nil, nil
+		}
+		manager, err := connect.Cluster(b.Tools, platform.ManagementKubeconfig)
+		if err != nil {
+			return nil, nil // the run says it better
+		}
+		found, _ := deviations.Counts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
+		return found, nil
+	}
+	found, err := deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
+	if err != nil {
+		return nil, err
+	}
+	self, err := connect.Cluster(b.Tools, platform.Kubeconfig)
+	if err != nil {
+		return found, err
+	}
+	counts, err := deviations.Counts(ctx, b.Cfg, b.Tools, self, true, recorded, origin)
+	return append(found, counts...), err
 }
 
 // wholeCluster reports whether targets ask for the cluster as it is configured.

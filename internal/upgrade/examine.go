@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/deprecation"
 	"github.com/slipway-k8s/slipway/internal/disruption"
+	"github.com/slipway-k8s/slipway/internal/orders"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/pools"
 )
@@ -15,6 +18,24 @@ import (
 type poolChanges struct {
 	texts  []string
 	agreed []string // as the step workers compares them with what was agreed to
+	// replicas are the numbers of servers that the pools have, which an upgrade keeps.
+	replicas map[string]int
+}
+
+// keepReplicas are worker pools with the numbers of servers that the cluster has. One that it does not have is left out:
+// an upgrade creates none.
+func keepReplicas(configured config.WorkerPools, live map[string]int) (kept config.WorkerPools) {
+	for _, p := range configured {
+		n, exists := live[p.Name]
+		if !exists {
+			continue
+		}
+		if !p.Autoscaled() {
+			p.Replicas = n
+		}
+		kept = append(kept, p)
+	}
+	return kept
 }
 
 // pools says what the step workers does to the pools with the new versions.
@@ -23,6 +44,11 @@ func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err
 	if err != nil || len(e.cfg.Workers)+len(deployments)+len(templates) == 0 {
 		return p, err
 	}
+	p.replicas = map[string]int{}
+	for i := range deployments {
+		p.replicas[deployments[i].GetLabels()[capi.WorkerPoolLabel]] += orders.Replicas(&deployments[i])
+	}
+	e.cfg.Workers = keepReplicas(e.cfg.Workers, p.replicas)
 	all, err := planning.Pools(ctx, e.cfg, e.tools, e.sources, c.manager)
 	if err != nil {
 		return p, err

@@ -42,6 +42,7 @@ func (p *Plan) Targets(stage string) ([]string, error) {
 // NewPlan makes the graph of an examined upgrade. cfg has the versions that the cluster gets, and tools the consent to
 // what Examine has said of the worker pools.
 func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, error) {
+	cfg.Workers = keepReplicas(cfg.Workers, x.Workers)
 	e, err := newEnvironment(cfg, tools)
 	if err != nil {
 		return nil, err
@@ -158,6 +159,8 @@ type Examination struct {
 	Replicas int      `json:"replicas"`
 	Stages   []Stage  `json:"stages"`
 	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
+	// Workers are the numbers of servers that the worker pools have and keep.
+	Workers map[string]int `json:"workers,omitempty"`
 	// Agreed are the consequences for the worker pools, as the step workers will say them.
 	Agreed []string `json:"-"`
 	// Seen is what was seen of the cluster that known problems of the new versions depend on, as config names it.
@@ -223,7 +226,7 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	if err != nil {
 		return x, err
 	}
-	x.Agreed = pools.agreed
+	x.Agreed, x.Workers = pools.agreed, pools.replicas
 	r := request{from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas, workers: pools.texts,
 		inPlace: o.InPlace, image: cfg.ImageName}
 	if o.InPlace {

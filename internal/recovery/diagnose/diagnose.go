@@ -232,5 +232,5 @@ func fileOrSecret(tools platform.Tools, name string, f *facts, suffix, key strin
 	if s := f.source.Secret(f.cluster + suffix); s != nil {
 		return source.SecretData(s, key)
 	}
-	return nil, fmt.Errorf("neither the state folder nor the backup has a %s", name)
+	return nil, fmt.Errorf("neither the state folder nor the backup has a %s: %w", name, fs.ErrNotExist)
 }

@@ -141,6 +141,40 @@ func (deafTalos) HasEtcdData(context.Context, talos.Route) (bool, error) {
 	return false, errors.New("connection refused")
 }
 
+// In a state folder that has nothing to open a cluster with, the API is not said to be silent: it was not asked. The
+// diagnosis says how the kubeconfig comes there.
+func TestADiagnosisWithoutAKubeconfig(t *testing.T) {
+	for what, missing := range map[string][]string{
+		"both":           {platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig},
+		"the kubeconfig": {platform.Kubeconfig, platform.ManagementKubeconfig},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w, cfg, tools := recoverytest.BrokenCluster(t, &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0,
+				recoverytest.Cp1, recoverytest.Cp2}})
+			w.Provider.There = false
+			for _, file := range missing {
+				if err := tools.Files.Remove(file); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d, err := Diagnose(t.Context(), cfg, tools, nil, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := strings.Join(slices.Concat([]string{d.Sentence}, d.Seen, d.First), "\n")
+			for _, s := range []string{"does not have the cluster's kubeconfig", "the API was not asked", "bootstrap state pull",
+				"talosctl kubeconfig", "bootstrap restore --diagnose FILE"} {
+				if !strings.Contains(text, s) {
+					t.Errorf("it does not say %q:\n%s", s, text)
+				}
+			}
+			if strings.Contains(text, "the API does not answer") || d.Disaster != Unclear || len(d.Target) > 0 {
+				t.Errorf("%s, %v:\n%s", d.Disaster, d.Target, text)
+			}
+		})
+	}
+}
+
 // TestADiagnosisTellsABackupOfAnotherCluster judges what is seen, without an environment.
 func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{

@@ -1,13 +1,16 @@
 package diagnose
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/etcddata"
 	"github.com/slipway-k8s/slipway/internal/recovery"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // judge concludes from what was seen. It makes no request.
@@ -32,11 +35,19 @@ func (f *facts) judge() Diagnosis {
 			"resumes it", f.readopting.Began.Format(time.RFC3339)))
 	case alive:
 		f.aliveButFor(&d)
+	case f.deaf != nil && f.locked():
+		d.Disaster = Unclear
+		d.Sentence = "servers exist, and whether the cluster works is not known: neither the API nor etcd was asked, because " +
+			f.noKubeconfig() + ", and etcd cannot be asked without a talosconfig: " + f.deaf.Error()
+		d.First = f.fetch()
 	case f.deaf != nil:
 		d.Disaster, d.Sentence = Unclear, "servers exist, the API does not answer, and etcd cannot be asked: "+f.deaf.Error()
 		d.First = []string{"put the cluster's talosconfig into the state folder, or name a backup, which has it"}
 	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return !n.Silent() }):
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
+		if f.locked() {
+			d.Sentence = "servers exist, Talos answers on none of them, and the API was not asked: " + f.noKubeconfig()
+		}
 		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); " +
 			"if all are beyond repair, delete them, and restore a backup"}
 	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return n.Data || n.Silent() }):
@@ -48,6 +59,30 @@ func (f *facts) judge() Diagnosis {
 		f.lostQuorum(&d, "servers live, and etcd has no leader on any of them")
 	}
 	return d
+}
+
+// locked reports that the API was not asked, because this state folder has nothing to open it with. That says nothing of the
+// cluster.
+func (f *facts) locked() bool { return f.api == "" && errors.Is(f.apiErr, fs.ErrNotExist) }
+
+func (f *facts) noKubeconfig() string {
+	if f.source != nil {
+		return "neither this state folder nor the backup has the cluster's kubeconfig"
+	}
+	return "this state folder (" + f.tools.Files.String() + ") does not have the cluster's kubeconfig"
+}
+
+// fetch says how the kubeconfig comes into this state folder.
+func (f *facts) fetch() []string {
+	ways := []string{"use the state folder that the cluster was created from (--state-dir), or, where STATE names a store, " +
+		f.tools.Command("state", "pull"),
+		"or put the cluster's kubeconfig and talosconfig into " + f.tools.Files.String() + ", as the files " + platform.Kubeconfig +
+			" and " + platform.Talosconfig + "; with the talosconfig alone, talosctl kubeconfig " +
+			f.tools.Files.Path(platform.Kubeconfig) + " fetches the kubeconfig"}
+	if f.source == nil {
+		ways = append(ways, "or name a backup, which has both: "+f.tools.Command("restore", "--diagnose", "FILE"))
+	}
+	return ways
 }
 
 // seen are what was seen, as sentences.
@@ -71,6 +106,8 @@ func (f *facts) seen() []string {
 			f.endpoint.IPv4, f.endpoint.PrimaryIP))
 	}
 	switch {
+	case f.locked():
+		lines = append(lines, "the API was not asked: "+f.noKubeconfig())
 	case f.api == "":
 		lines = append(lines, "the API does not answer: "+f.apiErr.Error())
 	case f.self:
@@ -227,6 +264,10 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 			"and "+
 			"certificates stay as they are", f.endpoint.IPv4)}
 		d.Steps = []string{"endpoint"}
+	case f.locked():
+		d.Disaster, d.Sentence = Unclear, "etcd has its quorum; whether the API answers, and who manages the cluster, is not "+
+			"known: "+f.noKubeconfig()
+		d.First = append(d.First, f.fetch()...)
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+
 			"recovery brings back"
