@@ -72,8 +72,8 @@ func defects() []defect {
 		}},
 		{"out of stock", "server-type", "out of stock in nbg1", fault("out-of-stock", "serverType=cx33", "location=nbg1")},
 		{"a server type that is withdrawn", "server-type", "withdrawn", set("SERVER_TYPE", "cx22")},
-		{"more services than the load balancer has", "capacity", "6 services do not fit", edit(cluster, "algorithm: round_robin",
-			"algorithm: round_robin\n    extraServices:"+extraServices(8001, 8002, 8003, 8004, 8005))},
+		{"more services than the load balancer has", "capacity", "6 services do not fit", edit(cluster, "    extraServices:\n",
+			"    extraServices:"+extraServices(8001, 8002, 8003, 8004)+"\n")},
 		{"two images", "image", "2 images", twoImages},
 		{"nothing to create the image with", "image", "cannot be created", fault("out-of-stock", "location=nbg1")},
 		{"a foreign placement group", "names", "placement group k8s-control-plane", func(t *testing.T, c *doctorLab) {
