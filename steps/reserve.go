@@ -21,7 +21,7 @@ const ()
 // Reserve adds the step reserve to a graph: the name of the cluster is reserved in the Hetzner project.
 func (s *Set) Reserve(g *flow.Graph) *flow.Step[Reservation] {
 	step := newReserveStep(s)
-	return flow.Add(g, "reserve", step.run).
+	return flow.Add(g, claims.Step, step.run).
 		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
 		Spec(map[string]string{"clusterName": s.cfg.ClusterName}).Verify(step.verify).
 		Deadline(wait.ReservedWithin + wait.Overhead).Waits(wait.Reserved)

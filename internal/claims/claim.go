@@ -14,6 +14,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/wait"
 )
 
+// Step is the name of the step that reserves the cluster's name.
+const Step = "reserve"
+
 const reservedEvery = 250 * time.Millisecond
 
 // claim tries to get a claim until it has it, or knows that it is another's.

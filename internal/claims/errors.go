@@ -45,10 +45,23 @@ func (e *ReservedError) Error() string {
 	}
 	s.WriteString(". Nothing was made, because a second management cluster would fight with the first over one network " +
 		"and load balancer. " +
-		"Work with the state folder that made it (--state-dir), or with the management cluster that holds it " +
-		"(MANAGEMENT_KUBECONFIG); " +
-		"where both are lost, take it away (destroy); or choose another CLUSTER_NAME")
+		howToGoOn)
 	return s.String()
+}
+
+// WentOverError says that another state folder has taken the cluster's name over from this one.
+type WentOverError struct {
+	Cluster string
+	Claim   *hetzner.Reservation
+}
+
+// Error implements error.
+func (e *WentOverError) Error() string {
+	return fmt.Sprintf("cluster %s is another state folder's now: %s took the name over from this one%s. Nothing is changed from "+
+		"here, because two state folders would work on one cluster without knowing of each other. Work with that folder "+
+		"(--state-dir); where it is lost, take the cluster over into a new one: another --state-dir, with MANAGEMENT_KUBECONFIG "+
+		"naming the kubeconfig of the cluster that manages it, which after a pivot is its own", e.Cluster, e.Claim.By,
+		since(e.Claim))
 }
 
 // since is " on host laptop, on 2026-05-04 12:00:00 UTC (placement group 4711)".

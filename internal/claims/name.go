@@ -24,6 +24,10 @@ import (
 // provider adopts by the cluster's name whatever it finds: two management clusters that both create the cluster would
 // fight over one network, one load balancer and each other's servers.
 func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (*hetzner.Reservation, error) {
+	known, err := ownership.KnownIdentity(tools)
+	if err != nil {
+		return nil, err
+	}
 	by, err := ownership.Identity(tools)
 	if err != nil {
 		return nil, err
@@ -33,7 +37,7 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	}
 	found, err := claim(ctx, cfg, say, by,
 		func(ctx context.Context, say flow.Say, by string) (*hetzner.Reservation, error) {
-			return findOrReserve(ctx, cfg, tools, say, by)
+			return findOrReserve(ctx, cfg, tools, say, known, by)
 		})
 	if err != nil {
 		return nil, err
@@ -41,14 +45,20 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	return found, ownership.Update(tools.Files, func(r *ownership.Record) { r.Reservation = found.ID })
 }
 
-// findOrReserve finds, creates or takes over the reservation.
+// findOrReserve finds, creates or takes over the reservation. known is the identity that the state folder has had before;
+// empty: none.
 func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
-	by string) (*hetzner.Reservation, error) {
+	known, by string) (*hetzner.Reservation, error) {
 	api, cluster := tools.Hetzner, cfg.ClusterName
 	claim := hetzner.ClusterClaim(cluster)
 	found, err := claim.Find(ctx, api)
 	if err != nil || found != nil && found.By == by {
 		return found, err
+	}
+	if went, err := wentOver(tools, found, known); err != nil {
+		return nil, err
+	} else if went != nil {
+		return nil, wait.Final(went)
 	}
 	traces, err := hetzner.Traces(ctx, api, cluster)
 	if err != nil {
@@ -141,7 +151,7 @@ func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, id
 }
 
 // CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state
-// folder has reserved the cluster's name. A question that cannot be asked is no error: what comes next asks Hetzner
+// folder has reserved the cluster's name, and a *WentOverError where another state folder has that name now. A question that cannot be asked is no error: what comes next asks Hetzner
 // too, and says so.
 func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) error {
 	tools = tools.WithDefaults()
@@ -150,6 +160,19 @@ func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) 
 		return err
 	}
 	found, err := hetzner.ClusterClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
+	if err == nil && found != nil {
+		by, err := ownership.KnownIdentity(tools)
+		if err != nil {
+			return err
+		}
+		went, err := wentOver(tools, found, by)
+		if err != nil {
+			return err
+		}
+		if went != nil {
+			return went
+		}
+	}
 	if err != nil || found != nil {
 		return ctx.Err()
 	}

@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/forecast"
@@ -19,6 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -87,9 +90,27 @@ func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configur
 	f.Remarks = cfg.Remarks(time.Now())
 	f.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
 	if f.Offline == "" {
+		f.Standing, err = standing(ctx, b.Cfg, b.Tools)
+		if err != nil {
+			return err
+		}
 		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...), f.Begun)
 	}
 	return f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, took)
+}
+
+// standing is claims.FindStanding, where Hetzner can be asked and has not gone silent: then the rest says so.
+func standing(ctx context.Context, cfg config.Config, tools platform.Tools) (*claims.Standing, error) {
+	if tools.Hetzner == nil {
+		return nil, nil
+	}
+	found, err := wait.Promptly(ctx, func(ctx context.Context) (*claims.Standing, error) {
+		return claims.FindStanding(ctx, cfg, tools)
+	})
+	if err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return found, nil
 }
 
 // notReal refuses to compare the state of a real cluster with the lab.

@@ -58,10 +58,12 @@ func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Confi
 	return statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), nil
 }
 
-// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in.
+// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in, and a folder
+// whose cluster another one has taken over.
 func refuseOtherProject(ctx context.Context, r *running) error {
 	err := claims.CheckProject(ctx, r.cfg.Config, r.tools)
-	if other := (*claims.OtherProjectError)(nil); errors.As(err, &other) {
+	other, went := (*claims.OtherProjectError)(nil), (*claims.WentOverError)(nil)
+	if errors.As(err, &other) || errors.As(err, &went) {
 		return &usage.Error{Err: err}
 	}
 	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/lab"
@@ -19,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/statedir"
 	"github.com/slipway-k8s/slipway/internal/status"
 	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -62,6 +64,9 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
+	if r.Standing, err = standingFor(ctx, c, cfg, b); err != nil {
+		return r, err
+	}
 	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
 	defer look.Close()
 	var asking sync.WaitGroup
@@ -76,11 +81,26 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	asking.Wait()
 	r.Add(all)
 	r.TellRun(run)
+	if r.Standing != nil && r.Now.Waiting.For == overview.NoManagement { // there is a cluster, which this folder does not know
+		r.Now.Waiting, r.Now.Sentence = why.Answer{}, ""
+	}
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
 		r.Notes = append(r.Notes, "what is at Hetzner is not known: "+notesErr.Error())
 	}
 	r.WithoutSecrets(c.hide)
 	return r, err
+}
+
+// standingFor is standing; in a folder in which nothing was begun, which has no client of Hetzner, with the token.
+func standingFor(ctx context.Context, c *console, cfg settings.Configuration, b planning.Bootstrap) (*claims.Standing, error) {
+	tools := b.Tools
+	if tools.Hetzner == nil {
+		var err error
+		if tools, _, err = hetznerTools(ctx, c, cfg, tools); err != nil && context.Cause(ctx) == nil {
+			return nil, nil // status shows what the folder has, also without a token
+		}
+	}
+	return standing(ctx, b.Cfg, tools)
 }
 
 // lookingTools are the tools to read from the environment that the state folder belongs to. Where that does not answer,

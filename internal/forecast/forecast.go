@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/consequences"
 	"github.com/slipway-k8s/slipway/internal/differences"
 	"github.com/slipway-k8s/slipway/internal/drift"
@@ -35,8 +36,10 @@ type Forecast struct {
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
 	Remarks []config.Remark     `json:"remarks,omitempty"` // on the configured versions
 	Begun   []begun.Operation   `json:"begun,omitempty"`   // operations that have not ended
-	Losses  []string            `json:"losses,omitempty"`  // of a restore
-	Steps   []Step              `json:"steps"`
+	// Standing is what is known of a cluster of this name that the state folder did not create.
+	Standing *claims.Standing `json:"standing,omitempty"`
+	Losses   []string         `json:"losses,omitempty"` // of a restore
+	Steps    []Step           `json:"steps"`
 	drift.Comparison
 	Bill     *orders.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string       `json:"noBill,omitempty"` // why
@@ -69,6 +72,9 @@ type Step struct {
 func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	f.Comparison.WithoutSecrets(hide)
 	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
+	if f.Standing != nil {
+		hide.Each(&f.Standing.Sentence)
+	}
 	for i := range f.Begun {
 		hide.Each(&f.Begun[i].Sentence)
 	}
@@ -110,6 +116,9 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 	if err != nil {
 		return err
 	}
+	if f.Standing != nil && f.Standing.Refused {
+		refuseAt(claims.Step, graph.Steps(), foreseen)
+	}
 	if f.Offline == "" {
 		f.addConsequences(ctx, plan, foreseen)
 	}
@@ -125,6 +134,22 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 	}
 	f.Bill = &bill
 	return nil
+}
+
+// refuseAt says of a step that it fails, and of those that come after it that they are not reached.
+func refuseAt(step string, graph []flow.Info, foreseen []flow.Prediction) {
+	after := map[string]bool{step: true}
+	for _, info := range graph { // each after what it comes after
+		after[info.Name] = after[info.Name] || slices.ContainsFunc(info.Behind, func(l flow.Link) bool { return after[l.Step] })
+	}
+	for i := range foreseen {
+		switch p := &foreseen[i]; {
+		case p.Name == step && p.Action == flow.ActionRun:
+			p.Action, p.Why = flow.ActionRefuse, "the cluster is not this state folder's"
+		case after[p.Name] && (p.Action == flow.ActionRun || p.Action == flow.ActionMayRun):
+			p.Action, p.Why = flow.ActionNotReached, step+" fails"
+		}
+	}
 }
 
 // add fills in the steps and what they are expected to take.
@@ -185,6 +210,12 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	}
 	for _, o := range f.Begun {
 		words("%s", text.Printable(o.String()))
+	}
+	if f.Standing != nil {
+		if f.Standing.Refused {
+			words("the run would be REFUSED:")
+		}
+		words("%s", text.Printable(f.Standing.Sentence))
 	}
 	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
@@ -344,6 +375,8 @@ func (f *Forecast) Summary() string {
 		begun = begun || s.Would == flow.ActionSkip || s.Would == flow.ActionReuse
 	}
 	switch {
+	case f.Standing != nil && f.Standing.Refused:
+		return "is refused: the cluster is not this state folder's"
 	case f.Refused:
 		return "is refused: an immutable field is changed"
 	case run == 0:

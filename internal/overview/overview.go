@@ -145,11 +145,14 @@ func (o *gathering) cluster(l *Look) {
 	o.out.Pivot = l.pivot(self, beside)
 }
 
+// NoManagement is what a cluster is waited for that has no management cluster yet.
+const NoManagement = "the management cluster"
+
 // waiting is what the cluster is waited for, if anything.
 func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	switch {
 	case self.none() && beside.none():
-		return why.Answer{For: "the management cluster", Missing: "there is none yet"}
+		return why.Answer{For: NoManagement, Missing: "there is none yet"}
 	case s.Silent[why.Management] != "" && (beside.none() || beside.answers()): // it is the cluster itself that would tell
 		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
 	}

@@ -22,7 +22,7 @@ func (r Report) Print(out io.Writer, width int) error {
 		return err
 	}
 	if r.Now != nil {
-		printWaiting(out, *r.Now, len(r.Begun) > 0, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Standing != nil, width)
 	}
 	return r.printRest(out, width)
 }
@@ -40,7 +40,7 @@ func (r Report) PrintWatched(out io.Writer, width, lines int) error {
 	}
 	r.printHead(out, width)
 	if r.Now != nil {
-		printWaiting(out, *r.Now, len(r.Begun) > 0, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Standing != nil, width)
 	}
 	open := slices.DeleteFunc(slices.Clone(r.Steps), Step.settled)
 	fmt.Fprintf(out, "\n%d of %d steps done\n", len(r.Steps)-len(open), len(r.Steps))
@@ -58,6 +58,9 @@ func (r Report) printHead(out io.Writer, width int) {
 	}
 	if r.Now != nil && r.Now.Pivot != nil {
 		printFirst(out, r.Now.Pivot.Sentence, "to resume it", r.Now.Pivot.Command, width)
+	}
+	if r.Standing != nil {
+		printFirst(out, r.Standing.Sentence, "", "", width)
 	}
 	for _, o := range r.Begun {
 		if o.Operation != begun.Pivot || r.Now == nil || r.Now.Pivot == nil { // that one is said above, with more
@@ -125,9 +128,9 @@ func (r Report) printRest(out io.Writer, width int) error {
 	return nil
 }
 
-// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. unended tells
-// that an operation was begun and has not ended.
-func printWaiting(out io.Writer, o overview.Overview, unended bool, width int) {
+// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. told tells that
+// something else was said first.
+func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
 	line := func(format string, args ...any) {
 		fmt.Fprint(out, text.Fold(text.Plainly(fmt.Sprintf(format, args...))+"\n", width))
 	}
@@ -137,7 +140,7 @@ func printWaiting(out io.Writer, o overview.Overview, unended bool, width int) {
 		line("\nwaiting for %s: %s", text.Printable(w.For), text.Printable(w.Missing))
 	case o.Sentence != "":
 		line("\n%s", strings.ReplaceAll(text.Printable(o.Sentence), "; ", "\n  "))
-	case o.Lost == nil && o.Pivot == nil && !unended:
+	case o.Lost == nil && o.Pivot == nil && !told:
 		line("\nnothing is waited for")
 	}
 	for _, f := range w.Findings {

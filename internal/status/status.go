@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/overview"
 	"github.com/slipway-k8s/slipway/internal/redact"
@@ -32,12 +33,14 @@ type Step struct {
 
 // Report is `bootstrap status --output json`.
 type Report struct {
-	State   string             `json:"state"`
-	Offline string             `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
-	Begun   []begun.Operation  `json:"begun,omitempty"`   // operations that have not ended
-	Now     *overview.Overview `json:"now,omitempty"`     // nil: Hetzner and the clusters were not asked
-	Steps   []Step             `json:"steps"`
-	Notes   []string           `json:"notes"`
+	State   string            `json:"state"`
+	Offline string            `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Begun   []begun.Operation `json:"begun,omitempty"`   // operations that have not ended
+	// Standing is what is known of a cluster of this name that the state folder did not create.
+	Standing *claims.Standing   `json:"standing,omitempty"`
+	Now      *overview.Overview `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
+	Steps    []Step             `json:"steps"`
+	Notes    []string           `json:"notes"`
 	drift.Comparison
 }
 
@@ -55,6 +58,9 @@ func (r *Report) TellRun(run string) {
 // WithoutSecrets hides them in what others said.
 func (r *Report) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&r.Offline)
+	if r.Standing != nil {
+		hide.Each(&r.Standing.Sentence)
+	}
 	for i := range r.Begun {
 		hide.Each(&r.Begun[i].Sentence)
 	}
