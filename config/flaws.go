@@ -14,12 +14,16 @@ type flaw struct {
 	before   string // the first version without it; empty: none is known
 	// leaving is for what only an upgrade meets: from a version before this one to one that has the flaw.
 	leaving string
-	seen    string                    // what of a cluster such an upgrade meets it with; empty: any cluster
+	// seen is what of a cluster meets it, without leaving at any time; empty: any cluster.
+	seen    string
 	what    string                    // what goes wrong
 	source  string                    // where it is reported
 	take    func(Config) (one string) // a version without it that goes with the others; nil: none does
 	rollout bool                      // a rollout of the control plane meets it: see Remark.Rollout
 }
+
+// SeenNoMetadataRoute is a control plane that was made without the route to Hetzner's metadata.
+const SeenNoMetadataRoute = "a control plane without a route to the metadata"
 
 // SeenOldTalosconfig is a talosconfig whose certificate is not marked for use by a client.
 const SeenOldTalosconfig = "a talosconfig without client key usage"
@@ -68,6 +72,13 @@ func flaws() []flaw {
 		{variable: "TALOS_VERSION", from: "1.12.4", leaving: "1.12.4", seen: SeenOldTalosconfig, source: "siderolabs/talos#12870",
 			what: "refuses a talosconfig whose certificate is not marked for use by a client, as that in the state folder: " +
 				"it is written anew before the servers are replaced, and copies of it have to be replaced"},
+		// Of Hetzner's DHCP, in August 2026. The built-in manifests have the route; a cluster that was made before keeps its own.
+		{variable: "TALOS_VERSION", seen: SeenNoMetadataRoute,
+			source: "hcloud-k8s/terraform-hcloud-kubernetes#490",
+			what: "takes a route to Hetzner's metadata (169.254.169.254) by the private network where Hetzner's DHCP offers it, " +
+				"and then does not reach them; the servers of this cluster were made without the route that prevents it, and " +
+				"keep their configuration: manifests/cluster.yaml and manifests/worker-pool.yaml as config files --out writes " +
+				"them have it, and applying these replaces all servers"},
 	}
 }
 
@@ -111,7 +122,7 @@ func (c Config) flawRemarks() (all []Remark) {
 	for _, f := range flaws() {
 		version := variableOf(f.variable).Get(c)
 		switch was := f.hidden(c); {
-		case f.leaving != "":
+		case f.leaving != "", f.seen != "":
 		case f.has(version):
 			all = append(all, f.remark(c, version))
 		case was != "":
@@ -124,7 +135,8 @@ func (c Config) flawRemarks() (all []Remark) {
 }
 
 // UpgradeRemarks are the known problems that an upgrade from other versions, by variable, to the configured ones meets
-// besides those of Remarks. seen is what was seen of the cluster, such as SeenOldTalosconfig.
+// besides those of Remarks; without versions, those that the cluster meets at any time. seen is what was seen of
+// the cluster, such as SeenOldTalosconfig.
 func (c Config) UpgradeRemarks(from map[string]string, seen ...string) (all []Remark) {
 	has := map[string]bool{"": true}
 	for _, s := range seen {
@@ -135,7 +147,8 @@ func (c Config) UpgradeRemarks(from map[string]string, seen ...string) (all []Re
 		if was := f.hidden(c); was != "" {
 			version = was
 		}
-		if f.has(version) && f.leaves(from[f.variable]) && has[f.seen] {
+		met := f.leaves(from[f.variable]) || f.leaving == "" && f.seen != ""
+		if f.has(version) && met && has[f.seen] {
 			all = append(all, f.remark(c, version))
 		}
 	}

@@ -118,6 +118,20 @@ func TestUpgradeRemarks(t *testing.T) {
 	}
 }
 
+// TestSeenFlaw: what a cluster meets at any time is said of one that it was seen of, and of no other.
+func TestSeenFlaw(t *testing.T) {
+	c := Defaults()
+	const says = "without the route that prevents it"
+	expectRemark(t, "a cluster with it", c.UpgradeRemarks(nil, SeenNoMetadataRoute), says, "", true)
+	expectRemark(t, "a cluster without it", c.UpgradeRemarks(nil), says, "", false)
+	expectRemark(t, "an upgrade", c.UpgradeRemarks(map[string]string{"TALOS_VERSION": "v1.12.1"}, SeenNoMetadataRoute),
+		says, "", true)
+	expectRemark(t, "the configuration", c.Remarks(time.Now()), says, "", false)
+	if all := c.UpgradeRemarks(nil, SeenNoMetadataRoute, SeenOldTalosconfig); len(all) != 1 {
+		t.Errorf("without an upgrade it says %v", all)
+	}
+}
+
 // TestRolloutFlaw: it is of the version that is installed, not of the configured one.
 func TestRolloutFlaw(t *testing.T) {
 	c := Defaults()

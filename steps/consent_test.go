@@ -56,8 +56,8 @@ func TestApplyTakesNoServerAwayUnasked(t *testing.T) {
 		"another patch": {func(t *testing.T, _ *clustertest.Environment, c *config.Config) {
 			clustertest.Configure(t, c, "OIDC_ISSUER_URL=https://auth.example.com/")
 			clustertest.Configure(t, c, "OIDC_CLIENT_ID=kubernetes")
-		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: strategicPatches [9 " +
-			"items] → [10 items] ("}},
+		}, []string{"replaces all 3 servers of TalosControlPlane k8s-control-plane one after another: strategicPatches [10 " +
+			"items] → [11 items] ("}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)

@@ -323,6 +323,10 @@ func TestMachineConfiguration(t *testing.T) {
 		*m.MachineNetwork.NetworkInterfaces[0].DeviceDHCP && *m.MachineNetwork.NetworkInterfaces[1].DeviceDHCP)
 	check("the kubelet's address is not bound to the network",
 		slices.Equal(m.MachineKubelet.KubeletNodeIP.KubeletNodeIPValidSubnets, []string{"10.10.0.0/16"}))
+	routes := m.MachineNetwork.NetworkInterfaces[0].DeviceRoutes
+	check("the metadata is not reached by eth0", m.MachineNetwork.NetworkInterfaces[0].DeviceInterface == "eth0" &&
+		len(routes) == 1 && routes[0].Network() == "169.254.169.254/32" && routes[0].Gateway() == "172.31.1.1" &&
+		routes[0].Metric() < 1024) // that of routes from DHCP
 	args := c.Machine().Kubelet().ExtraArgs()
 	check("the kubelet has no external cloud provider", args["cloud-provider"] == "external")
 	check("the kubelet's certificate does not rotate", args["rotate-server-certificates"] == "true")

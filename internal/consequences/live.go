@@ -101,7 +101,7 @@ func Render(ctx context.Context, cfg config.Config, tools platform.Tools, source
 			return nil, err
 		}
 		v = v.Placed(render.Placement{Schedulable: placement.Schedulable, PoolGroups: placement.PoolGroups,
-			TalosVersion: placement.TalosVersion, Image: placement.Image})
+			MetadataRoute: placement.MetadataRoute, TalosVersion: placement.TalosVersion, Image: placement.Image})
 	case !kube.Absent(err):
 		return nil, err
 	}

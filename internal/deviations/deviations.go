@@ -87,6 +87,9 @@ type Observed struct {
 	placement   render.Placement
 }
 
+// Seen is what of the cluster known problems depend on, as config names it.
+func (o Observed) Seen() []string { return o.placement.Seen() }
+
 // Observe asks the cluster for its objects, and for the variables' values in them.
 func Observe(ctx context.Context, cfg config.Config, sources render.Sources, self *kube.Cluster) (Observed, error) {
 	infrastructure, err := capi.Get(ctx, self, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)

@@ -126,6 +126,19 @@ func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self boo
 	return manager, false, err
 }
 
+// Seen is what of the cluster known problems depend on, as config names it; none where it cannot be asked.
+func (b Bootstrap) Seen(ctx context.Context) []string {
+	seen, _ := wait.Promptly(ctx, func(ctx context.Context) ([]string, error) {
+		manager, _, err := b.manager(ctx)
+		if err != nil || manager == nil {
+			return nil, err
+		}
+		placement, err := situation.LivePlacement(ctx, b.Cfg, manager)
+		return placement.Seen(), err
+	})
+	return seen
+}
+
 // Bill says what a run that would do this, with these consequences, makes at Hetzner, and what that costs a month. It
 // counts what the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that
 // take the place of others are not in it: see Consequence.

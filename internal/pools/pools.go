@@ -87,15 +87,19 @@ func Places(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 		if at < 0 {
 			return nil, fmt.Errorf("worker pool %s has no server type chosen: run preflight again", p.Name)
 		}
-		choice := choices[at]
+		choice, route := choices[at], ""
 		if manager != nil {
 			kept, err := keep(ctx, cfg, tools, manager, p, choice)
 			if err != nil {
 				return nil, err
 			}
 			choice = kept
+			if route, err = metadataRoute(ctx, cfg, manager, p); err != nil {
+				return nil, err
+			}
 		}
-		place := render.PoolPlacement{ServerType: choice.ServerType, Location: choice.Location, Image: p.Image}
+		place := render.PoolPlacement{ServerType: choice.ServerType, Location: choice.Location, Image: p.Image,
+			MetadataRoute: route}
 		if place.Image == "" {
 			place.Image = image(p.Schematic, choice.Architecture)
 		}
@@ -139,6 +143,19 @@ func keep(ctx context.Context, cfg config.Config, tools platform.Tools, manager 
 	}
 	choice.ServerType, choice.Architecture = kind.Name, kind.Architecture
 	return choice, nil
+}
+
+// metadataRoute tells of the servers of a pool that were made without the route to Hetzner's metadata.
+func metadataRoute(ctx context.Context, cfg config.Config, manager *kube.Cluster, p config.WorkerPool) (string, error) {
+	deployment, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineDeploymentKind, cfg.ClusterName+"-"+p.Name)
+	if err == nil {
+		deployment, err = capi.Get(ctx, manager, cfg.Namespace, capi.TalosConfigTemplateKind,
+			capi.Text(deployment, "spec", "template", "spec", "bootstrap", "configRef", "name"))
+	}
+	if kube.Absent(err) {
+		return "", nil
+	}
+	return render.MetadataRouteOf(deployment), err
 }
 
 // Render makes the objects of all pools with the placements that a run gives them, for a plan: the choice is made anew.

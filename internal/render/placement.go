@@ -21,6 +21,8 @@ type Placement struct {
 	Schedulable string
 	// PoolGroups are the placement groups of the worker pools that the cluster has, whether or not they are configured.
 	PoolGroups []string
+	// MetadataRoute is "false" where the servers were made without the route to Hetzner's metadata.
+	MetadataRoute string
 	// TalosVersion is that of the TalosControlPlane, and Image the image that its template names: Placed tells of a
 	// control plane whose Talos was upgraded in place.
 	TalosVersion, Image string
@@ -29,7 +31,7 @@ type Placement struct {
 // PlacementOf is the placement that a HetznerCluster, a TalosControlPlane and an HCloudMachineTemplate have; each may
 // be nil.
 func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Placement {
-	p := Placement{Schedulable: SchedulableOf(tcp)}
+	p := Placement{Schedulable: SchedulableOf(tcp), MetadataRoute: MetadataRouteOf(tcp)}
 	if infrastructure != nil {
 		p.Location = capi.Text(infrastructure, "spec", "controlPlaneLoadBalancer", "region")
 		p.Locations, _, _ = unstructured.NestedStringSlice(infrastructure.Object, "spec", "controlPlaneRegions")
@@ -44,6 +46,14 @@ func PlacementOf(infrastructure, tcp, template *unstructured.Unstructured) Place
 	return p
 }
 
+// Seen is what of the cluster known problems depend on, as config names it.
+func (p Placement) Seen() []string {
+	if p.MetadataRoute == "" {
+		return nil
+	}
+	return []string{config.SeenNoMetadataRoute}
+}
+
 // talosVersionVariable is Talos's version. The manifests use it for the form of the machine configuration, which is the
 // same within a minor version.
 const talosVersionVariable = "TALOS_VERSION"
@@ -53,7 +63,7 @@ func (v Variables) Placed(p Placement) Variables {
 	v = maps.Clone(v)
 	for name, value := range map[string]string{serverTypeVariable: p.ServerType, locationVariable: p.Location,
 		serverLocationsVariable: strings.Join(p.Locations, ","), schedulableVariable: p.Schedulable,
-		poolGroupsVariable: strings.Join(p.PoolGroups, ",")} {
+		metadataRouteVariable: p.MetadataRoute, poolGroupsVariable: strings.Join(p.PoolGroups, ",")} {
 		if value != "" {
 			v[name] = value
 		}

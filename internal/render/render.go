@@ -65,6 +65,9 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 			if err := from.add(cfg.Namespace, s, o); err != nil {
 				return nil, err
 			}
+			if err := keepMetadataRoute(s, o, v); err != nil {
+				return nil, fmt.Errorf("%s: %w", s.Name, err)
+			}
 			all = append(all, o)
 			if v[LoadBalancerIPVariable] == "" && bytes.Contains(doc, []byte("${"+LoadBalancerIPVariable+"}")) {
 				aside = append(aside, o)

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,6 +41,7 @@ func MaxUnhealthy(servers int) int { return max(1, servers*healthyShare/100) }
 // configuration.
 type PoolPlacement struct {
 	ServerType, Location, Image string
+	MetadataRoute               string // as that of a Placement
 }
 
 // Workers makes the objects of all worker pools, in the order of the configuration. places has what was chosen for each
@@ -76,6 +78,7 @@ func (v Variables) OfPool(p config.WorkerPool, g config.PoolGroup, place PoolPla
 		servers = g.Min
 	}
 	set(workerPoolVariable, p.Name)
+	set(metadataRouteVariable, place.MetadataRoute)
 	set(workerGroupVariable, g.Name)
 	set(workerReplicasVariable, strconv.Itoa(g.Replicas))
 	set(WorkerServerTypeVariable, append([]string{place.ServerType}, p.ServerTypes()...)...)
@@ -116,7 +119,7 @@ func poolGroup(cfg config.Config, sources Sources, v Variables, p config.WorkerP
 			deployment = o
 			err = fillDeployment(o, p, g)
 		case capi.TalosConfigTemplateKind.GroupKind():
-			err = addPoolPatches(o, p)
+			err = errors.Join(keepMetadataRoute(s, o, v), addPoolPatches(o, p))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", s.Name, kube.Describe(o), err)

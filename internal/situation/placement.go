@@ -85,7 +85,7 @@ func KeptPlacement(cfg config.Config, chosen, live render.Placement) render.Plac
 		func(l string) bool { return !slices.Contains(cfg.Locations(), l) }) {
 		chosen.Locations = live.Locations
 	}
-	chosen.Schedulable, chosen.PoolGroups = live.Schedulable, live.PoolGroups
+	chosen.Schedulable, chosen.PoolGroups, chosen.MetadataRoute = live.Schedulable, live.PoolGroups, live.MetadataRoute
 	chosen.TalosVersion, chosen.Image = live.TalosVersion, live.Image
 	return chosen
 }

@@ -218,7 +218,7 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 		return Examination{}, err
 	}
 	x := Examination{From: now.versions, To: VersionsOf(cfg), Manager: c.where, Replicas: now.replicas,
-		InPlace: o.InPlace}
+		InPlace: o.InPlace, Seen: now.observed.Seen()}
 	if !talosconfig.ForClients(e.tools) {
 		x.Seen = append(x.Seen, config.SeenOldTalosconfig)
 	}
