@@ -76,7 +76,7 @@ func TestChangedManifestsAreToldByObject(t *testing.T) {
 	})
 	want := []string{
 		"manifests/cluster.yaml: TalosControlPlane k8s-control-plane: " +
-			"spec.controlPlaneConfig.controlplane.strategicPatches[6].cluster.allowSchedulingOnControlPlanes: true → false",
+			"spec.controlPlaneConfig.controlplane.strategicPatches[7].cluster.allowSchedulingOnControlPlanes: true → false",
 		"manifests/cluster.yaml: TalosControlPlane k8s-control-plane: spec.rolloutStrategy.rollingUpdate.maxSurge: 1 → 0",
 	}
 	if !slices.Equal(told["apply"], want) {

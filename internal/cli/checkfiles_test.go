@@ -27,7 +27,7 @@ func TestFilesAreCheckedBeforeARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	line := strings.Count(wrong[:strings.Index(wrong, "kubePrismm:")], "\n") + 1
-	want := fmt.Sprintf("manifests/cluster.yaml:%d: TalosControlPlane k8s-control-plane: strategicPatches[4]: unknown "+
+	want := fmt.Sprintf("manifests/cluster.yaml:%d: TalosControlPlane k8s-control-plane: strategicPatches[5]: unknown "+
 		"key machine.features.kubePrismm", line)
 	market := newMarket(t)
 	for _, args := range []string{"all --lab --yes", "all --yes", "plan", "apply -n", "pivot --yes"} {

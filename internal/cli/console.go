@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/effect"
 	"github.com/slipway-k8s/slipway/internal/redact"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -38,6 +39,8 @@ type console struct {
 	// equip changes what a run at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake
 	// stands for.
 	equip func(*platform.Tools)
+	// charts downloads what a plan renders; nil: as a run does.
+	charts checks.Download
 	// stateStays keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
 	stateStays bool
 	watch      *watcher     // receives the events of runs; nil: they are not watched

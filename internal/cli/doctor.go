@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -88,10 +89,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 		}
 		err = printFindings(c.stdout, found, c.width())
 	}
-	if err == nil && unwell > 0 {
-		err = &unwellError{unwell}
-	}
-	return err
+	return cmp.Or(err, unwellOf(found))
 }
 
 // doctorOf is the plan's doctor, who knows what the state folder's journal does.
@@ -127,6 +125,19 @@ func count(found []doctor.Finding, verdict doctor.Verdict) int {
 		}
 	}
 	return n
+}
+
+// unwellOf is the error of findings of which some failed: of usage, where a file of the operator is what failed.
+func unwellOf(found []doctor.Finding) error {
+	n := count(found, doctor.Failed)
+	if n == 0 {
+		return nil
+	}
+	err := error(&unwellError{n})
+	if slices.ContainsFunc(found, func(f doctor.Finding) bool { return f.Verdict == doctor.Failed && f.Input }) {
+		err = &usage.Error{Err: err}
+	}
+	return err
 }
 
 // printFindings prints them, in lines of the terminal's width where there is one.
@@ -233,10 +244,7 @@ func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {
 				r.hub.Note("doctor: %s is not known: %s", f.Check, f.Reason)
 			}
 		}
-		if unwell := count(found, doctor.Failed); unwell > 0 {
-			return &unwellError{unwell}
-		}
-		return nil
+		return unwellOf(found)
 	})
 	if err != nil {
 		return fmt.Errorf("%w: nothing was created; --skip-doctor runs without these checks", err)

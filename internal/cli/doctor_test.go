@@ -74,7 +74,7 @@ func wellWorld(t *testing.T) (*hetznertest.Store, string) {
 	}
 	return market, inProject(market) + " MANAGEMENT_KUBECONFIG=" + kubeconfig + " PROVIDER_REPOSITORY=" + repository +
 		" CILIUM_REPOSITORY=" + charts.URL + " HCLOUD_CCM_REPOSITORY=" + charts.URL + " TALOS_CCM_REPOSITORY=" + charts.URL +
-		" NETWORK_CIDR=198.18.0.0/16 CONTROL_PLANE_CIDR=198.18.64.0/25 SERVICE_CIDR=198.18.96.0/20 POD_CIDR=198.18.128.0/17"
+		" NETWORK_CIDR=10.213.0.0/16 CONTROL_PLANE_CIDR=10.213.64.0/25 SERVICE_CIDR=10.213.96.0/20 POD_CIDR=10.213.128.0/17"
 }
 
 func TestDoctorByCommand(t *testing.T) {
@@ -92,7 +92,7 @@ func TestDoctorByCommand(t *testing.T) {
 	}
 	if r := execute(t, t.Context(), dir, environment, "doctor"); r.code != ExitDone ||
 		!strings.Contains(r.stdout, "hetzner-budget") || !strings.Contains(r.stdout, "→ compare with the project's Limits") ||
-		!strings.Contains(r.stdout, "21 checks: 19 ok, 0 failed, 2 unknown") {
+		!strings.Contains(r.stdout, "22 checks: 19 ok, 0 failed, 3 unknown") {
 		t.Errorf("%+v", r)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {

@@ -39,6 +39,7 @@ func execute(t *testing.T, ctx context.Context, dir, environment string, args ..
 	c := &console{
 		stdout: &stdout, stderr: &stderr, environment: settings.Environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}, readFaults: faultReader(),
+		charts: loopbackCharts,
 	}
 	code := c.execute(ctx, args)
 	return ran{code, stdout.String(), stderr.String()}

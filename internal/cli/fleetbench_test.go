@@ -33,7 +33,7 @@ func BenchmarkFleetRender(b *testing.B) {
 			began := time.Now()
 			for b.Loop() {
 				var stdout, stderr strings.Builder
-				c := &console{stdout: &stdout, stderr: &stderr, environment: map[string]string{}, workDir: dir,
+				c := &console{charts: loopbackCharts, stdout: &stdout, stderr: &stderr, environment: map[string]string{}, workDir: dir,
 					size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{}}
 				if code := c.execute(b.Context(), []string{"fleet", "render"}); code != ExitDone {
 					b.Fatalf("exit %d: %s", code, stderr.String())

@@ -133,7 +133,7 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	tools.Token = token
 	tools.Hetzner = hetznerClient(endpoint, token, nil, lookGovernor(f.console))
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
-	return of, predictRun(ctx, &of, cfg, tools, state, []string{targetAll})
+	return of, predictRun(ctx, f.console, &of, cfg, tools, state, []string{targetAll})
 }
 
 // pull brings the state that a cluster has into a folder.

@@ -2,8 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,10 +14,13 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/begun"
+	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/claims"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/settings"
@@ -23,6 +28,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 // runPlan prints what a run with these targets would do. It changes nothing.
@@ -57,7 +63,7 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	}
 	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
 		Offline: offline}
-	if err := predictRun(ctx, &f, cfg, tools, state, a.Targets); err != nil {
+	if err := predictRun(ctx, c, &f, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
 	return tellForecast(c, f, a.Options.Output)
@@ -74,7 +80,7 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 }
 
 // predictRun finds out what a run of targets, as they were written, would do.
-func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
+func predictRun(ctx context.Context, c *console, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
 	state statedir.Dir, words []string) error {
 	took := runs.ReadDurations(state, f.World)
 	tools.ServerTakes = took.Server()
@@ -90,13 +96,47 @@ func predictRun(ctx context.Context, f *forecast.Forecast, cfg settings.Configur
 	f.Remarks = cfg.Remarks(time.Now())
 	f.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
 	if f.Offline == "" {
+		f.Remarks = append(f.Remarks, cfg.UpgradeRemarks(nil, b.Seen(ctx)...)...)
 		f.Standing, err = standing(ctx, b.Cfg, b.Tools)
 		if err != nil {
 			return err
 		}
 		f.Comparison = drift.Compare(ctx, b, state.Journal(), cfg, append([]string{}, words...), f.Begun)
 	}
-	return f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, took)
+	if err := f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, took); err != nil {
+		return err
+	}
+	return renderCharts(ctx, c, f, b)
+}
+
+// renderCharts renders the charts that the steps would install. One that does not render ends the run there.
+func renderCharts(ctx context.Context, c *console, f *forecast.Forecast, b planning.Bootstrap) error {
+	would := f.Runs()
+	all := slices.DeleteFunc(charts.All(b.Cfg, b.Sources), func(in charts.Installation) bool {
+		return !slices.Contains(would, in.Program) && !slices.Contains(would, steps.AddonStep(in.Program))
+	})
+	if f.Offline != "" && f.World == statedir.WorldLab {
+		for _, in := range all {
+			f.Unchecked = append(f.Unchecked, fmt.Sprintf("chart %s %s: %s", in.Name, in.Version, f.Offline))
+		}
+		return nil
+	}
+	download := c.charts
+	if download == nil {
+		download = func(ctx context.Context, from kube.ChartSource) ([]byte, error) {
+			return kube.DownloadChart(ctx, from, b.Tools.Files.Path("helm"), io.Discard)
+		}
+	}
+	wrong, unchecked := checks.Charts(ctx, b.Cfg, b.Sources, all, download)
+	f.Unchecked = unchecked
+	var errs []error
+	for _, w := range wrong {
+		errs = append(errs, fmt.Errorf("%s; %s", c.hide.Text(w.Reason), w.Hint))
+	}
+	if len(errs) > 0 {
+		return &usage.Error{Err: errors.Join(errs...)}
+	}
+	return nil
 }
 
 // standing is claims.FindStanding, where Hetzner can be asked and has not gone silent: then the rest says so.
@@ -151,7 +191,7 @@ func predictionTools(ctx context.Context, c *console, o options, cfg settings.Co
 // does not ask in a pipe, with --yes, or in the lab, where nothing costs anything.
 func agree(ctx context.Context, r *running) error {
 	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
-	return agreeTo(ctx, r, &f, func() error { return predictRun(ctx, &f, r.cfg, r.tools, r.state, r.asked) })
+	return agreeTo(ctx, r, &f, func() error { return predictRun(ctx, r.console, &f, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where the operator can be asked.

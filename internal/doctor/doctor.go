@@ -31,6 +31,7 @@ type Finding struct {
 	Verdict Verdict `json:"verdict"`
 	Reason  string  `json:"reason"`
 	WayOut  string  `json:"wayOut,omitempty"`
+	Input   bool    `json:"-"` // what failed is a file of the operator
 }
 
 // check is one question that the doctor asks. What it finds does not depend on other checks.
@@ -145,6 +146,7 @@ func (d *Doctor) checks() []check {
 		{"engine", []string{"kind-create", ForRestore}, d.engine},
 		{"providers", []string{"capi-init", ForRestore}, d.providersReachable},
 		{"charts", releases, d.chartsReachable},
+		{"chart-values", releases, d.chartValues},
 		{"github-budget", []string{"capi-init", ForRestore}, d.githubBudget},
 		{"token", nil, d.token},
 		{"project", nil, d.project},

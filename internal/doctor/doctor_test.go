@@ -16,6 +16,8 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chartutil"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
@@ -61,14 +63,17 @@ func newClinic(t *testing.T) *clinic {
 		"cilium": c.cfg.CiliumVersion, "hcloud-cloud-controller-manager": c.cfg.HCloudCCMVersion,
 		"talos-cloud-controller-manager": c.cfg.TalosCCMVersion,
 	} {
-		c.index += fmt.Sprintf("  %s:\n  - name: %s\n    version: %s\n", name, name, version)
+		c.index += fmt.Sprintf("  %s:\n  - name: %s\n    version: %s\n    urls: [%s.tgz]\n", name, name, version, name)
 	}
+	archive := clinicChart(t)
 	c.charts = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/index.yaml":
 			fmt.Fprint(w, c.index)
 		case "/rate_limit":
 			fmt.Fprint(w, c.github)
+		case "/cilium.tgz", "/hcloud-cloud-controller-manager.tgz", "/talos-cloud-controller-manager.tgz":
+			_, _ = w.Write(archive)
 		default:
 			http.NotFound(w, r)
 		}
@@ -80,6 +85,22 @@ func newClinic(t *testing.T) *clinic {
 		c.release(t, p, "v1beta1")
 	}
 	return c
+}
+
+// clinicChart is an archive of a chart that does not render with hubble.relay without hubble.
+func clinicChart(t *testing.T) []byte {
+	t.Helper()
+	file, err := chartutil.Save(&chart.Chart{Metadata: &chart.Metadata{APIVersion: "v2", Name: "chart", Version: "1.0.0"},
+		Templates: []*chart.File{{Name: "templates/validate.yaml", Data: []byte(`{{ $h := default dict .Values.hubble }}` +
+			`{{ if and $h.relay (not $h.enabled) }}{{ fail "Hubble Relay requires hubble" }}{{ end }}`)}}}, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archive
 }
 
 // engineProvider makes its cluster in a container engine.
@@ -186,7 +207,7 @@ func TestDoctorPassesWhatIsWell(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if len(found) != 21 {
+	if len(found) != 22 {
 		t.Errorf("%d checks", len(found))
 	}
 	if w := c.store.Writes(); !slices.Equal(w, []string{"DELETE /placement_groups/0"}) {
@@ -302,6 +323,13 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a chart's version that is not there": {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed,
 			"no chart cilium 1.18.99"},
 		"a repository that is not there": {cfg("CILIUM_REPOSITORY=http://127.0.0.1:1"), "charts", Unknown, "cilium"},
+		"values that a chart refuses": {func(t *testing.T, c *clinic) {
+			file := filepath.Join(c.overrides, "bootstrap", "cilium-values.yaml")
+			if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o700),
+				os.WriteFile(file, []byte("hubble: {enabled: false, relay: {enabled: true}}\n"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}, "chart-values", Failed, "cilium-values.yaml: chart cilium"},
 		"a registry": {cfg("TALOS_CCM_REPOSITORY=oci://127.0.0.1:1/charts"), "charts", Unknown,
 			"talos-cloud-controller-manager"},
 		"GitHub has had enough": {func(_ *testing.T, c *clinic) {

@@ -31,10 +31,10 @@ func TestCheckFiles(t *testing.T) {
 		says string
 	}{
 		"an unknown key": {manifest("kubePrism:", "kubePrismm:"), "              kubePrismm:",
-			"TalosControlPlane k8s-control-plane: strategicPatches[4]: unknown key machine.features.kubePrismm:"},
+			"TalosControlPlane k8s-control-plane: strategicPatches[5]: unknown key machine.features.kubePrismm:"},
 		"a value of a wrong type": {manifest("            certSANs:\n              - ${LOAD_BALANCER_IP}\n",
-			"            certSANs: planted-secret\n"), "            certSANs: planted-secret", "strategicPatches[2]: "},
-		"no YAML": {manifest("disabled: true", "disabled: [true"), "", "strategicPatches[7]: "},
+			"            certSANs: planted-secret\n"), "            certSANs: planted-secret", "strategicPatches[3]: "},
+		"no YAML": {manifest("disabled: true", "disabled: [true"), "", "strategicPatches[8]: "},
 		"configPatches": {manifest("      strategicPatches:\n", "      configPatches:\n        - op: remove\n          "+
 			"path: /machine\n      strategicPatches:\n"), "      configPatches:", "JSON patches"},
 		"another type": {manifest("generateType: controlplane", "generateType: init"), "      generateType: init",

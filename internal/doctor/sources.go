@@ -210,6 +210,23 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	return ok("%s are in their repositories", strings.Join(found, ", "))
 }
 
+// chartValues renders the charts with the values that they are installed with.
+func (d *Doctor) chartValues(ctx context.Context) Finding {
+	wrong, unchecked := checks.Charts(ctx, d.cfg, d.sources, charts.All(d.cfg, d.sources),
+		func(ctx context.Context, from kube.ChartSource) ([]byte, error) {
+			return kube.DownloadChart(ctx, from, d.tools.Files.Path("helm"), io.Discard)
+		})
+	switch {
+	case len(wrong) > 0:
+		f := failed(wrong[0].Hint, "%s", wrong[0].Reason)
+		f.Input = true
+		return f
+	case len(unchecked) > 0:
+		return unknown("the steps that install them render them", "not rendered: %s", strings.Join(unchecked, "; "))
+	}
+	return ok("the charts render with their values")
+}
+
 // githubBudget asks for what is left of the requests that GitHub answers, which costs none of them.
 func (d *Doctor) githubBudget(ctx context.Context) Finding {
 	if d.cfg.ProviderRepository != "" {

@@ -39,7 +39,9 @@ type Forecast struct {
 	// Standing is what is known of a cluster of this name that the state folder did not create.
 	Standing *claims.Standing `json:"standing,omitempty"`
 	Losses   []string         `json:"losses,omitempty"` // of a restore
-	Steps    []Step           `json:"steps"`
+	// Unchecked are the charts that would be installed and were not rendered with their values, and why.
+	Unchecked []string `json:"unchecked,omitempty"`
+	Steps     []Step   `json:"steps"`
 	drift.Comparison
 	Bill     *orders.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string       `json:"noBill,omitempty"` // why
@@ -87,6 +89,9 @@ func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	}
 	for i := range f.Losses {
 		hide.Each(&f.Losses[i])
+	}
+	for i := range f.Unchecked {
+		hide.Each(&f.Unchecked[i])
 	}
 	for i := range f.Steps {
 		hide.Each(&f.Steps[i].Why)
@@ -185,8 +190,8 @@ func (f *Forecast) add(plan source, graph *flow.Graph, foreseen []flow.Predictio
 	}
 }
 
-// runs are the names of the steps that would run, or may.
-func (f Forecast) runs() []string {
+// Runs are the names of the steps that would run, or may.
+func (f Forecast) Runs() []string {
 	var names []string
 	for _, s := range f.Steps {
 		if s.Would == flow.ActionRun || s.Would == flow.ActionMayRun {
@@ -250,6 +255,9 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	}
 	fmt.Fprintln(w)
 	text.Table(w, width, []string{"STEP", "WOULD", "EXPECTED", "WHY"}, rows...)
+	for _, chart := range f.Unchecked {
+		words("not checked: %s", text.Printable(chart))
+	}
 	f.Comparison.Print(words)
 	f.printConsequences(w, words)
 	f.printTime(w, words)
@@ -306,13 +314,13 @@ func (s Step) why() string {
 
 func (f Forecast) printTime(w io.Writer, words func(string, ...any)) {
 	fmt.Fprintln(w)
-	if len(f.runs()) == 0 {
+	if len(f.Runs()) == 0 {
 		words("nothing is to be done")
 		return
 	}
 	words("expected: %s along %s (*)", text.Elapsed(f.Expected), strings.Join(f.CriticalPath, ", "))
 	if rollout := f.rollout(); rollout > 0 &&
-		!slices.ContainsFunc(f.runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
+		!slices.ContainsFunc(f.Runs(), func(s string) bool { return slices.Contains(steps.WaitForServers(), s) }) {
 		words("the run does not wait for the servers, which takes about %s more: wait-nodes does", config.Duration(rollout))
 	}
 	if f.BuiltIn {
@@ -356,7 +364,7 @@ func (f Forecast) printBill(w io.Writer, width int, words func(string, ...any)) 
 
 // Changes reports whether the run would do more than look.
 func (f Forecast) Changes() bool {
-	return slices.ContainsFunc(f.runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
+	return slices.ContainsFunc(f.Runs(), func(step string) bool { return !slices.Contains(steps.ReadOnlySteps(), step) })
 }
 
 // Total says that the sum is not all where a price is unknown.
@@ -370,7 +378,7 @@ func Total(p hetzner.Price) string {
 
 // Summary says in a few words what the run does.
 func (f *Forecast) Summary() string {
-	begun, run := false, len(f.runs())
+	begun, run := false, len(f.Runs())
 	for _, s := range f.Steps {
 		begun = begun || s.Would == flow.ActionSkip || s.Would == flow.ActionReuse
 	}
