@@ -135,8 +135,27 @@ func (c cleanStep) emptied() error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return fmt.Errorf("it may hold other clusters: start it (kind: docker start %s-control-plane) and run again, or "+
-		"agree to its deletion with --yes", name)
+	return &heldError{fmt.Sprintf("it may hold other clusters: start it (kind: docker start %s-control-plane) and run "+
+		"again, or agree to its deletion with --yes", name)}
+}
+
+// heldError is why a management cluster is not deleted where only the operator can change that.
+type heldError struct{ why string }
+
+func (e *heldError) Error() string { return e.why }
+
+// RefuseClean is the refusal of the step clean in a run after the pivot; nil: it refuses nothing, or that is not known.
+func (p *Plan) RefuseClean(ctx context.Context) error {
+	c := newCleanStep(p.b)
+	name := c.cfg.ManagementName()
+	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists || c.tools.ManagementGiven() {
+		return nil
+	}
+	_, err := c.deletable(ctx, func(string, ...any) {})
+	if held, is := errors.AsType[*heldError](err); is {
+		return fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, c.tools.Management.Name(), held)
+	}
+	return nil
 }
 
 // deletable refuses while the management cluster may have the only copy of the objects of any cluster. self tells that
@@ -180,8 +199,8 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say) (self bool, err 
 		held = append(held, o.GetNamespace()+"/"+o.GetName())
 	}
 	if len(held) > 0 {
-		return false, fmt.Errorf("it holds the Cluster objects %s: move them first, or they and the knowledge of their "+
-			"servers are lost", strings.Join(held, ", "))
+		return false, &heldError{fmt.Sprintf("it holds the Cluster objects %s: move them first, or they and the knowledge of "+
+			"their servers are lost", strings.Join(held, ", "))}
 	}
 	return false, nil
 }

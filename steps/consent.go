@@ -29,18 +29,33 @@ func consent(
 	if err != nil {
 		return nil, err
 	}
-	return all, agreed(tools, say, all, func() (string, error) {
-		live, err := capi.Get(ctx, mgmt, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
-		if err != nil {
-			return "", err
-		}
-		return keep(live), nil
-	})
+	return all, agreed(tools, say, all, func() (string, error) { return keepControlPlane(ctx, cfg, mgmt) })
 }
 
 // agreed refuses what would delete servers or objects and was not agreed to, and says what is done else. keep is how
 // bootstrap.yaml says what the cluster has.
 func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, keep func() (string, error)) error {
+	if err := refusal(tools, all, keep); err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.Destructive() {
+			say("as agreed, this %s", c)
+		} else {
+			say("this %s", c)
+		}
+	}
+	return nil
+}
+
+// RefuseApply is the refusal of the step apply, for what applying the manifests does; nil: it refuses nothing.
+func RefuseApply(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	all []consequences.Consequence) error {
+	return refusal(tools, all, func() (string, error) { return keepControlPlane(ctx, cfg, manager) })
+}
+
+// refusal refuses what cannot be done, and what would delete servers or objects and was not agreed to.
+func refusal(tools platform.Tools, all []consequences.Consequence, keep func() (string, error)) error {
 	if err := errors.Join(refuseImmutable(all), refuseVersions(tools, all)); err != nil {
 		return err
 	}
@@ -62,13 +77,6 @@ func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, 
 		return fmt.Errorf("the cluster exists, and applying the manifests as they are configured now %s: "+
 			"to keep the cluster as it is, set its values in bootstrap.yaml (%s)%s; "+
 			"to have it changed, run again with --yes", strings.Join(open, "; "), values, putBack)
-	}
-	for _, c := range all {
-		if c.Destructive() {
-			say("as agreed, this %s", c)
-		} else {
-			say("this %s", c)
-		}
 	}
 	return nil
 }
@@ -99,6 +107,15 @@ func refuseVersions(tools platform.Tools, all []consequences.Consequence) error 
 		}
 	}
 	return nil
+}
+
+// keepControlPlane is how bootstrap.yaml says what the live control plane has.
+func keepControlPlane(ctx context.Context, cfg config.Config, manager *kube.Cluster) (string, error) {
+	live, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	if err != nil {
+		return "", err
+	}
+	return keep(live), nil
 }
 
 // keep is how bootstrap.yaml says what the live control plane has.

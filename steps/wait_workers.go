@@ -61,7 +61,7 @@ func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Node
 	)
 	var out Nodes
 	err = wait.Wait{What: "the workers", Within: w.cfg.NodesTimeout.D(), Changes: changes,
-		Explain: w.observer.Obstacles(reader.Management, situation.WatchedOf(w.cfg))}.Until(ctx, say,
+		Explain: w.observer.ObstaclesOfWorkers(reader.Management, situation.WatchedOf(w.cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
 			r, err := reader.Read(ctx)
 			if err != nil {

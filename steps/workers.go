@@ -2,6 +2,7 @@ package steps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -173,26 +174,72 @@ func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error
 		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
 	case err != nil:
 		return err
-	case management.Paused(cluster):
-		return fmt.Errorf("the Cluster object of %s is paused, by a pivot that is under way or by hand, so that its worker "+
-			"pools cannot be changed: set the pools back to what they were and finish the pivot, or unpause it",
-			w.cfg.ClusterName)
 	}
-	return nil
+	return refusePaused(cluster)
+}
+
+func refusePaused(cluster *unstructured.Unstructured) error {
+	if !management.Paused(cluster) {
+		return nil
+	}
+	return fmt.Errorf("the Cluster object of %s is paused, by a pivot that is under way or by hand, so that its worker "+
+		"pools cannot be changed: set the pools back to what they were and finish the pivot, or unpause it",
+		cluster.GetName())
+}
+
+// RefuseWorkers is the refusal of the step workers, for objects of the pools and what applying them does; nil: it
+// refuses nothing. applied tells that the step apply gives the control plane its version before.
+func RefuseWorkers(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) error {
+	cluster, err := capi.Get(ctx, manager, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
+	if kube.Absent(err) {
+		return nil // there is no pool yet
+	}
+	if err != nil {
+		return err
+	}
+	deployments, _, err := pools.Live(ctx, manager, cfg.Namespace, cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	refused := errors.Join(refusePaused(cluster),
+		refusal(tools, all, func() (string, error) { return keepPools(deployments), nil }))
+	if applied || !changesVersion(deployments, objects) {
+		return refused
+	}
+	tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
+	if err != nil {
+		return errors.Join(refused, err)
+	}
+	return errors.Join(refused, refuseNewer(cfg, tcp))
+}
+
+// changesVersion reports whether applying objects gives servers of a pool another version of Kubernetes.
+func changesVersion(was []unstructured.Unstructured, objects []*unstructured.Unstructured) bool {
+	version := []string{"spec", "template", "spec", "version"}
+	return slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+		i := slices.IndexFunc(was, func(d unstructured.Unstructured) bool {
+			return d.GetKind() == o.GetKind() && d.GetName() == o.GetName()
+		})
+		return i >= 0 && capi.Text(&was[i], version...) != capi.Text(o, version...)
+	})
+}
+
+// refuseNewer refuses to give workers a version that the control plane is not to have.
+func refuseNewer(cfg config.Config, tcp *unstructured.Unstructured) error {
+	has := capi.Text(tcp, "spec", "version")
+	if has == cfg.KubernetesVersion {
+		return nil
+	}
+	return fmt.Errorf("the control plane has Kubernetes %s and the workers are to get %s: change the control plane first",
+		has, cfg.KubernetesVersion)
 }
 
 // waitControlPlane waits until the control plane's servers have the version that workers get: a kubelet must not be
 // newer than the API servers.
 func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	was []unstructured.Unstructured, objects []*unstructured.Unstructured) error {
-	version := []string{"spec", "template", "spec", "version"}
-	changes := slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
-		i := slices.IndexFunc(was, func(d unstructured.Unstructured) bool {
-			return d.GetKind() == o.GetKind() && d.GetName() == o.GetName()
-		})
-		return i >= 0 && capi.Text(&was[i], version...) != capi.Text(o, version...)
-	})
-	if !changes {
+	if !changesVersion(was, objects) {
 		return nil
 	}
 	watching, stop := context.WithCancel(ctx)
@@ -207,9 +254,8 @@ func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *k
 			if err != nil {
 				return "", err
 			}
-			if has := capi.Text(tcp, "spec", "version"); has != w.cfg.KubernetesVersion {
-				return "", wait.Final(fmt.Errorf("the control plane has Kubernetes %s and the workers are to get %s: change the "+
-					"control plane first", has, w.cfg.KubernetesVersion))
+			if err := refuseNewer(w.cfg, tcp); err != nil {
+				return "", wait.Final(err)
 			}
 			return capi.Rolling(tcp), nil
 		})

@@ -21,7 +21,7 @@ import (
 
 // CloudControllerSecret writes the Secret from which the hcloud cloud controller manager reads the Hetzner token and
 // the ID of the network, and gives its UID. Where it replaces other content it says so in an annotation, for
-// RestartReaders; a token that may only read replaces none.
+// RestartReaders; a token that may only read is not written.
 func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.Say, workload *kube.Cluster,
 	namespace string, network int64) (uid string, err error) {
 	data := map[string][]byte{}
@@ -42,7 +42,7 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 			annotations[capi.ReplacedAnnotation] = time.Now().UTC().Format(time.RFC3339Nano)
 		}
 	}
-	if err == nil && string(is.Data[charts.HCloudTokenKey]) != tools.Token.Reveal() {
+	if err != nil || string(is.Data[charts.HCloudTokenKey]) != tools.Token.Reveal() {
 		if err := CheckToken(ctx, tools, namespace, config.CCMSecretName); err != nil {
 			return "", err
 		}
@@ -53,10 +53,10 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 	})
 }
 
-// CheckToken refuses to replace the token in a Secret by one that may not write: what works with it would stop.
+// CheckToken refuses to put a token that may not write into a Secret: what works with it would stop.
 func CheckToken(ctx context.Context, tools platform.Tools, namespace, name string) error {
 	if err := hetzner.CheckWrite(ctx, tools.Hetzner); err != nil {
-		return fmt.Errorf("the token in Secret %s/%s is not replaced: %w; %s", namespace, name, err, hetzner.AnotherToken)
+		return fmt.Errorf("the Hetzner token is not written into Secret %s/%s: %w; %s", namespace, name, err, hetzner.AnotherToken)
 	}
 	return nil
 }

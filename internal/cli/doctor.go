@@ -204,6 +204,18 @@ func examineFor(ctx context.Context, r *running, what string) error {
 	return examined(ctx, r, newDoctor(b).For([]string{what}))
 }
 
+// examineToken has the doctor look at the token alone before an operation that writes it in the place of another one.
+func examineToken(ctx context.Context, r *running) error {
+	if r.options.Lab || r.options.SkipDoctor {
+		return nil
+	}
+	b, err := planning.New(r.cfg.Config, r.tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	return examined(ctx, r, newDoctor(b).TokenAlone())
+}
+
 // examined has a doctor look, notes what is not known, and fails with what is
 // not well.
 func examined(ctx context.Context, r *running, examiner *doctor.Doctor) error {

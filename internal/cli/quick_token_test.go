@@ -118,7 +118,7 @@ func TestReadOnlyTokenReplacesNone(t *testing.T) {
 		says string
 	}{
 		"with the doctor": {[]string{"token"}, "1 check of the doctor failed: nothing was created"},
-		"without":         {[]string{"token", "--skip-doctor"}, "the token in Secret kube-system/hcloud is not replaced"},
+		"without":         {[]string{"token", "--skip-doctor"}, "the Hetzner token is not written into Secret kube-system/hcloud"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := withOldToken(t)

@@ -122,6 +122,9 @@ func readoptCluster(ctx context.Context, r *running, source source.Backup, accep
 	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
 		return err
 	}
+	if err := examineToken(ctx, r); err != nil {
+		return err
+	}
 	made := outputs{
 		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes,
 		access: plan.Access,

@@ -89,6 +89,9 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 	if err := agree(ctx, r); err != nil {
 		return err
 	}
+	if err := refuseRun(ctx, r, targets); err != nil {
+		return err
+	}
 	if slices.Contains(a.Targets, targetPivot) {
 		if err := offerBackup(ctx, r, a, "a pivot cannot be taken back once it has deleted something"); err != nil {
 			return err
@@ -98,6 +101,22 @@ func runConnected(ctx context.Context, r *running, a arguments, cfg settings.Con
 		return err
 	}
 	return runSteps(ctx, r, targets)
+}
+
+// refuseRun refuses a run of which a step would refuse its work, before the first one changes anything.
+func refuseRun(ctx context.Context, r *running, targets []string) error {
+	b, err := planning.New(r.cfg.Config, r.tools) // with what the operator has agreed to since
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	err = b.Refusals(ctx, r.journal(), targets)
+	if _, refused := errors.AsType[*planning.RefusedError](err); refused {
+		return usage.Errorf("%w\nnothing was changed", err)
+	}
+	if err != nil {
+		r.hub.Note("whether a step of the run needs consent is not known yet, and it refuses if so: %v", err)
+	}
+	return nil
 }
 
 // refuseSecondRun refuses a run while another one has the lock, before anything is examined or asked. The graph takes

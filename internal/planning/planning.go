@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
@@ -53,7 +55,6 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 	if !would[b.Plan.Cluster.Name()] && !would[b.Plan.Workers.Name()] {
 		return nil, nil
 	}
-	const silent = "the management cluster or Hetzner has not answered"
 	return wait.PromptlyFrom(ctx, silent, func(ctx context.Context) ([]consequences.Consequence, error) {
 		manager, self, err := b.manager(ctx)
 		if err != nil || manager == nil {
@@ -61,39 +62,56 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 		}
 		var all []consequences.Consequence
 		if would[b.Plan.Cluster.Name()] && !self {
-			r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
-			if err != nil {
-				return nil, err
-			}
-			if all, err = consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r); err != nil {
+			if all, err = b.applyConsequences(ctx, manager); err != nil {
 				return nil, err
 			}
 		}
-		ofPools, err := b.poolConsequences(ctx, manager)
+		_, ofPools, err := b.poolConsequences(ctx, manager)
 		return append(all, ofPools...), err
 	})
 }
 
-// poolConsequences says what applying the worker pools does. A run that applies the manifests applies these afterwards.
-func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) ([]consequences.Consequence, error) {
-	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
-	if kube.Absent(err) {
-		return nil, nil // Cluster API is not installed there yet
-	}
-	if err != nil || len(b.Cfg.Workers)+len(deployments)+len(templates) == 0 {
+// silent is said where the look at a cluster that exists takes too long.
+const silent = "the management cluster or Hetzner has not answered"
+
+// applyConsequences says what applying the manifests does.
+func (b Bootstrap) applyConsequences(ctx context.Context, manager *kube.Cluster) ([]consequences.Consequence, error) {
+	r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+	if err != nil {
 		return nil, err
 	}
-	return Pools(ctx, b.Cfg, b.Tools, b.Sources, manager)
+	return consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r)
+}
+
+// poolConsequences says what applying the worker pools does, and with which objects. A run that applies the manifests
+// applies these afterwards.
+func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) ([]*unstructured.Unstructured,
+	[]consequences.Consequence, error) {
+	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
+	if kube.Absent(err) {
+		return nil, nil, nil // Cluster API is not installed there yet
+	}
+	if err != nil || len(b.Cfg.Workers)+len(deployments)+len(templates) == 0 {
+		return nil, nil, err
+	}
+	return objectsOfPools(ctx, b.Cfg, b.Tools, b.Sources, manager)
 }
 
 // Pools says what the step workers does to the worker pools, in the cluster that manages this one.
 func Pools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	manager *kube.Cluster) ([]consequences.Consequence, error) {
+	_, all, err := objectsOfPools(ctx, cfg, tools, sources, manager)
+	return all, err
+}
+
+func objectsOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	manager *kube.Cluster) ([]*unstructured.Unstructured, []consequences.Consequence, error) {
 	objects, err := pools.Render(ctx, cfg, tools, sources, manager)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return consequences.OfPools(ctx, cfg, tools, manager, objects)
+	all, err := consequences.OfPools(ctx, cfg, tools, manager, objects)
+	return objects, all, err
 }
 
 // manager is the cluster that manages this one; nil: there is none yet. self tells that it is the cluster itself.

@@ -223,7 +223,7 @@ func (p Pool) awaitWhole(ctx context.Context, say flow.Say, with clusters, repli
 	reader := &rollout.WorkerReader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload,
 		Pool: p.name}
 	w := wait.Wait{What: fmt.Sprintf("%s of worker pool %s", servers(replicas), p.name), Within: p.cfg.NodesTimeout.D(),
-		Changes: changes, Explain: p.observer.Obstacles(with.manager, situation.WatchedOf(p.cfg))}
+		Changes: changes, Explain: p.observer.ObstaclesOfWorkers(with.manager, situation.WatchedOf(p.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		state, err := reader.Read(ctx)
 		if err != nil {

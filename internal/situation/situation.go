@@ -371,16 +371,22 @@ const (
 
 // Progress says how far the cluster is, and what keeps it.
 func (o *Observer) Progress(mgmt *kube.Cluster, c Watched) wait.Reason {
-	return o.asking(mgmt, c, why.Answer.Beside)
+	return o.asking(mgmt, c, why.Answer.Beside, why.Answer.Hopeless)
 }
 
 // Obstacles lists what blocks the cluster, for a wait that says itself how far it is.
 func (o *Observer) Obstacles(mgmt *kube.Cluster, c Watched) wait.Reason {
-	return o.asking(mgmt, c, why.Answer.Troubles)
+	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.Hopeless)
+}
+
+// ObstaclesOfWorkers is Obstacles for a wait for workers, which a limit of the project ends, too.
+func (o *Observer) ObstaclesOfWorkers(mgmt *kube.Cluster, c Watched) wait.Reason {
+	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.HopelessForWorkers)
 }
 
 // asking looks at the cluster, not at once and not too often.
-func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) string) wait.Reason {
+func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) string,
+	ends func(why.Answer, time.Time) *why.Finding) wait.Reason {
 	next := time.Now().Add(becauseAfter)
 	said := ""
 	return func(ctx context.Context) (string, error) {
@@ -401,7 +407,7 @@ func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) s
 			return said, nil
 		}
 		a := o.Explain(s)
-		if hopeless := a.Hopeless(o.Began); hopeless != nil {
+		if hopeless := ends(a, o.Began); hopeless != nil {
 			return "", hopeless
 		}
 		said = tell(a)

@@ -69,20 +69,21 @@ func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools pla
 	return nil
 }
 
-// refuseToken refuses to replace the token by one that may not write, and the token with which a management cluster
-// manages servers by a token whose project has none of them. CAPH would create all of them a second time there. It happens where another state
-// folder, with the same CLUSTER_NAME in another Hetzner project, adopts the management cluster on this machine by its
-// name.
+// refuseToken refuses to write a token that may not write, and to replace the token with which a management cluster
+// manages servers by a token whose project has none of them. CAPH would create all of them a second time there. It
+// happens where another state folder, with the same CLUSTER_NAME in another Hetzner project, adopts the management
+// cluster on this machine by its name.
 func refuseToken(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	secret := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: config.TokenSecretName}, secret)
-	if kube.Absent(err) || err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
+	if err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
 		return nil
 	}
-	if err != nil {
+	absent := kube.Absent(err)
+	if err != nil && !absent {
 		return fmt.Errorf("read Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
 	}
-	if err := apply.CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil {
+	if err := apply.CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil || absent {
 		return err
 	}
 	if err := refuseTokenOfOtherCluster(ctx, cfg, tools, mgmt); err != nil {

@@ -32,13 +32,16 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 		"the same token":                   {token: hetznertest.Token, servers: true},
 		"the same token, which only reads": {token: hetznertest.Token, servers: true, reads: true},
 		"no server was created yet":        {token: "first"},
+		"no Secret yet, and it only reads": {reads: true, refused: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)
 			s := hetznertest.NewStore()
 			defer s.Close()
-			w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
-				clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			if tt.token != "" {
+				w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
+					clustertest.Map{"data": clustertest.Map{config.TokenSecretKey: base64.StdEncoding.EncodeToString([]byte(tt.token))}}))
+			}
 			if tt.servers {
 				w.Management.Put(kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.DefaultNamespace,
 					"k8s-control-plane-a", clustertest.Map{
@@ -64,6 +67,12 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			_, err = Write(t.Context(), w.Config(), tools.WithDefaults(), clustertest.Silent, mgmt)
 			if tt.refused != (err != nil && strings.Contains(err.Error(), says)) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
+			}
+			if tt.token == "" {
+				if is := w.Management.Get("v1", "Secret", config.DefaultNamespace, config.TokenSecretName); is != nil {
+					t.Error("the Secret was created")
+				}
+				return
 			}
 			want := base64.StdEncoding.EncodeToString([]byte(hetznertest.Token))
 			if got := capi.Text(w.Management.Get("v1", "Secret", config.DefaultNamespace, config.TokenSecretName), "data",

@@ -26,7 +26,8 @@ type Finding struct {
 	Hopeless bool      `json:"hopeless,omitempty"`
 	Seen     time.Time `json:"seen,omitzero"`
 
-	weight int // the heaviest come first
+	limit  bool // of the project: no server is created until the operator has acted
+	weight int  // the heaviest come first
 }
 
 // Weights of findings.
@@ -99,6 +100,17 @@ func (a Answer) Hopeless(since time.Time) *Finding {
 		}
 	}
 	return nil
+}
+
+// HopelessForWorkers is Hopeless for a wait for the workers: what they wait for passes, or Cluster API replaces them, but
+// for a limit of the project.
+func (a Answer) HopelessForWorkers(since time.Time) *Finding {
+	for i, f := range a.Findings {
+		if f.limit && !f.Seen.Before(since.Truncate(time.Second)) {
+			return &a.Findings[i]
+		}
+	}
+	return a.Hopeless(since)
 }
 
 // Error makes the finding the end of a wait.

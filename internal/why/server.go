@@ -216,7 +216,10 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	case "SSHKeyNotFound", "InstanceHasNonExistingPlacementGroup":
 		return hopeless("correct manifests/cluster.yaml, then run again", "%s", briefly(c.message))
 	case "ServerLimitExceeded":
-		return hopeless("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again", "the project's limit of servers is reached")
+		f := hopeless("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again",
+			"the project's limit of servers is reached")
+		f.limit = true
+		return f
 	case "BootstrapNotReady":
 		return Finding{What: "its machine configuration is not generated yet", weight: weightNormal}
 	case "ServerStarting":
@@ -277,8 +280,8 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 		f.Do = elsewhere
 	case "resource_limit_exceeded":
 		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen,
-			weight: weightHopeless,
-			Do:     "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
+			weight: weightHopeless, limit: true,
+			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
 	case "unauthorized", "forbidden":
 		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen,
 			weight: weightHopeless,

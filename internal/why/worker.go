@@ -31,8 +31,8 @@ func (s Situation) workersStage() (what, missing string) {
 	return "the workers", fmt.Sprintf("%d of %d are nodes", nodes, len(workers))
 }
 
-// blameWorkers says what each worker waits for. None of it ends a wait: the control plane does not need them, and
-// Cluster API replaces a worker.
+// blameWorkers says what each worker waits for. None of it ends a wait for the control plane, which does not need them,
+// and Cluster API replaces a worker; see HopelessForWorkers.
 func (s Situation) blameWorkers(found *findings) {
 	if !truth(s.ControlPlane, "status", "initialized") {
 		return // each of them waits for that

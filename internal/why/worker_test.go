@@ -3,6 +3,7 @@ package why
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -101,5 +102,33 @@ func TestWorkers(t *testing.T) {
 	young.ControlPlane.Object["status"] = object{}
 	if says := Explain(young).Sentence(); strings.Contains(says, "talos-own") {
 		t.Errorf("without a control plane: %s", says)
+	}
+}
+
+// A limit of the project ends a wait for the workers, and no other one.
+func TestLimitEndsAWaitForWorkers(t *testing.T) {
+	for what, c := range map[string]object{
+		"servers": condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"),
+		"anything": condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning", `creating server "b" (cx43 in `+
+			`nbg1): limit (resource_limit_exceeded, 3a4b5c6d7e8f9a0b)`),
+		"ordered once": condition3("ServerCreateSucceeded", orderedOnce, "Error",
+			"failed to create HCloud server: limit (resource_limit_exceeded, 3a4b5c6d7e8f9a0b)"),
+	} {
+		a := Explain(withWorker(func(_, server, _ object) {
+			server["status"] = object{"region": "nbg1", "conditions": []any{c}}
+		}))
+		f := a.HopelessForWorkers(now.Add(-time.Hour))
+		if f == nil || !strings.Contains(f.Error(), "raise the limit") {
+			t.Errorf("%s: %v", what, a)
+		}
+		if a.Hopeless(now.Add(-time.Hour)) != nil || a.HopelessForWorkers(now.Add(time.Hour)) != nil {
+			t.Errorf("%s: it ends a wait for the control plane, or one that begins later", what)
+		}
+	}
+	stock := condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning",
+		`creating server "b" (cx43 in nbg1): placement (resource_unavailable, 3a4b5c6d7e8f9a0b)`)
+	a := Explain(withWorker(func(_, server, _ object) { server["status"] = object{"conditions": []any{stock}} }))
+	if f := a.HopelessForWorkers(time.Time{}); f != nil {
+		t.Errorf("stock ends a wait: %v", f)
 	}
 }
