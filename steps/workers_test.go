@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -230,5 +231,30 @@ func TestWaitWorkersSaysWhatIsMissing(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it should say %q: %v", says, err)
 		}
+	}
+}
+
+// A limit of the project ends the wait for a worker pool long before its deadline.
+func TestWaitWorkersEndsAtALimit(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
+	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general", clustertest.Map{
+		"metadata": labels, "spec": clustertest.Map{"replicas": int64(1)}, "status": clustertest.Map{"replicas": int64(1)}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-general-x", clustertest.Map{
+		"metadata": labels, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-general-x"}}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-general-x",
+		clustertest.Map{"metadata": labels, "status": clustertest.Map{"conditions": []any{clustertest.Map{
+			"type": "ServerCreateSucceeded", "status": "False", "severity": "Error", "reason": "ServerLimitExceeded",
+			"message": "server limit reached", "lastTransitionTime": "2126-05-04T12:00:00Z"}}}}))
+	const deadline = 10 * time.Minute // longer than the test may take
+	cfg.NodesTimeout = config.Duration(deadline)
+	_, err := runTargets(t, w, cfg, w.Tools(), flow.Memory(), "wait-workers")
+	if err == nil || !strings.Contains(err.Error(), "k8s-general-x: the project's limit of servers is reached") ||
+		!strings.Contains(err.Error(), "raise the limit") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/talos"
 	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -87,6 +88,31 @@ func (e View) Needs(name string) string {
 	return strings.Join(append([]string{line}, why.Lines()...), "; ")
 }
 
+// StoppedError is why a member does not serve whose server lives: its etcd is stopped.
+type StoppedError struct{ State string } // of Talos's service etcd
+
+// Error implements error.
+func (e *StoppedError) Error() string { return "its etcd is stopped (Talos: " + e.State + ")" }
+
+// Repair names the voters whose etcd is stopped, and what to do: the control plane provider (CACPPT) waits for them
+// before it changes any server. command is what to type for a target. Empty: there are none.
+func (e View) Repair(command func(...string) string) string {
+	var all []string
+	for _, v := range e.Voters() {
+		stopped, is := errors.AsType[*StoppedError](e.Health[v])
+		if !is {
+			continue
+		}
+		do := "the other members have their quorum: " + command("replace-machine", v)
+		if e.Needs(v) != "" {
+			do = "without it etcd has no quorum: start it (talosctl service etcd start, or reboot the server)"
+		}
+		all = append(all, fmt.Sprintf("%s: %v, and the control plane provider adds, removes and replaces no server while it is; %s",
+			v, stopped, do))
+	}
+	return strings.Join(all, "; ")
+}
+
 // errOnItsWayOut is why the member of a Machine that is being deleted counts for nothing, however healthy it is still.
 var errOnItsWayOut = errors.New("its Machine is being deleted")
 
@@ -143,7 +169,9 @@ func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstru
 		capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node
 		asking, cancel := context.WithTimeout(ctx, AskWithin)
-		if node, err = t.Ask(asking, address); err == nil && !node.Healthy {
+		if node, err = t.Ask(asking, address); err == nil && why.EtcdStopped(node.Etcd) {
+			err = &StoppedError{node.Etcd}
+		} else if err == nil && !node.Healthy {
 			err = fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
 		}
 		var members []talos.EtcdMember

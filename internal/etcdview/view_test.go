@@ -47,6 +47,27 @@ func TestWhetherEtcdCanDoWithout(t *testing.T) {
 	}
 }
 
+// A stopped member is named with what to do: to replace its server, where the others have their quorum.
+func TestAStoppedMember(t *testing.T) {
+	command := func(words ...string) string { return strings.Join(words, " ") }
+	stopped := &StoppedError{"Failed"}
+	e := View{Members: []talos.EtcdMember{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+	for _, tt := range []struct {
+		health map[string]error
+		says   string
+	}{
+		{map[string]error{"a": nil, "b": nil, "c": stopped}, "c: its etcd is stopped (Talos: Failed), and the control plane " +
+			"provider adds, removes and replaces no server while it is; the other members have their quorum: replace-machine c"},
+		{map[string]error{"a": nil, "b": stopped}, "without it etcd has no quorum: start it"},
+		{map[string]error{"a": nil, "b": nil, "c": errors.New("does not answer")}, ""},
+	} {
+		e.Health = tt.health
+		if got := e.Repair(command); !strings.Contains(got, tt.says) || tt.says == "" && got != "" {
+			t.Errorf("got %q, want %q", got, tt.says)
+		}
+	}
+}
+
 func TestWhenEtcdIsWholeAgain(t *testing.T) {
 	members := []talos.EtcdMember{{Name: "a"}, {Name: "b"}, {Name: "dead"}, {Name: "new", Learner: true}}
 	e := View{Members: members, Health: map[string]error{"b": errors.New("is restarting")}}

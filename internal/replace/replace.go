@@ -2,6 +2,7 @@
 package replace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/disruption"
 	"github.com/slipway-k8s/slipway/internal/etcdview"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
@@ -133,7 +135,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 			return Replacement{}, err
 		}
 	}
-	if err := replacer.removeMachine(ctx, say, manager, r); err != nil {
+	if err := replacer.removeMachine(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
 	if r.New, r.Now, err = replacer.awaitReplacement(ctx, say, manager, workload, r); err != nil {
@@ -219,8 +221,9 @@ func (replacer Replacer) underway() (r Replacement, ok bool) {
 	return r, err == nil && json.Unmarshal(data, &r) == nil
 }
 
-// removeMachine deletes the Machine, once etcd can do without it.
-func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+// removeMachine deletes the Machine, once etcd can do without it, and its node can be drained.
+func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manager, workload *kube.Cluster,
+	r Replacement) error {
 	machine, err := capi.Get(ctx, manager, replacer.cfg.Namespace, capi.MachineKind, r.Machine)
 	if kube.Absent(err) || err == nil && (machine.GetUID() != r.UID || machine.GetDeletionTimestamp() != nil) {
 		say("Machine %s is deleted already", r.Machine)
@@ -229,7 +232,7 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	if err != nil {
 		return err
 	}
-	if err := replacer.mayRemove(ctx, say, manager, r); err != nil {
+	if err := replacer.mayRemove(ctx, say, manager, workload, r); err != nil {
 		return err
 	}
 	record, err := json.MarshalIndent(r, "", "  ")
@@ -245,7 +248,8 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 
 // mayRemove asks whether the cluster can do without a Machine, and get another one. A Machine without which nothing is
 // lost is no matter of etcd, in which it never was.
-func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *kube.Cluster, r Replacement) error {
+func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager, workload *kube.Cluster,
+	r Replacement) error {
 	if machine, keeps, err := situation.Unmade(ctx, replacer.tools, manager, situation.WatchedOf(replacer.cfg),
 		r.Machine); err == nil && keeps == "" && machine.GetUID() == r.UID {
 		say("the bootstrap configuration of Machine %s cannot be made: it never had a server, and the control plane's "+
@@ -258,6 +262,31 @@ func (replacer Replacer) mayRemove(ctx context.Context, say flow.Say, manager *k
 	if err := situation.NextServerPossible(ctx, replacer.cfg, replacer.tools, manager); err != nil {
 		return &RefusedError{r.Machine, err.Error()}
 	}
+	return drainable(ctx, workload, r)
+}
+
+// drainable is nil if the Machine's node can be drained now, or does not live: that one is not drained.
+func drainable(ctx context.Context, workload *kube.Cluster, r Replacement) error {
+	n := &corev1.Node{}
+	err := workload.Get(ctx, client.ObjectKey{Name: cmp.Or(r.Node, r.Server)}, n)
+	if kube.Absent(err) {
+		return nil
+	}
+	if err != nil {
+		return &RefusedError{r.Machine, fmt.Sprintf("whether its node can be drained is not known: get node %s: %v",
+			cmp.Or(r.Node, r.Server), err)}
+	}
+	if ready, _ := situation.NodeReady(n); !ready {
+		return nil
+	}
+	budgets, err := disruption.Blocking(ctx, workload, []string{n.Name})
+	if err != nil {
+		return &RefusedError{r.Machine, err.Error()}
+	}
+	if len(budgets) > 0 {
+		return &RefusedError{r.Machine, fmt.Sprintf("its node is drained first, and that would wait without an end for %s: "+
+			"scale its Pods up or change it, then run again", disruption.Sentence(budgets))}
+	}
 	return nil
 }
 
@@ -269,8 +298,15 @@ func (replacer Replacer) expendable(ctx context.Context, say flow.Say, manager *
 	if err != nil {
 		return &RefusedError{r.Machine, fmt.Sprintf("etcd cannot be asked whether it can do without it: %v", err)}
 	}
-	if why := e.Needs(r.Server); why != "" {
-		return &RefusedError{r.Machine, why}
+	needs := e.Needs(r.Server)
+	if e.Repair(replacer.tools.Command) != "" { // what to do depends on this machine's member, too
+		all, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, "")
+		if other := all.Repair(replacer.tools.Command); err == nil && (needs != "" || all.Health[r.Server] == nil) {
+			return &RefusedError{r.Machine, wait.Sentences(needs, other)}
+		}
+	}
+	if needs != "" {
+		return &RefusedError{r.Machine, needs}
 	}
 	say("etcd keeps its quorum without %s: %s", r.Server, e)
 	return nil

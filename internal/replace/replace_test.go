@@ -13,9 +13,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/clustertest/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/talos"
 )
 
 // TestOneMachineIsReplacedAtATime has the first of three Machines being deleted: its member of etcd still votes, and
@@ -193,5 +195,90 @@ func TestAnUnnamedNodeGoesWithItsMachine(t *testing.T) {
 	}
 	if w.Workload.Get("v1", "Node", "", "talos-1a2-b3c") != nil {
 		t.Error("its node is left")
+	}
+}
+
+// A PodDisruptionBudget that allows no eviction is named before anything is deleted, where the node lives: one that does
+// not is not drained.
+func TestAMachineThatCannotBeDrainedIsNotDeleted(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	const name = "k8s-control-plane-1"
+	w.Workload.Put(kubetest.Object("policy/v1", "PodDisruptionBudget", "shop", "web", clustertest.Map{
+		"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{"app": "web"}}},
+		"status": clustertest.Map{"expectedPods": 1, "disruptionsAllowed": 0, "currentHealthy": 1,
+			"desiredHealthy": 1}}))
+	w.Workload.Put(kubetest.Object("v1", "Pod", "shop", "web-1", clustertest.Map{
+		"metadata": clustertest.Map{"labels": clustertest.Map{"app": "web"}}, "spec": clustertest.Map{"nodeName": name},
+		"status": clustertest.Map{"phase": "Running"}}))
+	writes := len(w.Management.Writes())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	replacer := NewReplacer(w.Config(), w.Tools())
+	_, err := replacer.Replace(ctx, func(string, ...any) {}, name)
+	refused := &RefusedError{}
+	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "PodDisruptionBudget shop/web (1 of its Pods are healthy "+
+		"and 1 must stay: web-1 on "+name+")") {
+		t.Errorf("got %v", err)
+	}
+	if wrote := w.Management.Writes()[writes:]; len(wrote) > 0 {
+		t.Errorf("it wrote %v", wrote)
+	}
+	w.Workload.Change("v1", "Node", "", name, clustertest.Map{"status": clustertest.Map{"conditions": []any{
+		clustertest.Map{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}}}})
+	workload, err := kube.Connect(w.Workload.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := drainable(ctx, workload, Replacement{Machine: name, Server: name}); err != nil {
+		t.Errorf("a node that does not live is not drained: %v", err)
+	}
+}
+
+// stoppedTalos is healthy but for the etcd of one server.
+type stoppedTalos struct {
+	clustertest.HealthyTalos
+	address string
+}
+
+func (s stoppedTalos) Ask(ctx context.Context, address string) (talos.Node, error) {
+	if address == s.address {
+		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
+	}
+	return s.HealthyTalos.Ask(ctx, address)
+}
+
+// While the etcd of another server is stopped, the control plane provider creates none in the place of this one.
+func TestAStoppedMemberGoesFirst(t *testing.T) {
+	w := clustertest.New(t)
+	if _, err := bootstrapped.Run(t, w, w.Config(), flow.Memory(), "wait-nodes"); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
+	tools := w.Tools()
+	tools.Talos = func([]byte) (talos.Client, error) { return stoppedTalos{address: "127.0.1.2"}, nil }
+	writes := len(w.Management.Writes())
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	replacer := NewReplacer(w.Config(), tools)
+	_, err := replacer.Replace(ctx, func(string, ...any) {}, "k8s-control-plane-1")
+	refused := &RefusedError{}
+	if !errors.As(err, &refused) || !strings.Contains(refused.Why, "k8s-control-plane-2: its etcd is stopped (Talos: Failed)") ||
+		!strings.Contains(refused.Why, "bootstrap replace-machine k8s-control-plane-2") {
+		t.Errorf("got %v", err)
+	}
+	if wrote := w.Management.Writes()[writes:]; len(wrote) > 0 {
+		t.Errorf("it wrote %v", wrote)
+	}
+	manager, err := kube.Connect(w.Management.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := Replacement{Machine: "k8s-control-plane-2", Server: "k8s-control-plane-2"}
+	if err := replacer.expendable(ctx, func(string, ...any) {}, manager, one); err != nil {
+		t.Errorf("the stopped one itself: %v", err)
 	}
 }

@@ -34,6 +34,9 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 	if err != nil {
 		return refusedControlPlane("%v", err)
 	}
+	if now.repair != "" {
+		return refusedControlPlane("%s", now.repair)
+	}
 	if len(c.Servers) == c.From && c.From%2 == 1 && len(now.lacks) > 0 && len(now.joining) == 0 {
 		return refusedControlPlane("it is not whole: %s; repair that first (%s)", strings.Join(now.lacks, "; "),
 			p.tools.Command("status"))
@@ -79,6 +82,8 @@ type state struct {
 	// joining are those of them that do not have their part yet, and whose Machines are not older than a run waits for
 	// them: one that was interrupted may have asked for them.
 	joining []string
+	// repair is what to do about members of etcd that are stopped; empty: none is.
+	repair string
 }
 
 // look says what is missing until the control plane is whole with a number of servers: that many Machines, each a
@@ -104,6 +109,7 @@ func (p ControlPlane) look(ctx context.Context, with clusters, reader *rollout.R
 	if err != nil {
 		return state{}, err
 	}
+	now.repair = etcd.Repair(p.tools.Command)
 	if differs := etcd.Differs(now.servers); differs != "" {
 		now.lacks, now.joining = append(now.lacks, differs), without(young, etcd.Healthy())
 	}

@@ -33,6 +33,7 @@ type provider struct {
 	learner string // the one of them that does not vote
 	asked   []int  // numbers of servers that were asked for, in their order
 	stuck   bool   // a change has no effect
+	stopped string // address of a server whose etcd is stopped
 	refuse  []refusal
 }
 
@@ -79,6 +80,15 @@ func newProvider(t *testing.T) (*provider, platform.Tools) {
 type etcdOf struct {
 	clustertest.HealthyTalos
 	p *provider
+}
+
+func (e etcdOf) Ask(ctx context.Context, address string) (talos.Node, error) {
+	e.p.mu.Lock()
+	defer e.p.mu.Unlock()
+	if address == e.p.stopped {
+		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
+	}
+	return e.HealthyTalos.Ask(ctx, address)
 }
 
 func (e etcdOf) EtcdMembers(context.Context, string) (members []talos.EtcdMember, err error) {
@@ -341,6 +351,12 @@ func TestRefusals(t *testing.T) {
 			defer p.mu.Unlock()
 			p.members = append(p.members, "lost")
 		}, "etcd still counts lost"},
+		"a member of etcd is stopped": {5, func(p *provider) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.stopped = "127.0.1.1"
+		}, serverName(1) + ": its etcd is stopped (Talos: Failed), and the control plane provider adds, removes and replaces no " +
+			"server while it is; the other members have their quorum: bootstrap replace-machine " + serverName(1)},
 		"no image": {5, func(p *provider) { p.Hetzner.SetImages() }, "another server could not be made"},
 		"no eviction is allowed": {1, func(p *provider) {
 			p.Workload.Put(kubetest.Object("policy/v1", "PodDisruptionBudget", "shop", "web", object{

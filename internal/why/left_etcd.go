@@ -1,6 +1,7 @@
 package why
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -57,6 +58,39 @@ func (s Situation) Surplus() bool {
 		}
 	}
 	return s.ControlPlane != nil && n > s.wanted()
+}
+
+// EtcdStopped reports whether a state of Talos's service etcd is one in which it does not run and is not about to.
+func EtcdStopped(state string) bool {
+	return slices.Contains([]string{etcdEnded, "Failed", "Skipped"}, state)
+}
+
+// stopped reports whether the etcd of a server that has joined is stopped while its provider works. One that has left is
+// no member any more.
+func (s Situation) stopped(m member) bool {
+	return m.machine.GetDeletionTimestamp() == nil && m.machine.GetAnnotations()[etcdLeavingAnnotation] != "true" &&
+		m.state == running && m.talos.Trouble == "" && !m.talos.Etcd && EtcdStopped(m.talos.State) && !s.resting() &&
+		text(m.machine, "status", "nodeRef", "name") != "" && !s.Surplus()
+}
+
+// stoppedEtcd is a server whose member of etcd is stopped. CACPPT waits for it before it changes any server.
+func (s Situation) stoppedEtcd(m member) Finding {
+	f := Finding{What: fmt.Sprintf("its etcd is stopped (Talos: %s), and the control plane provider adds, removes and "+
+		"replaces no server while it is", m.talos.State), weight: weightTrouble}
+	members := s.members()
+	runs := 0
+	for _, other := range members {
+		if other.talos.Etcd {
+			runs++
+		}
+	}
+	if runs <= len(members)/2 {
+		f.Do = "without it etcd has no quorum: start it (talosctl service etcd start, or reboot the server)"
+		return f
+	}
+	f.Do, f.Target = "the other members have their quorum: the target replace-machine replaces it",
+		[]string{"replace-machine", m.machine.GetName()}
+	return f
 }
 
 // leftEtcd is a server whose member of etcd has left, and whose Machine stays.

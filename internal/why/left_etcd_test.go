@@ -57,10 +57,6 @@ func TestLeftEtcd(t *testing.T) {
 		}, 2 * time.Minute, false, false},
 		"its etcd starts": {func(s *Situation) { s.Talos["server-0"] = Talos{State: "Preparing"} }, 2 * time.Minute, false,
 			false},
-		"not one too many": {func(s *Situation) {
-			s.ControlPlane.Object["spec"].(object)["replicas"] = int64(4)
-			s.Nodes[0].Ready = false // something is waited for
-		}, 2 * time.Minute, true, false},
 	} {
 		s := rolling(tt.since)
 		tt.change(&s)
@@ -78,6 +74,41 @@ func TestLeftEtcd(t *testing.T) {
 		}
 		if tt.stuck && !slices.Equal(a.Findings[at].Target, []string{"replace-machine", "machine-0"}) {
 			t.Errorf("%s: to type: %q", name, a.Findings[at].Target)
+		}
+	}
+}
+
+// TestStoppedEtcd: a cluster in which all else is well is not called well while a member of etcd is stopped.
+func TestStoppedEtcd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*Situation)
+		is     bool
+		do     string
+	}{
+		"stopped": {func(*Situation) {}, true, "the target replace-machine"},
+		"failed":  {func(s *Situation) { s.Talos["server-0"] = Talos{State: "Failed"} }, true, "the target replace-machine"},
+		"two of four": {func(s *Situation) { s.Talos["server-1"] = Talos{State: "Failed"} }, true,
+			"without it etcd has no quorum: start it"},
+		"it starts": {func(s *Situation) { s.Talos["server-0"] = Talos{State: "Preparing"} }, false, ""},
+		"held by an upgrade": {func(s *Situation) {
+			s.ControlPlane.SetAnnotations(map[string]string{pausedAnnotation: "true"})
+		}, false, ""},
+		"it was no node yet": {func(s *Situation) {
+			delete(s.Machines[0].Object["status"].(object), "nodeRef")
+		}, false, ""},
+	} {
+		s := rolling(0)
+		s.ControlPlane.Object["spec"].(object)["replicas"] = int64(4)
+		tt.change(&s)
+		a := Explain(s)
+		at := slices.IndexFunc(a.Findings, func(f Finding) bool { return strings.Contains(f.What, "its etcd is stopped") })
+		if (at >= 0) != tt.is {
+			t.Errorf("%s: %q %+v", name, a.Sentence(), a.Findings)
+			continue
+		}
+		if tt.is && (a.For != "etcd" || !strings.Contains(a.Findings[at].Do, tt.do) || TroubleIn(a.Sentence()) == "" ||
+			a.Hopeless(time.Time{}) != nil || !slices.Contains(a.Findings[at].Who, "server-0")) {
+			t.Errorf("%s: %q %+v", name, a.Sentence(), a.Findings)
 		}
 	}
 }

@@ -93,7 +93,10 @@ func (s Situation) server(m member) (Finding, bool) {
 		(m.state != running || c.severity == "Error" || c.severity == "Warning") {
 		return s.translate(m.server, c), true
 	}
-	if s.left(m) {
+	switch {
+	case s.stopped(m):
+		return s.stoppedEtcd(m), true
+	case s.left(m):
 		return s.leftEtcd(m), true
 	}
 	return s.booting(m)
