@@ -170,6 +170,11 @@ func (t Tools) WithDefaults() Tools {
 			if err != nil {
 				return nil, err
 			}
+			if ended, err := credentials.Expires(); err == nil && time.Now().After(ended) {
+				return nil, fmt.Errorf("the client certificate of the talosconfig ended on %s: %s, or after a pivot %s, writes a "+
+					"new one, from the Secret in which the bootstrap provider keeps it", ended.UTC().Format(time.RFC3339),
+					t.Command("talosconfig"), t.Command("access"))
+			}
 			return credentials.Through(t.Effects.TalosDial()...), nil
 		}
 	}

@@ -96,7 +96,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 	was := template()
 	planned()
 	for range 2 {
-		if r := inQuick(t, q, "", "apply", change); r.code != ExitFailed || !strings.Contains(r.stderr, summary+details) ||
+		if r := inQuick(t, q, "", "apply", change); r.code != ExitUsage || !strings.Contains(r.stderr, summary+details) ||
 			!strings.Contains(r.stderr, "--yes") || template() != was {
 			t.Fatalf("without consent: %+v", r)
 		}
@@ -131,7 +131,7 @@ func TestAnImmutableChangeIsRefused(t *testing.T) {
 		!strings.Contains(r.stdout, "! "+told) || !strings.Contains(r.stdout, "the run refuses") {
 		t.Errorf("%+v", r)
 	}
-	if r := inQuick(t, q, "", "apply", "--yes", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitFailed ||
+	if r := inQuick(t, q, "", "apply", "--yes", "CONTROL_PLANE_CIDR=10.10.65.0/25"); r.code != ExitUsage ||
 		!strings.Contains(r.stderr, told+": the field is immutable") {
 		t.Errorf("%+v", r)
 	}

@@ -85,8 +85,12 @@ func connect(data []byte, wrap transport.WrapperFunc) (*Cluster, error) {
 	config.QPS, config.Burst = requestsPerSecond, burst
 	config.WarningHandler = rest.NoWarnings{}
 	upgradable := rest.CopyConfig(config)
+	expired := namesExpired(config) // before its certificate is in its transport alone
 	if err := ownTransport(config); err != nil {
 		return nil, fmt.Errorf("create a client for %s: %w", config.Host, err)
+	}
+	if expired != nil {
+		config.Wrap(expired)
 	}
 	if wrap != nil {
 		config.Wrap(wrap)

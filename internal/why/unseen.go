@@ -7,6 +7,9 @@ import (
 
 var webhook = regexp.MustCompile(`fail(?:ed|ure) (?:to call|calling) webhook "([^"]+)"`)
 
+// expiredClient begins what is said of an expired client certificate.
+const expiredClient = "it does not accept the client certificate"
+
 // withoutCorrelation leaves out of a text the number that each answer of Hetzner's has of its own.
 func withoutCorrelation(text string) string { return correlation.ReplaceAllString(text, "($1)") }
 
@@ -16,6 +19,8 @@ func Unseen(err string) string {
 	switch found := webhook.FindStringSubmatch(line); {
 	case found != nil:
 		return "webhook " + found[1] + " does not answer yet"
+	case strings.Contains(line, expiredClient):
+		return line[strings.Index(line, expiredClient):]
 	case strings.Contains(line, "certificate has expired"):
 		return "its certificate has expired"
 	case strings.HasSuffix(line, "Unauthorized"):

@@ -173,6 +173,7 @@ func TestUnseen(t *testing.T) {
 		`Get "https://x/api": net/http: TLS handshake timeout`:                                                                                                                              "no answer in time",
 		"the server has asked for the client to provide credentials: Unauthorized":                                                                                                          "it does not accept our certificate, which may have expired: the target kubeconfig (access after a pivot) fetches a new one",
 		"get Cluster k8s: https://127.0.0.9:6443 did not answer in time":                                                                                                                    "no answer in time",
+		"get Cluster k8s: Unauthorized: it does not accept the client certificate of the kubeconfig, which ended on 2026-02-03":                                                             "it does not accept the client certificate of the kubeconfig, which ended on 2026-02-03",
 		"something else": "something else",
 	} {
 		if got := Unseen(err); got != want {
