@@ -346,10 +346,11 @@ func TestClean(t *testing.T) {
 		says    string // of the refusal; empty: it deletes
 		deletes bool
 		left    bool
+		before  bool // the refusal is known before the run's first step
 	}{
 		"after a pivot": {deletes: true, make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w) }},
 		"before one":    {says: "does not hold its own Cluster object", make: func(*testing.T, *pivotWorld) {}},
-		"another cluster in it": {says: "elsewhere/other", make: func(t *testing.T, w *pivotWorld) {
+		"another cluster in it": {says: "elsewhere/other", before: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
 			w.source.Put(kubetest.Object(clustertest.CAPI, "Cluster", "elsewhere", "other", nil))
 		}},
@@ -358,7 +359,7 @@ func TestClean(t *testing.T) {
 			w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		}},
-		"silent, all moved": {says: "docker start k8s-mgmt-control-plane",
+		"silent, all moved": {says: "docker start k8s-mgmt-control-plane", before: true,
 			make: func(t *testing.T, w *pivotWorld) { mustPivot(t, w); w.source.Close() }},
 		"silent, agreed": {deletes: true, make: func(t *testing.T, w *pivotWorld) {
 			mustPivot(t, w)
@@ -397,6 +398,10 @@ func TestClean(t *testing.T) {
 			tt.make(t, w)
 			deleter := &deletingProvider{Provider: w.provider}
 			w.b.tools.Management = deleter
+			if err := (&Plan{b: w.b}).RefuseClean(t.Context()); (err != nil) != tt.before ||
+				tt.before && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("before a run: %v", err)
+			}
 			out, err := newCleanStep(w.b).run(t.Context(), w.say)
 			switch {
 			case tt.says == "" && err != nil:

@@ -188,30 +188,32 @@ func refusePaused(cluster *unstructured.Unstructured) error {
 }
 
 // RefuseWorkers is the refusal of the step workers, for objects of the pools and what applying them does; nil: it
-// refuses nothing. applied tells that the step apply gives the control plane its version before.
+// refuses nothing. applied tells that the step apply gives the control plane its version before. err is why that is not
+// known.
 func RefuseWorkers(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
-	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) error {
+	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) (refused,
+	err error) {
 	cluster, err := capi.Get(ctx, manager, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
 	if kube.Absent(err) {
-		return nil // there is no pool yet
+		return nil, nil // there is no pool yet
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	deployments, _, err := pools.Live(ctx, manager, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	refused := errors.Join(refusePaused(cluster),
+	refused = errors.Join(refusePaused(cluster),
 		refusal(tools, all, func() (string, error) { return keepPools(deployments), nil }))
 	if applied || !changesVersion(deployments, objects) {
-		return refused
+		return refused, nil
 	}
 	tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 	if err != nil {
-		return errors.Join(refused, err)
+		return refused, err
 	}
-	return errors.Join(refused, refuseNewer(cfg, tcp))
+	return errors.Join(refused, refuseNewer(cfg, tcp)), nil
 }
 
 // changesVersion reports whether applying objects gives servers of a pool another version of Kubernetes.

@@ -45,15 +45,17 @@ func (b Bootstrap) Refusals(ctx context.Context, j flow.Journal, targets []strin
 
 // refused is a RefusedError with what these steps would refuse.
 func (b Bootstrap) refused(ctx context.Context, foreseen []flow.Prediction, would map[string]bool) error {
-	refused, err := wait.PromptlyFrom(ctx, silent, func(ctx context.Context) (error, error) {
-		ofPools, err := b.refusedObjects(ctx, would[b.Plan.Cluster.Name()], would[b.Plan.Workers.Name()])
-		return ofPools, err
+	refused, err := wait.PromptlyFrom(ctx, silent, func(ctx context.Context) (refused, err error) {
+		return b.refusedObjects(ctx, would[b.Plan.Cluster.Name()], would[b.Plan.Workers.Name()])
 	})
 	pivoted := slices.ContainsFunc(foreseen, func(f flow.Prediction) bool {
 		return f.Name == b.Plan.Pivot.Name() && f.Action == flow.ActionReuse
 	})
 	if pivoted && would[b.Plan.Clean.Name()] {
-		refused = errors.Join(refused, b.Plan.RefuseClean(ctx))
+		_, ofClean := wait.PromptlyFrom(ctx, silent, func(ctx context.Context) (none struct{}, err error) {
+			return none, b.Plan.RefuseClean(ctx)
+		})
+		refused = errors.Join(refused, ofClean)
 	}
 	if refused != nil {
 		return &RefusedError{refused}
@@ -84,7 +86,8 @@ func (b Bootstrap) refusedObjects(ctx context.Context, apply, workers bool) (ref
 			return refused, err
 		}
 		if len(objects)+len(all) > 0 {
-			refused = errors.Join(refused, steps.RefuseWorkers(ctx, b.Cfg, b.Tools, manager, objects, all, apply))
+			ofWorkers, err := steps.RefuseWorkers(ctx, b.Cfg, b.Tools, manager, objects, all, apply)
+			return errors.Join(refused, ofWorkers), err
 		}
 	}
 	return refused, nil
