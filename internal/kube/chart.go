@@ -266,7 +266,7 @@ func Transient(err error) bool {
 	var network net.Error // also what net/http says of any request without an answer
 	var certificate *tls.CertificateVerificationError
 	switch {
-	case errors.As(err, &certificate):
+	case errors.As(err, &certificate), errors.As(err, new(*ExpiredError)):
 		return false
 	case errors.As(err, &status), errors.Is(err, io.ErrUnexpectedEOF):
 		return true

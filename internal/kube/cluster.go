@@ -220,6 +220,9 @@ func Unwell(err error) bool {
 // answered reports whether err is a refusal by someone who read the request, a webhook or the API server. A webhook
 // that failed over what it read refuses with any code.
 func answered(err error) bool {
+	if errors.As(err, new(*ExpiredError)) {
+		return true
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false

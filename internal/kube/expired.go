@@ -1,23 +1,31 @@
 package kube
 
 import (
-	"bytes"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 )
 
-// expiring names an expired client certificate where the API server refuses a request: it only says "Unauthorized". A
-// certificate that this machine's clock alone calls expired is used.
+// ExpiredError says that an API server refuses the client certificate of a kubeconfig, which has expired, and how to get
+// a new one. It takes the place of "Unauthorized", of which client-go keeps no message.
+type ExpiredError struct{ Ended time.Time }
+
+// Error implements error.
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("it does not accept the client certificate of the kubeconfig, which ended on %s: the target kubeconfig "+
+		"fetches a new one from the Secret in the management cluster; where the cluster manages itself, talosctl kubeconfig "+
+		"fetches one from the Talos API of a control plane server, with the talosconfig in the state folder; the provider of "+
+		"a management cluster gives that one's", e.Ended.UTC().Format(time.RFC3339))
+}
+
+// expiring names an expired client certificate where the API server refuses it. One that this machine's clock alone
+// calls expired is used.
 type expiring struct {
 	next  http.RoundTripper
 	ended time.Time // of the client certificate
@@ -42,37 +50,13 @@ func (e *expiring) RoundTrip(req *http.Request) (*http.Response, error) {
 	switch {
 	case time.Now().Before(e.ended):
 	case err != nil && strings.Contains(err.Error(), "tls: "):
-		return nil, fmt.Errorf("%s: %w", e.says(), err)
+		return nil, fmt.Errorf("%w: %w", &ExpiredError{e.ended}, err)
 	case err == nil && resp.StatusCode == http.StatusUnauthorized:
-		return e.explained(resp), nil
+		_ = resp.Body.Close()
+		return nil, &ExpiredError{e.ended}
 	}
 	return resp, err
 }
 
 // WrappedRoundTripper lets client-go find what this is around.
 func (e *expiring) WrappedRoundTripper() http.RoundTripper { return e.next }
-
-func (e *expiring) says() string {
-	return fmt.Sprintf("it does not accept the client certificate of the kubeconfig, which ended on %s: the target kubeconfig "+
-		"fetches a new one from the Secret in the management cluster; where the cluster manages itself, talosctl kubeconfig "+
-		"fetches one from the Talos API of a control plane server, with the talosconfig in the state folder; the provider of "+
-		"a management cluster gives that one's",
-		e.ended.UTC().Format(time.RFC3339))
-}
-
-// explained is the answer with the reason in its message.
-func (e *expiring) explained(resp *http.Response) *http.Response {
-	body, err := json.Marshal(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status: metav1.StatusFailure, Reason: metav1.StatusReasonUnauthorized, Code: http.StatusUnauthorized,
-		Message: "Unauthorized: " + e.says()})
-	if err != nil {
-		return resp
-	}
-	_ = resp.Body.Close()
-	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	resp.Header = resp.Header.Clone()
-	resp.Header.Set("Content-Type", "application/json")
-	resp.Header.Del("Content-Length")
-	resp.Header.Del("Content-Encoding")
-	return resp
-}

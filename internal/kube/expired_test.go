@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net/http"
@@ -65,8 +66,9 @@ func TestExpiredClientCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = cluster.UID(t.Context())
-		if !apierrors.IsUnauthorized(err) {
-			t.Errorf("it is no refusal any more: %v", err)
+		if _, is := errors.AsType[*ExpiredError](err); is != named || apierrors.IsUnauthorized(err) == named || Transient(err) ||
+			!answered(err) {
+			t.Errorf("it ends in %s: %v", ends, err)
 		}
 		for _, says := range []string{"the client certificate of the kubeconfig, which ended on " +
 			ended.UTC().Format(time.RFC3339), "the target kubeconfig fetches a new one", "talosctl kubeconfig"} {
