@@ -170,7 +170,8 @@ func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstru
 		var node talos.Node
 		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		if node, err = t.Ask(asking, address); err == nil && why.EtcdStopped(node.Etcd) {
-			err = &StoppedError{node.Etcd}
+			cancel()
+			return nil, &StoppedError{node.Etcd}
 		} else if err == nil && !node.Healthy {
 			err = fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
 		}
