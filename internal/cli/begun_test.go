@@ -4,12 +4,15 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/forecast"
+	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/scale"
 	"github.com/slipway-k8s/slipway/internal/settings"
 	"github.com/slipway-k8s/slipway/internal/status"
@@ -117,4 +120,51 @@ func TestAScaledControlPlaneIsNamed(t *testing.T) {
 		wantSaid(t, target, said, "CONTROL_PLANE_REPLICAS is 3 (default), and the cluster has 5",
 			"controlPlaneReplicas: 5 in bootstrap.yaml")
 	}
+}
+
+// A folder that knows nothing of a cluster that exists: plan and status say what exists, that a run is refused, and how to go
+// on; with the kubeconfig of what manages it, that a run takes it over. Afterwards the first folder is refused.
+func TestAFolderThatDoesNotKnowTheCluster(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	clustertest.Define(q.Management, clustertest.ClusterAPIKinds())
+	first := q.folder
+	q.folder = "another"
+	empty := kubetest.New("empty")
+	t.Cleanup(empty.Close)
+	manage := func(by []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(q.dir, "kubeconfig"), by, 0o600); err != nil { // MANAGEMENT_KUBECONFIG
+			t.Fatal(err)
+		}
+	}
+	manage(empty.Kubeconfig())
+	for _, target := range []string{"status", "plan"} {
+		code, said := q.command(t, target)
+		if code != ExitDone || strings.Contains(said, "there is none yet") {
+			t.Errorf("%s: exit %d\n%s", target, code, said)
+		}
+		wantSaid(t, target, said, "cluster k8s exists in this Hetzner project, and this state folder did not create it: there are "+
+			"server ", "A run is refused", "MANAGEMENT_KUBECONFIG", "restore", "readopt")
+	}
+	_, said := q.command(t, "plan")
+	wantSaid(t, "plan", said, "reserve fails", "not be reached")
+	manage(q.Management.Kubeconfig())
+	_, said = q.command(t, "plan")
+	wantSaid(t, "with the management cluster", said, "takes it over and does not bootstrap it")
+	if code, said := q.command(t, "reserve"); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, said)
+	}
+	q.folder = first
+	for _, target := range []string{"all", "access"} {
+		code, said := q.command(t, target)
+		if code != ExitUsage {
+			t.Errorf("%s in the old folder: exit %d", target, code)
+		}
+		wantSaid(t, target, said, "is another state folder's now")
+	}
+	_, said = q.command(t, "status")
+	wantSaid(t, "status in the old folder", said, "is another state folder's now")
 }
