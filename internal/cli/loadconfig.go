@@ -17,6 +17,9 @@ func loadConfig(a arguments, environment map[string]string) (settings.Configurat
 		File: a.Options.Config, Dir: a.Options.Dir, Base: a.base, Environment: environment, Values: a.Values,
 		WorkDir: a.workDir,
 	})
+	if err == nil && !a.Options.Lab {
+		err = checkEngine(cfg)
+	}
 	if err != nil {
 		return cfg, err
 	}

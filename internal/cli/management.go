@@ -44,6 +44,14 @@ func checkGiven(cfg settings.Configuration) error {
 	return kind.CheckPod()
 }
 
+// checkEngine refuses a container engine that kind does not know.
+func checkEngine(cfg settings.Configuration) error {
+	if cfg.ManagementProvider() != config.ManagementKind {
+		return nil
+	}
+	return kind.CheckEngine()
+}
+
 // rehearsedManagement puts the local management cluster, or one that exists, in the place of the lab's, where that is
 // configured.
 func rehearsedManagement(cfg settings.Configuration, tools platform.Tools, state statedir.Dir, l *lab.Lab,

@@ -401,6 +401,9 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			"1.0 GiB free in /data"},
 		"an engine with little memory": {func(_ *testing.T, c *clinic) { c.engine.MemoryBytes = gib }, "engine", Failed,
 			"1.0 GiB of memory"},
+		"an engine whose user watches too many files": {func(_ *testing.T, c *clinic) {
+			c.engine.InotifyUsed, c.engine.InotifyLimit = 100, 128
+		}, "engine", Failed, "100 of 128 inotify instances"},
 		"an engine that does not tell": {func(_ *testing.T, c *clinic) { c.engine.FreeBytes = 0 }, "engine", Unknown,
 			"does not report how much of its disk"},
 		"another state folder's name": {func(_ *testing.T, c *clinic) {
@@ -532,41 +535,6 @@ func TestParseRoutes(t *testing.T) {
 		"lo\t0000007F\t00000000\t0001\t0\t0\t0\t000000FF\t0\t0\t0\n"
 	if got := parseRoutes(table); !slices.Equal(got, []netip.Prefix{netip.MustParsePrefix("10.10.64.0/25")}) {
 		t.Errorf("%v", got)
-	}
-}
-
-// pickyProvider does not use the cluster that it finds.
-type pickyProvider struct {
-	*clustertest.Provider
-	why error
-}
-
-func (p pickyProvider) Adoptable(context.Context, string) error { return p.why }
-
-// A management cluster that another state folder created fails the check, before a run meets it.
-func TestAManagementClusterThatIsNotUsed(t *testing.T) {
-	c := newClinic(t)
-	c.provider.There = true
-	for want, why := range map[Verdict]error{OK: nil, Failed: errors.New("this state folder did not create it")} {
-		d := New(c.cfg, platform.Tools{Management: pickyProvider{c.provider, why}}, clustertest.Sources(t, c.cfg, c.overrides))
-		if f := d.management(t.Context()); f.Verdict != want || why != nil && (f.Reason != why.Error() || f.WayOut == "") {
-			t.Errorf("%v: %+v", why, f)
-		}
-	}
-}
-
-// Without a container engine one check gives the reason, and the other one points to it.
-func TestOnlyTheEngineCheckGivesTheReason(t *testing.T) {
-	c := newClinic(t)
-	c.provider.ExistsError = errors.New("list kind clusters: exit status 1")
-	found := c.examine(t)
-	if f := found["management"]; f.Verdict != Unknown || !strings.Contains(f.WayOut, "check engine") ||
-		strings.Contains(f.Reason, "exit status") {
-		t.Errorf("management: %+v", f)
-	}
-	c.engine = nil // as of MANAGEMENT_KUBECONFIG
-	if f := c.examine(t)["management"]; f.Verdict != Failed || !strings.Contains(f.Reason, "list kind clusters") {
-		t.Errorf("without an engine: %+v", f)
 	}
 }
 

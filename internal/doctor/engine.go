@@ -22,6 +22,12 @@ type Engine struct {
 	MemoryBytes int64 // of its machine; 0: not told
 	DataRoot    string
 	FreeBytes   int64 // where its images and containers lie; 0: not told
+
+	NodeImage      string // that kind creates a node from; empty: not known
+	NodeImageThere bool   // else it has to be pulled
+	// inotify instances of the user that containers run as, on this machine; limit 0: not known. Those of another user's
+	// processes are not counted.
+	InotifyUsed, InotifyLimit int
 }
 
 const (
@@ -32,6 +38,9 @@ const (
 	// engineMemory holds one node with etcd, the API server, five controllers' processes and the kubelet. The processes
 	// alone were measured at 1 GiB in the lab.
 	engineMemory = 2 * gib
+	// engineInotify are the inotify instances of a kind node with Cluster API: 20 are what the same Kubernetes and
+	// providers take in the lab; systemd, containerd, the kubelet and the node's own Pods were not counted on an engine.
+	engineInotify = 40
 )
 
 // engine holds the container engine against what kind needs, where kind makes the management cluster.
@@ -66,6 +75,18 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 	case e.MemoryBytes > 0 && e.MemoryBytes < engineMemory:
 		return failed("give its machine more", "%s has %s of memory, a management cluster needs %s", e.Name,
 			gibs(e.MemoryBytes), gibs(engineMemory))
+	case e.InotifyLimit > 0 && e.InotifyLimit-e.InotifyUsed < engineInotify:
+		return failed("end other programs that watch files (clusters, editors), or allow more until the next boot: sudo sysctl "+
+			"fs.inotify.max_user_instances=1024", "the user that %s runs containers as has %d of %d inotify instances "+
+			"(fs.inotify.max_user_instances) in use, and a management cluster takes about %d: Cluster API's providers would end "+
+			"with \"too many open files\"", e.Name, e.InotifyUsed, e.InotifyLimit, engineInotify)
+	}
+	image := ""
+	switch {
+	case e.NodeImageThere:
+		image = "; the node image " + e.NodeImage + " is there"
+	case e.NodeImage != "":
+		image = "; the node image " + e.NodeImage + " has to be pulled"
 	}
 	var untold []string
 	if e.FreeBytes == 0 {
@@ -75,15 +96,15 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		untold = append(untold, fmt.Sprintf("how much memory it has (%s are needed)", gibs(engineMemory)))
 	}
 	if len(untold) > 0 {
-		return unknown("look at the machine or VM that it runs on", "%s %s does not report %s", e.Name, e.Version,
-			strings.Join(untold, ", nor "))
+		return unknown("look at the machine or VM that it runs on", "%s %s does not report %s%s", e.Name, e.Version,
+			strings.Join(untold, ", nor "), image)
 	}
 	cgroup := "cgroup v1"
 	if e.CgroupV2 {
 		cgroup = "cgroup v2"
 	}
-	return ok("%s %s with %s, %s of memory and %s free in %s", e.Name, e.Version, cgroup, gibs(e.MemoryBytes),
-		gibs(e.FreeBytes), e.DataRoot)
+	return ok("%s %s with %s, %s of memory and %s free in %s%s", e.Name, e.Version, cgroup, gibs(e.MemoryBytes),
+		gibs(e.FreeBytes), e.DataRoot, image)
 }
 
 // gibs writes a size as people compare it.

@@ -12,16 +12,25 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/child"
 	"github.com/slipway-k8s/slipway/internal/doctor"
+	"github.com/slipway-k8s/slipway/internal/inotify"
+	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // Engine implements doctor.EngineUser.
 func (k *Provider) Engine(ctx context.Context) (doctor.Engine, error) {
-	chosen, err := choose(ctx)
+	engines := k.engines
+	if engines == nil {
+		engines = &chooser{files: k.files}
+	}
+	chosen, err := engines.engine(ctx)
 	if err != nil {
 		return doctor.Engine{}, err
 	}
 	e, err := chosen.ask(ctx, chosen.name)
 	e.Name = chosen.name
+	if err == nil && k.image != "" {
+		e.NodeImage, e.NodeImageThere = findImage(ctx, chosen.name, k.image)
+	}
 	return e, err
 }
 
@@ -32,6 +41,7 @@ type dockerInfo struct {
 	MemoryLimit, PidsLimit, CPUShares                   bool
 	MemTotal                                            int64
 	SecurityOptions                                     []string // "name=rootless", "name=seccomp,profile=default"
+	ServerErrors                                        []string // why the client has no answer
 }
 
 func dockerEngine(ctx context.Context, program string) (doctor.Engine, error) {
@@ -39,6 +49,7 @@ func dockerEngine(ctx context.Context, program string) (doctor.Engine, error) {
 	e := info.engine()
 	if host, _ := os.Hostname(); err == nil && info.Name == host {
 		e.FreeBytes = freeBytes(info.DockerRootDir) // elsewhere the folder would be another machine's
+		e.InotifyUsed, e.InotifyLimit = watches(e.Rootless)
 	}
 	return e, err
 }
@@ -51,8 +62,13 @@ func nerdctlEngine(ctx context.Context, program string) (doctor.Engine, error) {
 
 func askDocker(ctx context.Context, program string) (info dockerInfo, err error) {
 	data, err := output(ctx, program, "info", "--format", "{{json .}}")
-	if err == nil {
-		err = json.Unmarshal(data, &info)
+	if err == nil || len(data) > 0 {
+		if wrong := json.Unmarshal(data, &info); err == nil {
+			err = wrong
+		}
+	}
+	if len(info.ServerErrors) > 0 { // also where the exit code is 0
+		err = fmt.Errorf("%s info: %s", program, text.Printable(strings.Join(info.ServerErrors, "; ")))
 	}
 	if err == nil && info.ServerVersion == "" {
 		err = fmt.Errorf("%s info knows of no server", program)
@@ -77,6 +93,7 @@ func podmanEngine(ctx context.Context, program string) (doctor.Engine, error) {
 	}
 	var info struct {
 		Host struct {
+			Hostname          string
 			CgroupVersion     string
 			CgroupControllers []string
 			MemTotal          int64
@@ -95,12 +112,27 @@ func podmanEngine(ctx context.Context, program string) (doctor.Engine, error) {
 	for _, controller := range []string{"memory", "pids", "cpu"} {
 		can = can && slices.Contains(info.Host.CgroupControllers, controller)
 	}
-	return doctor.Engine{
+	e := doctor.Engine{
 		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can,
 		Rootless:    info.Host.Security.Rootless,
 		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot,
 		FreeBytes: info.Store.GraphRootAllocated - info.Store.GraphRootUsed,
-	}, nil
+	}
+	if host, _ := os.Hostname(); info.Host.Hostname == host {
+		e.InotifyUsed, e.InotifyLimit = watches(e.Rootless)
+	}
+	return e, nil
+}
+
+// watches are the inotify instances of the user that the processes in an engine's containers run as on this machine, as
+// far as this user can see them.
+func watches(rootless bool) (used, limit int) {
+	user := 0
+	if rootless {
+		user = os.Getuid()
+	}
+	use, _ := inotify.Of("/proc", user)
+	return use.Used, use.Limit
 }
 
 // output runs a program to its end and returns what it printed.

@@ -51,7 +51,13 @@ func TestEngineIsRead(t *testing.T) {
 			strings.Replace(docker(""), root, "", 1)}},
 			want: doctor.Engine{Name: "nerdctl", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000}},
 		"docker without its server": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
-			`{"ServerErrors":["no"]}`}}, err: "no server"},
+			`{"ServerErrors":["Cannot connect to the Docker daemon"]}`}}, err: "docker info: Cannot connect to the Docker daemon"},
+		"docker without its server, beside podman": {programs: map[string][2]string{
+			"docker": {"Docker version 28.0.1, build 1", `{"ServerErrors":["no"]}`}, "podman": {"podman version 5.4.0", podman}},
+			want: doctor.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
+				DataRoot: "/x", FreeBytes: 60}},
+		"none of two answers": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
+			`{"ServerErrors":["no"]}`}, "podman": {"podman version 5.4.0", "nothing"}}, err: "MANAGEMENT=local"},
 		"none": {err: "neither Docker"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +83,7 @@ func TestEngineIsRead(t *testing.T) {
 				t.Errorf("%d bytes are free", got.FreeBytes)
 			}
 			if tc.free {
-				got.FreeBytes = 0
+				got.FreeBytes, got.InotifyUsed, got.InotifyLimit = 0, 0, 0
 			}
 			if got != tc.want {
 				t.Errorf("%+v, want %+v", got, tc.want)

@@ -22,11 +22,11 @@ type Provider struct {
 	kind  kindLibrary
 	image string // of the node, pinned
 	// used reports whether Cluster API was ever installed behind a kubeconfig.
-	used func(ctx context.Context, kubeconfig []byte) (bool, error)
-	// uid is what identifies the cluster behind a kubeconfig.
-	uid   func(ctx context.Context, kubeconfig []byte) (string, error)
+	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
 	files platform.Files
-	yes   bool // the operator agrees to use a cluster that this state folder did not create
+	// engines chooses the container engine. It is kindLibrary's, too.
+	engines *chooser
+	yes     bool // the operator agrees to use a cluster that this state folder did not create
 }
 
 // kindLibrary is what is used of kind. Its calls cannot be cancelled.
@@ -36,6 +36,8 @@ type kindLibrary interface {
 	create(name, image, kubeconfigPath, identity string, say flow.Say) error
 	remove(name, kubeconfigPath string) error
 	kubeconfig(name string) ([]byte, error)
+	// engine is the container engine's name.
+	engine() (string, error)
 	// containers are the cluster's nodes.
 	containers(name string) ([]container, error)
 	// initialised reports whether kubeadm got as far as an administrator's
@@ -60,12 +62,16 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 		return nil, err
 	}
 	if found {
-		usable, err := k.adopt(ctx, name, say)
+		is, err := k.look(name)
+		if err != nil {
+			return nil, err
+		}
+		usable, err := k.adopt(ctx, name, is, say)
 		if err != nil {
 			return nil, err
 		}
 		if usable {
-			if err := k.files.Remove(making(name)); err != nil {
+			if err := errors.Join(k.keep(is.other), k.files.Remove(making(name))); err != nil {
 				return nil, err
 			}
 			return k.kind.kubeconfig(name)
@@ -82,6 +88,9 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	}
 	identity, err := ownership.Identity(platform.Tools{Files: k.files})
 	if err != nil {
+		return nil, err
+	}
+	if err := k.keep(nil); err != nil {
 		return nil, err
 	}
 	say("creating kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
@@ -137,7 +146,10 @@ func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
 
 // Adoptable implements doctor.Adopter.
 func (k *Provider) Adoptable(ctx context.Context, name string) error {
-	_, err := k.adopt(ctx, name, func(string, ...any) {})
+	is, err := k.look(name)
+	if err == nil {
+		_, err = k.adopt(ctx, name, is, func(string, ...any) {})
+	}
 	return err
 }
 
@@ -160,18 +172,20 @@ func (k *Provider) look(name string) (is state, err error) {
 	return is, err
 }
 
-// adopt reports whether a cluster that exists can be used. False means that this state folder created it, partially.
-func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, error) {
-	is, err := k.look(name)
+// adopt reports whether a cluster that exists can be used. False means that this state folder created it, partially. It
+// changes nothing.
+func (k *Provider) adopt(ctx context.Context, name string, is state, say flow.Say) (bool, error) {
 	switch {
-	case err != nil:
-		return false, err
 	case is.other != nil && !is.whole:
 		return false, fmt.Errorf("kind cluster %s is partially created, and not by this state folder, which does not "+
 			"delete it (%s): if no other run is creating it now, kind delete cluster --name %s, and run again", name, is.other,
 			name)
 	case is.other != nil:
-		return true, k.adoptOther(ctx, name, is.other, say)
+		if err := k.checkOther(name, is.other); err != nil {
+			return false, err
+		}
+		say("adopting kind cluster %s, which this state folder did not create (%s) and will not delete", name, is.other)
+		return true, nil
 	case is.whole && is.marked:
 		return k.adoptMarked(ctx, name, say)
 	case is.whole:
@@ -182,30 +196,34 @@ func (k *Provider) adopt(ctx context.Context, name string, say flow.Say) (bool, 
 	return false, nil
 }
 
-// adoptOther is for a cluster that this state folder did not create. It is used where the state folder has adopted it
-// before, or the operator agrees.
-func (k *Provider) adoptOther(ctx context.Context, name string, other *container, say flow.Say) error {
-	record, err := ownership.Read(k.files)
+// checkOther returns nil where a cluster that this state folder did not create may be used: the operator has agreed to
+// use it, now or earlier.
+func (k *Provider) checkOther(name string, other *container) error {
+	record, err := recordIn(k.files)
+	if err != nil || k.yes || record.Adopted != "" && record.Adopted == other.ID {
+		return err
+	}
+	return fmt.Errorf("kind cluster %s exists, and this state folder did not create it (%s): to use it as management "+
+		"cluster all the same, run again with --yes; it is never deleted. Where it is of no use, kind delete cluster "+
+		"--name %s; where somebody else uses it, choose another CLUSTER_NAME", name, other, name)
+}
+
+// keep records the engine that the cluster is in, and the container that is used with consent; nil: this state folder
+// created the cluster.
+func (k *Provider) keep(other *container) error {
+	engine, err := k.kind.engine()
 	if err != nil {
 		return err
 	}
-	if record != nil && record.Management != nil && record.Management.UID != "" {
-		kubeconfig, err := k.kind.kubeconfig(name)
-		if err != nil {
-			return err
-		}
-		if uid, err := k.uid(ctx, kubeconfig); err == nil && uid == record.Management.UID {
-			say("adopting kind cluster %s, which this state folder has recorded as its management cluster", name)
-			return nil
-		}
+	adopted := ""
+	if other != nil {
+		adopted = other.ID
 	}
-	if !k.yes {
-		return fmt.Errorf("kind cluster %s exists, and this state folder did not create it (%s): to use it as management "+
-			"cluster all the same, run again with --yes; it is never deleted. Where it is of no use, kind delete cluster "+
-			"--name %s; where somebody else uses it, choose another CLUSTER_NAME", name, other, name)
-	}
-	say("adopting kind cluster %s, which this state folder did not create (%s) and will not delete", name, other)
-	return nil
+	return ownership.Update(k.files, func(r *ownership.Record) {
+		if r.Management != nil {
+			r.Management.Engine, r.Management.Adopted = engine, adopted
+		}
+	})
 }
 
 // adoptMarked is for a cluster with a control plane that a run of this state folder began to create. Only one that

@@ -71,6 +71,8 @@ func (k *fakeKind) create(name, image, kubeconfigPath, identity string, _ flow.S
 	return k.dies
 }
 
+func (k *fakeKind) engine() (string, error) { return "docker", k.down }
+
 func (k *fakeKind) containers(name string) ([]container, error) {
 	if _, there := k.there[name]; !there {
 		return nil, k.down
@@ -105,14 +107,14 @@ func TestKind(t *testing.T) {
 	const name = "k8s-mgmt"
 	silent := errors.New("container is not running")
 	for title, tc := range map[string]struct {
-		kind   fakeKind
-		marked bool  // a run of ours died while it made the cluster
-		used   bool  // Cluster API is in it
-		mute   error // its API server does not answer
-		yes    bool
-		record string // UID of the recorded management cluster
-		did    []string
-		says   string // error; empty: none
+		kind    fakeKind
+		marked  bool  // a run of ours died while it made the cluster
+		used    bool  // Cluster API is in it
+		mute    error // its API server does not answer
+		yes     bool
+		adopted string // the container that the operator agreed to use
+		did     []string
+		says    string // error; empty: none
 	}{
 		"nothing there": {did: []string{"create " + name}},
 		"there":         {kind: fakeKind{there: map[string]bool{name: true}}},
@@ -140,9 +142,9 @@ func TestKind(t *testing.T) {
 		"another's, after a creation that was killed": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
 			marked: true, says: "this state folder did not create it (container c0ffee000000, created"},
 		"another's, yes":            {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, yes: true},
-		"another's, adopted before": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, record: "uid of it"},
-		"another's, in the place of the recorded one": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
-			record: "another uid", says: "run again with --yes"},
+		"another's, adopted before": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true}, adopted: "c0ffee000000000"},
+		"another's, in the place of one that was adopted": {kind: fakeKind{there: map[string]bool{name: true}, theirs: true},
+			adopted: "decaf0000000000", says: "run again with --yes"},
 		"silent": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent},
 			says: "left alone: start its container"},
 		"silent, yes": {kind: fakeKind{there: map[string]bool{name: true}, deaf: silent}, yes: true, says: "left alone"},
@@ -169,12 +171,10 @@ func TestKind(t *testing.T) {
 				}
 				return tc.used, tc.mute
 			}
-			m.uid = func(context.Context, []byte) (string, error) { return "uid of it", nil }
-			if tc.record != "" {
-				record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: "kind", Name: name, UID: tc.record}}
-				if err := record.Write(files); err != nil {
-					t.Fatal(err)
-				}
+			record := ownership.Record{Cluster: "k8s", Management: &ownership.Management{Provider: "kind", Name: name,
+				Adopted: tc.adopted}}
+			if err := record.Write(files); err != nil {
+				t.Fatal(err)
 			}
 			if there, err := m.Exists(t.Context(), name); there && err == nil {
 				if err := m.Adoptable(t.Context(), name); (err != nil) != (tc.says != "") {
@@ -196,6 +196,14 @@ func TestKind(t *testing.T) {
 			}
 			if _, err := files.Read(making(name)); !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("the mark of a creation is still there: %v", err)
+			}
+			kept, err := ownership.Read(files)
+			if err != nil || kept.Management.Engine != "docker" || (kept.Management.Adopted != "") != tc.kind.theirs {
+				t.Errorf("recorded: %+v, %v", kept.Management, err)
+			}
+			m.yes = false // what was agreed to once is not asked again
+			if err := m.Adoptable(t.Context(), name); err != nil {
+				t.Errorf("the next run: %v", err)
 			}
 		})
 	}

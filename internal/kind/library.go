@@ -2,7 +2,6 @@ package kind
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -23,15 +22,17 @@ const kindReadyWithin = 3 * time.Minute
 // dockerKind is kind's library over Docker, or over the engine in its place. Docker is looked for when it is first
 // needed, not when the command starts.
 type dockerKind struct {
-	log io.Writer
+	log     io.Writer
+	engines *chooser
 }
 
-var errNoDocker = errors.New("neither Docker, nerdctl nor podman answers: start one, " +
-	"or set MANAGEMENT=local, which needs none (Linux), or name an existing cluster in MANAGEMENT_KUBECONFIG, or " +
-	"rehearse without any of them (--lab)")
+func (k dockerKind) engine() (string, error) {
+	e, err := k.engines.engine(context.Background())
+	return e.name, err
+}
 
 func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
-	engine, err := choose(context.Background())
+	engine, err := k.engines.engine(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,10 @@ func (k dockerKind) clusters() ([]string, error) {
 		return nil, err
 	}
 	names, err := provider.List()
-	return names, kindReason(err)
+	if err != nil {
+		return nil, fmt.Errorf("%w: start the container engine, %s", kindReason(err), otherwise)
+	}
+	return names, nil
 }
 
 func (k dockerKind) create(name, image, kubeconfigPath, identity string, say flow.Say) error {
@@ -52,11 +56,23 @@ func (k dockerKind) create(name, image, kubeconfigPath, identity string, say flo
 	if err != nil {
 		return err
 	}
+	engine, err := k.engine()
+	if err != nil {
+		return err
+	}
+	used, there := findImage(context.Background(), engine, image)
+	switch {
+	case used != image:
+		say("the node image %s is on this machine by its tag alone, as an image that was loaded is: using it without its digest",
+			used)
+	case !there:
+		say("pulling the node image %s", image)
+	}
 	return kindReason(provider.Create(name,
 		cluster.CreateWithV1Alpha4Config(marked(identity)),
 		// Where its creation fails, kind deletes every container with the cluster's name, whoever created it.
 		cluster.CreateWithRetain(true),
-		cluster.CreateWithNodeImage(image),
+		cluster.CreateWithNodeImage(used),
 		cluster.CreateWithKubeconfigPath(kubeconfigPath),
 		cluster.CreateWithWaitForReady(kindReadyWithin),
 		cluster.CreateWithDisplayUsage(false),
@@ -81,8 +97,7 @@ func (k dockerKind) kubeconfig(name string) ([]byte, error) {
 }
 
 func (k dockerKind) containers(name string) ([]container, error) {
-	ctx := context.Background()
-	engine, err := choose(ctx)
+	engine, err := k.engine()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +113,7 @@ func (k dockerKind) containers(name string) ([]container, error) {
 	for i, node := range nodes {
 		names[i] = node.String()
 	}
-	return inspect(ctx, engine.name, names)
+	return inspect(context.Background(), engine, names)
 }
 
 func (k dockerKind) initialised(name string) (bool, error) {
@@ -136,12 +151,28 @@ func kindReason(err error) error {
 	if run == nil || len(run.Command) == 0 {
 		return err
 	}
-	said := text.LastLine(string(run.Output))
+	said := reason(string(run.Output))
 	if said == "" {
 		return err
 	}
 	program := strings.Join(run.Command[:min(2, len(run.Command))], " ")
 	return &kindError{text: strings.Replace(err.Error(), run.Error(), program+": "+text.Printable(said), 1), err: err}
+}
+
+// reason is the line that tells most of what a program said: the engine's own error, or the last line but the one that
+// says where the program's help is.
+func reason(output string) string {
+	best := ""
+	for line := range strings.Lines(output) {
+		line = strings.TrimSpace(line)
+		if _, said, is := strings.Cut(line, "Error response from daemon: "); is {
+			return "Error response from daemon: " + said
+		}
+		if line != "" && !strings.Contains(line, " --help") {
+			best = line
+		}
+	}
+	return best
 }
 
 type kindError struct {

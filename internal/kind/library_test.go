@@ -18,15 +18,35 @@ func TestKindTellsWhatTheEngineSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
-	kind := dockerKind{log: io.Discard}
+	kind := dockerKind{log: io.Discard, engines: &chooser{}}
 	_, listed := kind.clusters()
 	_, opened := kind.kubeconfig("k8s-mgmt")
 	_, asked := kind.initialised("k8s-mgmt")
 	for what, err := range map[string]error{"clusters": listed, "kubeconfig": opened, "initialised": asked,
 		"remove": kind.remove("k8s-mgmt", filepath.Join(dir, "kubeconfig"))} {
+		if what == "clusters" && (err == nil || !strings.Contains(err.Error(), "MANAGEMENT=local")) {
+			t.Errorf("%s names no way out: %v", what, err)
+		}
 		if err == nil || !strings.Contains(err.Error(), "docker ps: "+said) || strings.Contains(err.Error(),
 			"exit status") {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// The line with the reason is told, wherever it is.
+func TestReasonOfAProgram(t *testing.T) {
+	for output, want := range map[string]string{
+		"":                         "",
+		"Error: image not known\n": "Error: image not known",
+		"a1b2c3\ndocker: Error response from daemon: port is already allocated.\nSee 'docker run --help'.\n": "Error response " +
+			"from daemon: port is already allocated.",
+		"docker: Error response from daemon: no space left on device\n\nRun 'docker run --help' for more information\n": "Error " +
+			"response from daemon: no space left on device",
+		"invalid reference format\nSee 'docker run --help'.": "invalid reference format",
+	} {
+		if got := reason(output); got != want {
+			t.Errorf("%q of %q, want %q", got, output, want)
 		}
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/kind/pkg/apis/config/v1alpha4"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/text"
 	"github.com/slipway-k8s/slipway/platform"
@@ -68,6 +70,15 @@ func inspect(ctx context.Context, engine string, names []string) ([]container, e
 	return all, nil
 }
 
+// recordIn is what a state folder has recorded of its management cluster, where that is kind's.
+func recordIn(files platform.Files) (ownership.Management, error) {
+	r, err := ownership.Read(files)
+	if err != nil || r == nil || r.Management == nil || r.Management.Provider != config.ManagementKind {
+		return ownership.Management{}, err
+	}
+	return *r.Management, nil
+}
+
 // nodes reports whether a cluster has containers. other is one that this state folder did not create; nil: none is.
 func (k *Provider) nodes(name string) (there bool, other *container, err error) {
 	all, err := k.kind.containers(name)
@@ -78,6 +89,7 @@ func (k *Provider) nodes(name string) (there bool, other *container, err error) 
 	if err != nil {
 		return false, nil, err
 	}
+	slices.SortFunc(all, func(a, b container) int { return strings.Compare(a.ID, b.ID) })
 	for i := range all {
 		if identity == "" || all[i].creator() != identity {
 			return true, &all[i], nil

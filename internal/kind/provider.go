@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// usedAnswerWithin bounds a question to an API server on this machine.
+// usedAnswerWithin bounds the question to an API server on this machine.
 const usedAnswerWithin = 15 * time.Second
 
 // NewProvider is who makes the management cluster outside the lab.
@@ -30,19 +30,9 @@ func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Write
 		}
 		return behind(cfg.ManagementKubeconfig)
 	}
-	return &Provider{kind: recorded{dockerKind{log: log}, effects}, image: cfg.KindNodeImage, used: usedByClusterAPI,
-		uid: clusterUID, files: files, yes: yes}
-}
-
-// clusterUID asks the API server behind a kubeconfig for the UID of the cluster.
-func clusterUID(ctx context.Context, kubeconfig []byte) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, usedAnswerWithin)
-	defer cancel()
-	cluster, err := kube.ConnectTrusted(kubeconfig)
-	if err != nil {
-		return "", err
-	}
-	return cluster.UID(ctx)
+	engines := &chooser{files: files}
+	return &Provider{kind: recorded{dockerKind{log: log, engines: engines}, effects}, image: cfg.KindNodeImage,
+		used: usedByClusterAPI, files: files, engines: engines, yes: yes}
 }
 
 // answers asks the API server behind a kubeconfig whether it is ready.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/child"
+	"github.com/slipway-k8s/slipway/internal/inotify"
 	"github.com/slipway-k8s/slipway/internal/text"
 )
 
@@ -45,8 +46,8 @@ func (d Daemon) Answering(ctx context.Context) (Info, error) {
 // Start starts the daemon in a session of its own, so that neither a closed
 // terminal nor Ctrl-C reaches it, and waits until it answers.
 func (d Daemon) Start(ctx context.Context, program string, args []string, say flow.Say) (Info, error) {
-	if use, known := inotifyOf("/proc", os.Getuid()); known {
-		if err := use.check(say); err != nil {
+	if use, known := inotify.Of("/proc", os.Getuid()); known {
+		if err := checkInotify(use, say); err != nil {
 			return Info{}, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 	}

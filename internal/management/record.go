@@ -18,9 +18,14 @@ type WrongManagementError struct{ text string }
 func (e *WrongManagementError) Error() string { return e.text }
 
 // Record records the management cluster before it is created or adopted, then without a UID, and once more when its API
-// answers.
+// answers. What the provider itself has recorded of it stays.
 func Record(tools platform.Tools, m ownership.Management) error {
-	return ownership.Update(tools.Files, func(r *ownership.Record) { r.Management = &m })
+	return ownership.Update(tools.Files, func(r *ownership.Record) {
+		if was := r.Management; was != nil && was.Provider == m.Provider && was.Name == m.Name {
+			m.Engine, m.Adopted = was.Engine, was.Adopted
+		}
+		r.Management = &m
+	})
 }
 
 // Forget removes the management cluster, which is deleted, from the record.

@@ -42,6 +42,10 @@ type Management struct {
 	Provider string `json:"provider"` // "kind", "kubeconfig" or "lab"
 	Name     string `json:"name"`
 	UID      string `json:"uid,omitempty"` // of its namespace kube-system; empty: its API has not answered yet
+	// Engine is the container engine that a kind cluster is in; empty: an older release created it, or none did yet.
+	Engine string `json:"engine,omitempty"`
+	// Adopted is the container of a kind cluster that this state folder did not create, and the operator agreed to use.
+	Adopted string `json:"adopted,omitempty"`
 }
 
 // Files is the part of a state folder that this package needs.

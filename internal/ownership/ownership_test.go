@@ -34,7 +34,7 @@ func TestRecord(t *testing.T) {
 	if err := (Record{Cluster: "k8s"}).Write(files); err != nil {
 		t.Fatal(err)
 	}
-	if err := Update(files, func(r *Record) { r.Management = &Management{"kind", "k8s-mgmt", "u"} }); err != nil {
+	if err := Update(files, func(r *Record) { r.Management = &Management{Provider: "kind", Name: "k8s-mgmt", UID: "u"} }); err != nil {
 		t.Fatal(err)
 	}
 	r, err := Read(files)
@@ -70,7 +70,7 @@ func TestFromJournal(t *testing.T) {
 	}
 	r, err := FromJournal(flow.Snapshot{Steps: steps})
 	if err != nil || r.Cluster != "k8s" || r.Reservation != 7 || r.Management == nil ||
-		*r.Management != (Management{"kind", "k8s-mgmt", "u"}) {
+		*r.Management != (Management{Provider: "kind", Name: "k8s-mgmt", UID: "u"}) {
 		t.Errorf("%+v, %v", r, err)
 	}
 	steps["clean"] = flow.Record{State: flow.StateDone}
