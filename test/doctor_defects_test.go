@@ -50,6 +50,8 @@ func defects() []defect {
 		{"a field that Cluster API does not know", "schemas", "unknown field spec.maxUnhealthee",
 			edit("manifests/machine-health-check.yaml", "maxUnhealthy:", "maxUnhealthee:")},
 		{"a typing error in a patch", "patches", "hostDSN", edit(cluster, "hostDNS:\n", "hostDSN:\n")},
+		{"a value that the chart cannot use", "chart-values", "cilium-values.yaml: chart cilium",
+			values("cilium-values.yaml", "debug: verbose\n")},
 		{"a capability that Talos forbids", "helm-values", "SYS_MODULE",
 			edit(cilium, "      - CHOWN\n", "      - CHOWN\n      - SYS_MODULE\n")},
 		{"an engine that does not answer", "management", "does not answer", set("ENGINE_SILENT", "1")},
@@ -89,6 +91,18 @@ func defects() []defect {
 			}
 		}},
 		{"GitHub has had enough", "github-budget", "3 of 60 requests", githubLeft(3)},
+	}
+}
+
+// values writes a file of Helm values.
+func values(file, text string) func(*testing.T, *doctorLab) {
+	return func(t *testing.T, c *doctorLab) {
+		if err := os.MkdirAll(filepath.Join(c.folder, "bootstrap"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(c.folder, "bootstrap", file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -253,12 +267,15 @@ func routed(t *testing.T, c *doctorLab) {
 		t.Fatal(err)
 	}
 	for _, a := range addresses {
-		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && !p.Addr().IsLoopback() {
-			c.vars["POD_CIDR"] = netip.PrefixFrom(p.Addr(), 17).Masked().String()
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() && p.Addr().IsPrivate() {
+			b := p.Addr().As4()
+			for key, value := range within(fmt.Sprintf("%d.%d", b[0], b[1])) {
+				c.vars[key] = value
+			}
 			return
 		}
 	}
-	t.Skip("this machine has no network but its own loopback, so no range can be in the way of one")
+	t.Skip("this machine has no private address, and a network of Hetzner is private; internal/doctor has a test of its own")
 }
 
 // githubLeft simulates GitHub's answer without a request that leaves the machine: proxy and certificate authority of
