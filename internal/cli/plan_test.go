@@ -119,7 +119,7 @@ func at(t *testing.T, dir, environment, answer string, args ...string) ran {
 	var stdout, stderr bytes.Buffer
 	c := &console{
 		charts: loopbackCharts,
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr,
+		stdin:  strings.NewReader(answer), stdout: &stdout, stderr: &stderr,
 		environment: settings.Environ(strings.Fields(environment)), workDir: dir,
 		size: func() (int, int) { return 100, 30 }, hide: &redact.Redactor{},
 	}

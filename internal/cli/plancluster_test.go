@@ -32,7 +32,7 @@ func inQuick(t *testing.T, q *quick, answer string, args ...string) ran {
 	var stdout, stderr bytes.Buffer
 	c := &console{
 		charts: loopbackCharts,
-		stdin: strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redact.Redactor{},
+		stdin:  strings.NewReader(answer), stdout: &stdout, stderr: &stderr, workDir: q.dir, hide: &redact.Redactor{},
 		equip: equipQuickly,
 		environment: settings.Environ([]string{settings.TokenVariable + "=" + hetznertest.Token, settings.EndpointVariable +
 			"=" + q.Hetzner.URL}),
