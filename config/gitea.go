@@ -60,6 +60,17 @@ func (c Config) giteaAddon() Addon {
 // GiteaKept says whether what is in Gitea outlives its Pod: with hcloud-csi it has a volume.
 func (c Config) GiteaKept() bool { return slices.Contains(c.Addons.names(), AddonCSI) }
 
+// NotInLab is what of a configuration cannot become ready in a lab, with what to write in its place; nil: nothing is known.
+func (c Config) NotInLab() error {
+	if !c.HasGitea() || !c.GiteaKept() {
+		return nil
+	}
+	others := slices.DeleteFunc(c.Addons.names(), func(name string) bool { return name == AddonCSI })
+	return fmt.Errorf("Gitea and the add-on %s: Gitea's Pod would wait for a volume, which nothing provisions in a lab: "+
+		"rehearse without it, where Gitea keeps its data in its Pod: --lab ADDONS=%s, or leave it out of addons in "+
+		"bootstrap.yaml", AddonCSI, strings.Join(others, ","))
+}
+
 // GiteaURL is Gitea's address for programs in the cluster.
 func (c Config) GiteaURL() string {
 	return fmt.Sprintf("http://%s.%s.svc.cluster.local:%d", GiteaService, GiteaNamespace, GiteaPort)

@@ -2,9 +2,36 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// TestGiteaWithAVolumeInALab: what no lab provisions is refused before one is started, and what is to be written works.
+func TestGiteaWithAVolumeInALab(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "bootstrap.yaml"), []byte("gitops: flux\ngitea: true\naddons: [hcloud-csi]\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	for _, words := range []string{"--lab", "plan --lab", "all --lab", "plan --lab ADDONS=hcloud-csi,metrics-server"} {
+		r := execute(t, t.Context(), dir, "", strings.Fields(words)...)
+		if r.code != ExitUsage || !strings.Contains(r.stderr, "which nothing provisions in a lab") ||
+			!strings.Contains(r.stderr, "--lab ADDONS=") {
+			t.Errorf("%s: %+v", words, r)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+		t.Errorf("they left %v, %v", entries, err)
+	}
+	for _, words := range []string{"plan --lab ADDONS=", "plan"} {
+		if r := execute(t, t.Context(), dir, "", strings.Fields(words)...); r.code != ExitDone ||
+			!strings.Contains(r.stdout, "addon-gitea") {
+			t.Errorf("%s: %+v", words, r)
+		}
+	}
+}
 
 // TestRepositoryOfFlux: without a repository Flux is refused with exit code 2, by whatever tells what a run would do, too;
 // one in Gitea needs no address, and nothing that another one is read with.

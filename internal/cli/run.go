@@ -152,6 +152,9 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 // is made.
 func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
 	tellLiterals(c, cfg)
+	if err := cfg.NotInLab(); err != nil && a.Options.Lab {
+		return nil, &usage.Error{Err: err}
+	}
 	b, err := planOnPaper(c, cfg)
 	if err != nil {
 		return nil, err
