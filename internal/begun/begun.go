@@ -66,11 +66,12 @@ func (o Operation) String() string {
 	return o.Sentence + "; run the same again: " + o.Command
 }
 
-// In lists what was begun in the state folder of tools. run names the run that is at work there; empty: none is. A record
-// that cannot be read is listed with the reason.
+// In lists what was begun in the state folder of tools. run names the run that is at work there; empty: none is. A
+// record that cannot be read is listed with the reason.
 func In(ctx context.Context, tools platform.Tools, cluster, run string) (all []Operation) {
 	r := reader{ctx: ctx, tools: tools, cluster: cluster, run: run}
-	for operation, read := range map[string]func() ([]Operation, error){Upgrade: r.upgrade, Scale: r.scale, Pivot: r.pivot,
+	for operation, read := range map[string]func() ([]Operation, error){
+		Upgrade: r.upgrade, Scale: r.scale, Pivot: r.pivot,
 		Restore: r.restore, Readopt: r.readopt, RecoverQuorum: r.quorum} {
 		found, err := read()
 		if err != nil {
@@ -124,7 +125,8 @@ func (r reader) upgrade() ([]Operation, error) {
 	case err != nil:
 		return r.cutOff(o, fmt.Sprintf(" at a stage that is not known (%v)", err), record.Command()...), nil
 	case r.run == "" && !progress.Begun && record.PauseAfter != "" && slices.Contains(progress.Done, record.PauseAfter):
-		o.Sentence += fmt.Sprintf(" was ended after stage %s, as asked (--pause-after)%s", record.PauseAfter, next(progress))
+		o.Sentence += fmt.Sprintf(" was ended after stage %s, as asked (--pause-after)%s", record.PauseAfter,
+			next(progress))
 		o.Command = r.tools.Command(record.Command()...)
 		return []Operation{o}, nil
 	case progress.At == "":
@@ -150,7 +152,8 @@ func next(p upgrade.Progress) string {
 func (r reader) scale() (all []Operation, err error) {
 	groups, err := scale.Records(r.tools.Files)
 	for _, g := range groups {
-		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from %d to %d servers begun "+
+		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from "+
+			"%d to %d servers begun "+
 			"at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
 		o.explains = func(d deviations.Deviation) bool { return explainsCount(g, d) }
 		all = append(all, r.cutOff(o, "", "scale", g.Group, strconv.Itoa(g.To))...)
@@ -200,7 +203,8 @@ func (r reader) readopt() ([]Operation, error) {
 		return nil, err
 	}
 	o := Operation{Operation: Readopt, Began: record.Began, Sentence: fmt.Sprintf(
-		"the readoption of cluster %s (etcd snapshot %.12s…) begun at %s", record.Cluster, record.Snapshot, at(record.Began))}
+		"the readoption of cluster %s (etcd snapshot %.12s…) begun at %s", record.Cluster, record.Snapshot,
+		at(record.Began))}
 	return r.cutOff(o, ", and takes the same file", Readopt, "FILE"), nil
 }
 

@@ -24,9 +24,10 @@ func newTools(t *testing.T) platform.Tools {
 func beginUpgrade(t *testing.T, tools platform.Tools, said upgrade.Said) {
 	t.Helper()
 	x := upgrade.Examination{
-		From:   upgrade.Versions{"TALOS_VERSION": "v1.12.2", "KUBERNETES_VERSION": "v1.32.2"},
-		To:     upgrade.Versions{"TALOS_VERSION": "v1.13.9", "KUBERNETES_VERSION": "v1.34.5"},
-		Stages: []upgrade.Stage{{Name: "talos"}, {Name: "kubernetes-1-33-13"}, {Name: "kubernetes-1-34-5"}, {Name: "workers"}},
+		From: upgrade.Versions{"TALOS_VERSION": "v1.12.2", "KUBERNETES_VERSION": "v1.32.2"},
+		To:   upgrade.Versions{"TALOS_VERSION": "v1.13.9", "KUBERNETES_VERSION": "v1.34.5"},
+		Stages: []upgrade.Stage{{Name: "talos"}, {Name: "kubernetes-1-33-13"}, {Name: "kubernetes-1-34-5"},
+			{Name: "workers"}},
 	}
 	if err := upgrade.Begin(tools.Files, x, said); err != nil {
 		t.Fatal(err)
@@ -69,13 +70,16 @@ func wantOne(t *testing.T, all []Operation, words ...string) Operation {
 func TestUpgradeThatWasCutOff(t *testing.T) {
 	tools := newTools(t)
 	beginUpgrade(t, tools, upgrade.Said{Again: []string{"upgrade", "--to-set", "current"}})
-	wantOne(t, In(t.Context(), tools, "k8s", ""), "an upgrade to ", "v1.13.9", "v1.34.5", "was cut off before stage talos")
-	ran(t, tools, map[string]flow.Record{"talos": {State: flow.StateDone}, "kubernetes-1-33-13": {State: flow.StateStarted}})
+	wantOne(t, In(t.Context(), tools, "k8s", ""), "an upgrade to ", "v1.13.9", "v1.34.5", "was cut off before stage "+
+		"talos")
+	ran(t, tools, map[string]flow.Record{"talos": {State: flow.StateDone},
+		"kubernetes-1-33-13": {State: flow.StateStarted}})
 	wantOne(t, In(t.Context(), tools, "k8s", ""), "was cut off at stage kubernetes-1-33-13 (done: talos)",
 		"run the same again: bootstrap upgrade --to-set current")
 	ran(t, tools, map[string]flow.Record{"kubernetes-1-33-13": {State: flow.StateFailed, Error: "no stock"}})
 	wantOne(t, In(t.Context(), tools, "k8s", ""), "failed at stage kubernetes-1-33-13 (done: talos): no stock")
-	working := wantOne(t, In(t.Context(), tools, "k8s", "process 1 on here"), "is under way", "a run is at work (process 1 on here)")
+	working := wantOne(t, In(t.Context(), tools, "k8s", "process 1 on here"), "is under way", "a run is at work "+
+		"(process 1 on here)")
 	if working.Command != "" {
 		t.Errorf("it is to be resumed while a run is at work: %s", working)
 	}
@@ -143,7 +147,8 @@ func TestWhatAnOperationExplains(t *testing.T) {
 // The scaling of a group is recorded until it has ended, each group by itself.
 func TestScalingThatWasCutOff(t *testing.T) {
 	tools := newTools(t)
-	for _, c := range []scale.Change{{Group: scale.ControlPlaneGroup, From: 3, To: 5}, {Group: "workers/general", From: 2, To: 4}} {
+	for _, c := range []scale.Change{{Group: scale.ControlPlaneGroup, From: 3, To: 5}, {Group: "workers/general",
+		From: 2, To: 4}} {
 		if err := scale.Begin(tools.Files, c); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +156,8 @@ func TestScalingThatWasCutOff(t *testing.T) {
 	if err := scale.End(tools.Files, "workers/general"); err != nil {
 		t.Fatal(err)
 	}
-	o := wantOne(t, In(t.Context(), tools, "k8s", ""), "the scaling of the control plane from 3 to 5 servers", "was cut off",
+	o := wantOne(t, In(t.Context(), tools, "k8s", ""), "the scaling of the control plane from 3 to 5 servers",
+		"was cut off",
 		"bootstrap scale control-plane 5")
 	if !o.ResumedBy([]string{"scale", "control-plane", "3"}) || o.ResumedBy([]string{"scale", "workers/general", "3"}) {
 		t.Error("it is resumed by its own group alone")
@@ -164,8 +170,8 @@ func TestScalingThatWasCutOff(t *testing.T) {
 	}
 }
 
-// The pivot and the recoveries are listed, the oldest first, as long as they have not ended; a record that cannot be read is
-// listed, too.
+// The pivot and the recoveries are listed, the oldest first, as long as they have not ended; a record that cannot be
+// read is listed, too.
 func TestOtherOperations(t *testing.T) {
 	tools := newTools(t)
 	began := time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
@@ -173,7 +179,8 @@ func TestOtherOperations(t *testing.T) {
 	quorum := records.Quorum{Cluster: "k8s", Began: began.Add(time.Hour)}
 	readopt := records.Readopt{Began: began, Ended: began}
 	for _, err := range []error{restore.Write(tools.Files), quorum.Begin(tools.Files), readopt.Write(tools.Files),
-		pivotcopy.In(tools).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s", Since: began.Add(2 * time.Hour)})} {
+		pivotcopy.In(tools).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s",
+			Since: began.Add(2 * time.Hour)})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,5 +207,6 @@ func TestOtherOperations(t *testing.T) {
 	if err := upgrade.Files(damaged.Files).Write("upgrade.json", []byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	wantOne(t, In(t.Context(), damaged, "k8s", ""), "whether upgrade was begun and has not ended is not known", "read the record of the upgrade")
+	wantOne(t, In(t.Context(), damaged, "k8s", ""), "whether upgrade was begun and has not ended is not known", "read "+
+		"the record of the upgrade")
 }

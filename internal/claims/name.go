@@ -45,8 +45,8 @@ func Reserve(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 	return found, ownership.Update(tools.Files, func(r *ownership.Record) { r.Reservation = found.ID })
 }
 
-// findOrReserve finds, creates or takes over the reservation. known is the identity that the state folder has had before;
-// empty: none.
+// findOrReserve finds, creates or takes over the reservation. known is the identity that the state folder has had
+// before; empty: none.
 func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
 	known, by string) (*hetzner.Reservation, error) {
 	api, cluster := tools.Hetzner, cfg.ClusterName
@@ -151,8 +151,8 @@ func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, id
 }
 
 // CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state
-// folder has reserved the cluster's name, and a *WentOverError where another state folder has that name now. A question that cannot be asked is no error: what comes next asks Hetzner
-// too, and says so.
+// folder has reserved the cluster's name, and a *WentOverError where another state folder has that name now. A question
+// that cannot be asked is no error: what comes next asks Hetzner too, and says so.
 func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) error {
 	tools = tools.WithDefaults()
 	record, err := ownership.Read(tools.Files)

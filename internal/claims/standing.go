@@ -27,13 +27,14 @@ type Standing struct {
 }
 
 // howToGoOn ends the text of a cluster that exists and is not this state folder's.
-const howToGoOn = "To go on, work with the state folder that made it (--state-dir; state pull, where STATE names a store), or " +
-	"name the kubeconfig of the cluster that manages it, which after a pivot is its own (MANAGEMENT_KUBECONFIG): a run takes it " +
-	"over then. Where both are lost, restore --diagnose says what can be done with a backup: restore where its servers are gone, " +
-	"readopt where they work; destroy deletes it. Or choose another CLUSTER_NAME"
+const howToGoOn = "To go on, work with the state folder that made it (--state-dir; state pull, where STATE names a " +
+	"store), or name the kubeconfig of the cluster that manages it, which after a pivot is its own " +
+	"(MANAGEMENT_KUBECONFIG): a run takes it over then. Where both are lost, restore --diagnose says what can be done " +
+	"with a backup: restore where its servers are gone, readopt where they work; destroy deletes it. Or choose " +
+	"another CLUSTER_NAME"
 
-// FindStanding asks whether a cluster of the configured name exists that this state folder did not create, and whether a
-// run would take it over, as Reserve decides; nil: there is none, or it is this folder's. It changes nothing.
+// FindStanding asks whether a cluster of the configured name exists that this state folder did not create, and whether
+// a run would take it over, as Reserve decides; nil: there is none, or it is this folder's. It changes nothing.
 func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) (*Standing, error) {
 	tools = tools.WithDefaults()
 	by, err := ownership.KnownIdentity(tools)
@@ -62,7 +63,8 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 		return nil, err // this folder's, and its reservation was deleted: the run makes it again
 	}
 	manager, err := lookForManager(ctx, cfg, tools)
-	exists := fmt.Sprintf("cluster %s exists in this Hetzner project, and this state folder did not create it", cfg.ClusterName)
+	exists := fmt.Sprintf("cluster %s exists in this Hetzner project, and this state folder did not create it",
+		cfg.ClusterName)
 	if len(traces) > 0 {
 		exists += ": there are " + strings.Join(traces, ", ")
 	}
@@ -71,7 +73,8 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	}
 	switch {
 	case err != nil:
-		return &Standing{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be found out "+
+		return &Standing{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be "+
+			"found out "+
 			"(%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
 	case manager == nil:
 		return &Standing{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn}, nil
@@ -82,12 +85,12 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	} else if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &Standing{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each step finds what " +
-		"exists, and creates nothing a second time"}, nil
+	return &Standing{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each step " +
+		"finds what exists, and creates nothing a second time"}, nil
 }
 
-// lookForManager is the cluster that holds the Cluster object, among those that this state folder or the provider of its
-// management cluster leads to; nil: none does. Unlike management.Open it writes nothing.
+// lookForManager is the cluster that holds the Cluster object, among those that this state folder or the provider of
+// its management cluster leads to; nil: none does. Unlike management.Open it writes nothing.
 func lookForManager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
 	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
 	defer cancel()
@@ -128,8 +131,8 @@ func lookForManager(ctx context.Context, cfg config.Config, tools platform.Tools
 	return nil, nil
 }
 
-// isItself tells whether a cluster that holds the Cluster object is the one that the object describes: a node of it is one
-// of its Machines'.
+// isItself tells whether a cluster that holds the Cluster object is the one that the object describes: a node of it is
+// one of its Machines'.
 func isItself(ctx context.Context, cfg config.Config, manager *kube.Cluster) (bool, error) {
 	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {

@@ -24,8 +24,9 @@ func (givenProvider) Given() bool { return true }
 func TestFindStanding(t *testing.T) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	exists := func(w *clustertest.Environment) {
-		w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread", Labels: map[string]string{
-			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
+		w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread",
+			Labels: map[string]string{
+				"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 		w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: owned, IPRange: "10.10.0.0/16"})
 	}
 	holds := func(s *kubetest.Server) {
@@ -42,11 +43,15 @@ func TestFindStanding(t *testing.T) {
 		says        []string // empty: there is nothing to say
 	}{
 		"nothing is there": {},
-		"another folder's": {environment: exists, refused: true, says: []string{"network k8s (77)", "0123456789abcdef", "laptop",
+		"another folder's": {environment: exists, refused: true, says: []string{"network k8s (77)", "0123456789abcdef",
+			"laptop",
 			"A run is refused", "MANAGEMENT_KUBECONFIG", "restore", "readopt", "--state-dir"}},
-		"a management cluster without it": {environment: exists, given: true, refused: true, says: []string{"A run is refused"}},
-		"the management cluster holds it": {environment: func(w *clustertest.Environment) { exists(w); holds(w.Management) },
-			given: true, says: []string{"holds its objects", "takes it over and does not bootstrap it"}},
+		"a management cluster without it": {environment: exists, given: true, refused: true, says: []string{"A run is " +
+			"refused"}},
+		"the management cluster holds it": {environment: func(w *clustertest.Environment) {
+			exists(w)
+			holds(w.Management)
+		}, given: true, says: []string{"holds its objects", "takes it over and does not bootstrap it"}},
 		"it manages itself": {given: true, environment: func(w *clustertest.Environment) {
 			exists(w)
 			holds(w.Management)
@@ -95,8 +100,8 @@ func TestFindStanding(t *testing.T) {
 	}
 }
 
-// Once another state folder has taken the name over, the first one is refused: by what precedes every run, and by the step,
-// which does not take the name back.
+// Once another state folder has taken the name over, the first one is refused: by what precedes every run, and by the
+// step, which does not take the name back.
 func TestTheOldFolderIsRefused(t *testing.T) {
 	w := clustertest.New(t)
 	clustertest.Define(w.Management, clustertest.ClusterAPIKinds())

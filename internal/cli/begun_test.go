@@ -21,17 +21,18 @@ import (
 
 const controlPlaneKind = "controlplane.cluster.x-k8s.io/v1alpha3"
 
-// An upgrade that was cut off comes first in status, plan and every run, with the command that resumes it. Its hold is not
-// to be removed, and the version that it brings is no deviation. A run that asks for that version is refused until the
-// upgrade has ended.
+// An upgrade that was cut off comes first in status, plan and every run, with the command that resumes it. Its hold is
+// not to be removed, and the version that it brings is no deviation. A run that asks for that version is refused until
+// the upgrade has ended.
 func TestAnUpgradeThatWasCutOffComesFirst(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	if code := q.run(t, death{}); code != ExitDone {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	q.manageItself(t)
-	if err := upgrade.Begin(q.state().Files(), upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.32.2"},
-		To: upgrade.Versions{"KUBERNETES_VERSION": "v1.33.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-33-5"}}},
+	if err := upgrade.Begin(q.state().Files(),
+		upgrade.Examination{From: upgrade.Versions{"KUBERNETES_VERSION": "v1.32.2"},
+			To: upgrade.Versions{"KUBERNETES_VERSION": "v1.33.5"}, Stages: []upgrade.Stage{{Name: "kubernetes-1-33-5"}}},
 		upgrade.Said{Again: []string{"upgrade", "KUBERNETES_VERSION=v1.33.5"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +43,9 @@ func TestAnUpgradeThatWasCutOffComesFirst(t *testing.T) {
 	wantSaid(t, "the run", said, "begun and has not ended brings KUBERNETES_VERSION to the cluster: resume it first")
 
 	q.Management.Change(controlPlaneKind, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
-		map[string]any{"spec": map[string]any{"version": "v1.33.5"}, "metadata": map[string]any{"annotations": map[string]any{
-			"cluster.x-k8s.io/paused": "true", "slipway.dev/upgrade-held": "true"}}})
+		map[string]any{"spec": map[string]any{"version": "v1.33.5"},
+			"metadata": map[string]any{"annotations": map[string]any{
+				"cluster.x-k8s.io/paused": "true", "slipway.dev/upgrade-held": "true"}}})
 	const cut, again = "was cut off before stage kubernetes-1-33-5", "bootstrap upgrade KUBERNETES_VERSION=v1.33.5 "
 	code, said = q.command(t, "status")
 	if code != ExitDone || !strings.HasPrefix(said, "an upgrade to ") || strings.Contains(said, "remove spec.paused") ||
@@ -94,12 +96,14 @@ func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
 // The command that resumes an upgrade has the versions that were given to it, also those of the environment.
 func TestUpgradeAgain(t *testing.T) {
 	var given arguments
-	given.Values = []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"), settings.Assign("SERVER_TYPE", "cx43")}
+	given.Values = []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"),
+		settings.Assign("SERVER_TYPE", "cx43")}
 	environment := map[string]string{"TALOS_VERSION": "v1.13.9", "LOCATION": "nbg1"}
 	for want, o := range map[string]upgradeOptions{
 		"upgrade TALOS_VERSION=v1.13.9 KUBERNETES_VERSION=v1.33.5": {PauseAfter: "talos"},
-		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.33.5": {ToSet: "current", InPlace: true,
-			Via: []string{"v1.32.9", "v1.33.1"}},
+		"upgrade --to-set current --via v1.32.9,v1.33.1 --in-place KUBERNETES_VERSION=v1.33.5": {ToSet: "current",
+			InPlace: true,
+			Via:     []string{"v1.32.9", "v1.33.1"}},
 	} {
 		if is := strings.Join(upgradeAgain(given, environment, o), " "); is != want {
 			t.Errorf("%q, want %q", is, want)
@@ -122,8 +126,8 @@ func TestAScaledControlPlaneIsNamed(t *testing.T) {
 	}
 }
 
-// A folder that knows nothing of a cluster that exists: plan and status say what exists, that a run is refused, and how to go
-// on; with the kubeconfig of what manages it, that a run takes it over. Afterwards the first folder is refused.
+// A folder that knows nothing of a cluster that exists: plan and status say what exists, that a run is refused, and how
+// to go on; with the kubeconfig of what manages it, that a run takes it over. Afterwards the first folder is refused.
 func TestAFolderThatDoesNotKnowTheCluster(t *testing.T) {
 	q := newQuick(t, quickCharts(t))
 	if code := q.run(t, death{}); code != ExitDone {
@@ -146,7 +150,8 @@ func TestAFolderThatDoesNotKnowTheCluster(t *testing.T) {
 		if code != ExitDone || strings.Contains(said, "there is none yet") {
 			t.Errorf("%s: exit %d\n%s", target, code, said)
 		}
-		wantSaid(t, target, said, "cluster k8s exists in this Hetzner project, and this state folder did not create it: there are "+
+		wantSaid(t, target, said, "cluster k8s exists in this Hetzner project, and this state folder did not create it: "+
+			"there are "+
 			"server ", "A run is refused", "MANAGEMENT_KUBECONFIG", "restore", "readopt")
 	}
 	_, said := q.command(t, "plan")

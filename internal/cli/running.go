@@ -159,7 +159,8 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	return r, nil
 }
 
-// tellBegun says which operations were begun in the state folder and have not ended, but for those that this run resumes.
+// tellBegun says which operations were begun in the state folder and have not ended, but for those that this run
+// resumes.
 func (r *running) tellBegun(ctx context.Context) {
 	r.begun = begun.In(ctx, r.tools, r.cfg.ClusterName, statedir.AtWork(r.state))
 	for _, o := range r.begun {

@@ -58,8 +58,8 @@ func labStateOf(ctx context.Context, c *console, a arguments, cfg settings.Confi
 	return statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), nil
 }
 
-// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in, and a folder
-// whose cluster another one has taken over.
+// refuseOtherProject refuses a token of another Hetzner project than the one that the folder's cluster is in, and a
+// folder whose cluster another one has taken over.
 func refuseOtherProject(ctx context.Context, r *running) error {
 	err := claims.CheckProject(ctx, r.cfg.Config, r.tools)
 	other, went := (*claims.OtherProjectError)(nil), (*claims.WentOverError)(nil)

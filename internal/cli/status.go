@@ -81,7 +81,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	asking.Wait()
 	r.Add(all)
 	r.TellRun(run)
-	if r.Standing != nil && r.Now.Waiting.For == overview.NoManagement { // there is a cluster, which this folder does not know
+	// There is a cluster, which this folder does not know.
+	if r.Standing != nil && r.Now.Waiting.For == overview.NoManagement {
 		r.Now.Waiting, r.Now.Sentence = why.Answer{}, ""
 	}
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
@@ -92,7 +93,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 }
 
 // standingFor is standing; in a folder in which nothing was begun, which has no client of Hetzner, with the token.
-func standingFor(ctx context.Context, c *console, cfg settings.Configuration, b planning.Bootstrap) (*claims.Standing, error) {
+func standingFor(ctx context.Context, c *console, cfg settings.Configuration,
+	b planning.Bootstrap) (*claims.Standing, error) {
 	tools := b.Tools
 	if tools.Hetzner == nil {
 		var err error
@@ -174,8 +176,8 @@ func newStatusCommand(in *invocation) *cobra.Command {
 	return cmd
 }
 
-// lookedFrom is what the journal has of the steps that a look needs to know of, and which of the operations that have not
-// ended pauses the cluster.
+// lookedFrom is what the journal has of the steps that a look needs to know of, and which of the operations that have
+// not ended pauses the cluster.
 func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []begun.Operation) (out overview.Recorded) {
 	for _, o := range unended {
 		if o.Pauses() {

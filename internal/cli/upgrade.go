@@ -190,7 +190,8 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 	return adviseVersions(r, given, x)
 }
 
-// upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this one.
+// upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this
+// one.
 func upgradeAgain(given arguments, environment map[string]string, o upgradeOptions) []string {
 	words := []string{"upgrade"}
 	if o.ToSet != "" {

@@ -30,14 +30,16 @@ func Counts(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 	recorded flow.Snapshot, origin Origin) (found []Deviation, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
-	if wanted := strconv.Itoa(cfg.ControlPlaneReplicas); !self && appliedLast(recorded).values[ReplicasVariable] == wanted {
+	if wanted := strconv.Itoa(cfg.ControlPlaneReplicas); !self &&
+		appliedLast(recorded).values[ReplicasVariable] == wanted {
 		tcp, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosControlPlaneKind, cfg.ControlPlaneName())
 		if err != nil {
 			return nil, err
 		}
 		if live := strconv.FormatInt(capi.Number(tcp, "spec", "replicas"), 10); live != wanted {
 			place, _ := origin("controlPlaneReplicas")
-			d := Deviation{Variable: ReplicasVariable, Field: "controlPlaneReplicas", Place: place, Wanted: wanted, Live: live,
+			d := Deviation{Variable: ReplicasVariable, Field: "controlPlaneReplicas", Place: place, Wanted: wanted,
+				Live:   live,
 				Change: tools.Command("scale", "control-plane", wanted)}
 			d.Keep = d.keep()
 			found = append(found, d)

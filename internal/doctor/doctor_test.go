@@ -167,7 +167,8 @@ func (c *clinic) examine(t *testing.T) map[string]Finding {
 		management = impossibleProvider{c.provider, c.impossible}
 	}
 	tools := platform.Tools{Hetzner: c.store.Client(nil), Management: management, Files: c.files, Overrides: c.overrides}
-	d := New(c.cfg, tools.WithDefaults(), clustertest.Sources(t, c.cfg, c.overrides)).Recorded(c.recorded).SelfManaged(c.selfManaged)
+	d := New(c.cfg, tools.WithDefaults(), clustertest.Sources(t, c.cfg, c.overrides)).
+		Recorded(c.recorded).SelfManaged(c.selfManaged)
 	d.routes = func() ([]netip.Prefix, error) { return c.routes, c.routesErr }
 	d.http, d.github = c.charts.Client(), c.charts.URL
 	d.within = time.Minute // what is asked answers: only a busy machine takes longer
@@ -215,20 +216,23 @@ func TestDoctorPassesWhatIsWell(t *testing.T) {
 	}
 }
 
-// Of a cluster that exists the doctor says what exists, and not that it is to be created; one that manages itself needs no
-// management cluster and no container engine.
+// Of a cluster that exists the doctor says what exists, and not that it is to be created; one that manages itself needs
+// no management cluster and no container engine.
 func TestDoctorSaysWhatExists(t *testing.T) {
 	c := newClinic(t)
 	mine := map[string]string{"caph-cluster-k8s": "owned"}
-	if f := c.examine(t)["limits"]; !strings.HasPrefix(f.Reason, "3 servers (4 in a rolling update) with a primary IP each "+
+	if f := c.examine(t)["limits"]; !strings.HasPrefix(f.Reason, "3 servers (4 in a rolling update) with a primary IP "+
+		"each "+
 		"and 1 load balancer are to be created") {
 		t.Errorf("before the first run: %+v", f)
 	}
 	for i := range int64(2) {
-		c.store.Put("servers", 10+i, schema.Server{Name: fmt.Sprint("k8s-control-plane-", i), Status: "running", Labels: mine})
+		c.store.Put("servers", 10+i, schema.Server{Name: fmt.Sprint("k8s-control-plane-", i), Status: "running",
+			Labels: mine})
 	}
 	c.store.Put("load_balancers", 20, schema.LoadBalancer{Name: "k8s-kube-apiserver-abcde", Labels: mine})
-	if f := c.examine(t)["limits"]; !strings.HasPrefix(f.Reason, "2 servers with a primary IP each and 1 load balancer exist; "+
+	if f := c.examine(t)["limits"]; !strings.HasPrefix(f.Reason, "2 servers with a primary IP each and 1 load "+
+		"balancer exist; "+
 		"1 server with a primary IP each and 0 load balancers are to be created") {
 		t.Errorf("in between: %+v", f)
 	}

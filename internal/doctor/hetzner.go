@@ -220,20 +220,24 @@ func (d *Doctor) limits(ctx context.Context) Finding {
 	what := ""
 	switch more, others := p.servers-servers, p.balancers-balancers; {
 	case err != nil:
-		return unknown(console, "%s are planned (%d servers in a rolling update), and what exists of them is not known: %v; "+
+		return unknown(console, "%s are planned (%d servers in a rolling update), and what exists of them is not known: "+
+			"%v; "+
 			"the API does not return the project's limits", counted(p.servers, p.balancers), p.servers+p.surge, err)
 	case servers+balancers == 0:
-		return unknown(console, "%d servers (%d in a rolling update) with a primary IP each and %s are to be created; the API "+
+		return unknown(console, "%d servers (%d in a rolling update) with a primary IP each and %s are to be created; "+
+			"the API "+
 			"does not return the project's limits", p.servers, p.servers+p.surge,
 			text.Plural(p.balancers, "load balancer", "load balancers"))
 	case more > 0 || others > 0:
 		what = "; " + counted(max(0, more), max(0, others)) + " are to be created"
 	}
-	return unknown(console, "%s exist%s; a rolling update has up to %d servers more for its time; the API does not return the "+
+	return unknown(console, "%s exist%s; a rolling update has up to %d servers more for its time; the API does not "+
+		"return the "+
 		"project's limits", counted(servers, balancers), what, p.surge)
 }
 
-// existing counts the cluster's servers and load balancers at Hetzner; none where that cannot be asked for want of a token.
+// existing counts the cluster's servers and load balancers at Hetzner; none where that cannot be asked for want of a
+// token.
 func (d *Doctor) existing(ctx context.Context) (servers, balancers int, err error) {
 	if d.tools.Hetzner == nil {
 		return 0, 0, nil

@@ -21,7 +21,8 @@ func (d *Doctor) Recorded(placementGroup int64) *Doctor {
 	return d
 }
 
-// SelfManaged tells the doctor whether the cluster has passed its pivot, so that it needs no management cluster any more.
+// SelfManaged tells the doctor whether the cluster has passed its pivot, so that it needs no management cluster any
+// more.
 func (d *Doctor) SelfManaged(is bool) *Doctor {
 	d.selfManaged = is
 	return d

@@ -145,7 +145,8 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 func refuseAt(step string, graph []flow.Info, foreseen []flow.Prediction) {
 	after := map[string]bool{step: true}
 	for _, info := range graph { // each after what it comes after
-		after[info.Name] = after[info.Name] || slices.ContainsFunc(info.Behind, func(l flow.Link) bool { return after[l.Step] })
+		after[info.Name] = after[info.Name] || slices.ContainsFunc(info.Behind,
+			func(l flow.Link) bool { return after[l.Step] })
 	}
 	for i := range foreseen {
 		switch p := &foreseen[i]; {

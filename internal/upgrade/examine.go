@@ -22,8 +22,8 @@ type poolChanges struct {
 	replicas map[string]int
 }
 
-// keepReplicas are worker pools with the numbers of servers that the cluster has. One that it does not have is left out:
-// an upgrade creates none.
+// keepReplicas are worker pools with the numbers of servers that the cluster has. One that it does not have is left
+// out: an upgrade creates none.
 func keepReplicas(configured config.WorkerPools, live map[string]int) (kept config.WorkerPools) {
 	for _, p := range configured {
 		n, exists := live[p.Name]

@@ -15,8 +15,9 @@ import (
 func TestWorkerPoolsKeepTheirNumbers(t *testing.T) {
 	p, tools := newProvider(t)
 	labels := object{"labels": object{capi.WorkerPoolLabel: "db", capi.ClusterNameLabel: "k8s"}}
-	p.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, "k8s-db-old", object{
-		"metadata": labels, "spec": object{"template": object{"spec": object{"type": "cx33"}}}}))
+	p.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachineTemplate", config.DefaultNamespace, "k8s-db-old",
+		object{
+			"metadata": labels, "spec": object{"template": object{"spec": object{"type": "cx33"}}}}))
 	p.Management.Put(kubetest.Object(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-db", object{
 		"metadata": labels, "spec": object{"replicas": 4, "template": object{"spec": object{"failureDomain": "nbg1",
 			"version": "v1.32.2", "infrastructureRef": object{"name": "k8s-db-old"}}}}}))
@@ -32,10 +33,11 @@ func TestWorkerPoolsKeepTheirNumbers(t *testing.T) {
 			does = s.Does
 		}
 	}
-	if !strings.Contains(does, "replaces all 4 servers") || strings.Contains(does, "removes") || strings.Contains(does, "web") {
+	if !strings.Contains(does, "replaces all 4 servers") || strings.Contains(does, "removes") ||
+		strings.Contains(does, "web") {
 		t.Errorf("the stage workers %q", does)
 	}
-	if x.Workers["db"] != 4 || len(keepReplicas(cfg.Workers, x.Workers)) != 1 || keepReplicas(cfg.Workers, x.Workers)[0].Replicas != 4 {
+	if kept := keepReplicas(cfg.Workers, x.Workers); len(kept) != 1 || kept[0].Replicas != 4 {
 		t.Errorf("%+v", x.Workers)
 	}
 	if cfg.Workers[0].Replicas != 2 {

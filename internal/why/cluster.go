@@ -85,8 +85,8 @@ func (s Situation) blamePause(found *findings) {
 		}
 		if _, held := o.GetAnnotations()[upgradeHeldAnnotation]; held {
 			found.add(Finding{
-				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, so that no further " +
-					"server is replaced",
+				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, so that no " +
+					"further server is replaced",
 				Do:     "if no upgrade is at work, run the upgrade that was begun again, which lets it continue",
 				weight: weightTrouble,
 			})
@@ -97,8 +97,8 @@ func (s Situation) blamePause(found *findings) {
 		}
 	}
 	if len(paused) > 0 && s.Pauses != "" {
-		found.add(Finding{Who: slices.Compact(paused), What: "paused by " + s.Pauses + ", which has not ended and lets its " +
-			"controllers continue", weight: weightTrouble})
+		found.add(Finding{Who: slices.Compact(paused), What: "paused by " + s.Pauses + ", which has not ended and lets " +
+			"its controllers continue", weight: weightTrouble})
 		return
 	}
 	if len(paused) > 0 {

@@ -20,7 +20,8 @@ func TestWhoPausesTheCluster(t *testing.T) {
 		what, do string
 	}{
 		"an operator": {Situation{ControlPlane: annotated(paused)}, "paused, so its controllers do nothing", "remove"},
-		"an upgrade's hold": {Situation{ControlPlane: annotated(held)}, "an upgrade holds it until the new server is a Ready node",
+		"an upgrade's hold": {Situation{ControlPlane: annotated(held)}, "an upgrade holds it until the new server is a " +
+			"Ready node",
 			"run the upgrade that was begun again"},
 		"a pivot": {Situation{Pauses: "pivot", Cluster: &unstructured.Unstructured{Object: map[string]any{"kind": "Cluster",
 			"spec": map[string]any{"paused": true}}}}, "paused by pivot, which has not ended", ""},
@@ -31,7 +32,8 @@ func TestWhoPausesTheCluster(t *testing.T) {
 			t.Fatalf("%s: %+v", name, found)
 		}
 		f := found[0]
-		if !strings.Contains(f.What, tt.what) || !strings.Contains(f.Do, tt.do) || tt.do != "remove" && strings.Contains(f.Do, "remove") {
+		if !strings.Contains(f.What, tt.what) || !strings.Contains(f.Do, tt.do) ||
+			tt.do != "remove" && strings.Contains(f.Do, "remove") {
 			t.Errorf("%s: %q, to do %q", name, f.What, f.Do)
 		}
 	}

@@ -162,7 +162,8 @@ func TestADiagnosisWithoutAKubeconfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			text := strings.Join(slices.Concat([]string{d.Sentence}, d.Seen, d.First), "\n")
-			for _, s := range []string{"does not have the cluster's kubeconfig", "the API was not asked", "bootstrap state pull",
+			for _, s := range []string{"does not have the cluster's kubeconfig", "the API was not asked", "bootstrap " +
+				"state pull",
 				"talosctl kubeconfig", "bootstrap restore --diagnose FILE"} {
 				if !strings.Contains(text, s) {
 					t.Errorf("it does not say %q:\n%s", s, text)

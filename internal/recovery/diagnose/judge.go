@@ -37,7 +37,8 @@ func (f *facts) judge() Diagnosis {
 		f.aliveButFor(&d)
 	case f.deaf != nil && f.locked():
 		d.Disaster = Unclear
-		d.Sentence = "servers exist, and whether the cluster works is not known: neither the API nor etcd was asked, because " +
+		d.Sentence = "servers exist, and whether the cluster works is not known: neither the API nor etcd was asked, " +
+			"because " +
 			f.noKubeconfig() + ", and etcd cannot be asked without a talosconfig: " + f.deaf.Error()
 		d.First = f.fetch()
 	case f.deaf != nil:
@@ -61,8 +62,8 @@ func (f *facts) judge() Diagnosis {
 	return d
 }
 
-// locked reports that the API was not asked, because this state folder has nothing to open it with. That says nothing of the
-// cluster.
+// locked reports that the API was not asked, because this state folder has nothing to open it with. That says nothing
+// of the cluster.
 func (f *facts) locked() bool { return f.api == "" && errors.Is(f.apiErr, fs.ErrNotExist) }
 
 func (f *facts) noKubeconfig() string {
@@ -74,9 +75,11 @@ func (f *facts) noKubeconfig() string {
 
 // fetch says how the kubeconfig comes into this state folder.
 func (f *facts) fetch() []string {
-	ways := []string{"use the state folder that the cluster was created from (--state-dir), or, where STATE names a store, " +
+	ways := []string{"use the state folder that the cluster was created from (--state-dir), or, where STATE names a " +
+		"store, " +
 		f.tools.Command("state", "pull"),
-		"or put the cluster's kubeconfig and talosconfig into " + f.tools.Files.String() + ", as the files " + platform.Kubeconfig +
+		"or put the cluster's kubeconfig and talosconfig into " + f.tools.Files.String() + ", as the files " +
+			platform.Kubeconfig +
 			" and " + platform.Talosconfig + "; with the talosconfig alone, talosctl kubeconfig " +
 			f.tools.Files.Path(platform.Kubeconfig) + " fetches the kubeconfig"}
 	if f.source == nil {
@@ -265,7 +268,8 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 			"certificates stay as they are", f.endpoint.IPv4)}
 		d.Steps = []string{"endpoint"}
 	case f.locked():
-		d.Disaster, d.Sentence = Unclear, "etcd has its quorum; whether the API answers, and who manages the cluster, is not "+
+		d.Disaster, d.Sentence = Unclear, "etcd has its quorum; whether the API answers, and who manages the cluster, "+
+			"is not "+
 			"known: "+f.noKubeconfig()
 		d.First = append(d.First, f.fetch()...)
 	case f.api == "":
