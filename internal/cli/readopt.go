@@ -108,6 +108,9 @@ func accepted(list string) (ids []string) {
 }
 
 func readoptCluster(ctx context.Context, r *running, source source.Backup, accept []string) error {
+	if err := refuseWentOver(ctx, r); err != nil {
+		return err
+	}
 	if err := records.PrepareReadopt(r.tools.Files, source); err != nil {
 		return err
 	}

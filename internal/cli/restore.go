@@ -183,6 +183,9 @@ func (j lockedJournal) Append(ctx context.Context, change flow.Snapshot) error {
 }
 
 func restoreCluster(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
+	if err := refuseWentOver(ctx, r); err != nil {
+		return err
+	}
 	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
 		return err
 	}

@@ -71,3 +71,12 @@ func refuseOtherProject(ctx context.Context, r *running) error {
 	}
 	return err
 }
+
+// refuseWentOver refuses a recovery of a cluster that another state folder has taken over: its last step would fail.
+func refuseWentOver(ctx context.Context, r *running) error {
+	err := claims.CheckProject(ctx, r.cfg.Config, r.tools)
+	if went := (*claims.WentOverError)(nil); errors.As(err, &went) {
+		return &usage.Error{Err: err}
+	}
+	return nil // the recovery asks Hetzner, too
+}
