@@ -7,8 +7,9 @@ import (
 )
 
 // simulatedDocker is a docker with the containers and images in $DOCKER: containers/NAME has the mounts of each, and
-// images has what is there of images. "run" creates a container and then fails as the engine does, where $DOCKER/refuses
-// says so. $DOCKER/did has all that changes something.
+// images has what is there of images. "run" creates a container and then fails, as where a port is taken.
+// $DOCKER/did has all that changes something. With $TAKEN a container of that name, and without a mark, appears
+// after kind has looked for one.
 const simulatedDocker = `#!/bin/sh
 case "$1" in
 -v) echo "Docker version 20.10.25, build b82b9f3" ;;
@@ -21,7 +22,9 @@ ps)
 		esac
 	done ;;
 info) echo '{"Name":"elsewhere","ServerVersion":"20.10.25","DockerRootDir":"/d","CgroupDriver":"systemd","CgroupVersion":"2","MemoryLimit":true,"PidsLimit":true,"CPUShares":true,"MemTotal":8000000000}' ;;
-network) echo kind ;;
+network)
+	[ -z "$TAKEN" ] || echo /lib/modules >"$DOCKER/containers/$TAKEN"
+	echo kind ;;
 inspect)
 	for last; do :; done
 	case "$*" in
