@@ -152,7 +152,7 @@ func TestConsequences(t *testing.T) {
 			change("TalosControlPlane", "k8s-control-plane",
 				clustertest.Map{"spec": clustertest.Map{"controlPlaneConfig": clustertest.Map{"controlplane": clustertest.Map{
 					"strategicPatches": []any{"machine: {}"}}}}}), nil, noPool,
-			[]string{`one after another: strategicPatches ["machine: {}"] → [9 items] (`}},
+			[]string{`one after another: strategicPatches ["machine: {}"] → [10 items] (`}},
 		"a downgrade of what kubectl upgraded": {nil, noPool,
 			change("TalosControlPlane", "k8s-control-plane", clustertest.Map{"spec": clustertest.Map{"version": "v1.33.1"}}),
 			nil,

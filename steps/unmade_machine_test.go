@@ -71,7 +71,7 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	t.Parallel()
 	w := newUnmade(t)
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
-	w.b.cfg.ControlPlaneTimeout = config.Duration(3 * time.Second)
+	w.b.cfg.ControlPlaneTimeout = config.Duration(8 * time.Second)
 	w.b.observer.Cfg = w.b.cfg
 	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
 		w.cluster)

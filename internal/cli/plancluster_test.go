@@ -76,7 +76,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.stdout), &f); err != nil {
 			t.Fatalf("%v: %+v", err, r)
 		}
-		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || f.Consequences[0].Text != summary+details ||
+		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || !strings.HasPrefix(f.Consequences[0].Text, summary+details) ||
 			f.Consequences[0].Effect != consequences.EffectReplaces ||
 			f.Consequences[0].Count != 3 || f.Consequences[0].Monthly.Monthly != 12 {
 			t.Errorf("as JSON: %+v", f.Consequences)

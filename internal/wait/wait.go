@@ -79,6 +79,13 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 	deadline := time.NewTimer(w.Within)
 	defer deadline.Stop()
 	each, last := cmp.Or(w.Each, LookWithin), ""
+	rest := func() error {
+		every := cmp.Or(w.Every, LookEvery)
+		if w.Pace != nil {
+			every = w.Pace.Next()
+		}
+		return w.pause(ctx, deadline.C, every, last)
+	}
 	for {
 		bound := min(each, time.Until(ends))
 		if w.Within <= 0 { // the time of several waits together is used up: what needs no wait is still found
@@ -99,6 +106,11 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 			return end.err
 		case errors.Is(err, hetzner.ErrToken):
 			return fmt.Errorf("waiting for %s: %w", w.What, err)
+		case err != nil && last != "" && strings.Contains(err.Error(), unsent):
+			if err := rest(); err != nil {
+				return err
+			}
+			continue
 		case err != nil:
 			missing = "could not look: " + why.Unseen(err.Error())
 		case missing == "":
@@ -124,15 +136,15 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 		} else {
 			say("waiting for %s: %s", w.What, missing)
 		}
-		every := cmp.Or(w.Every, LookEvery)
-		if w.Pace != nil {
-			every = w.Pace.Next()
-		}
-		if err := w.pause(ctx, deadline.C, every, last); err != nil {
+		if err := rest(); err != nil {
 			return err
 		}
 	}
 }
+
+// unsent is in the error of a request that the client's own rate limit would have sent only after the look's time, as
+// golang.org/x/time/rate writes it. What the look before it saw says more.
+const unsent = "would exceed context deadline"
 
 // pause ends when it is time to look again.
 func (w Wait) pause(ctx context.Context, deadline <-chan time.Time, every time.Duration, last string) error {

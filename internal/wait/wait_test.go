@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // A wait without any time looks once, with the time of one look.
@@ -54,6 +56,21 @@ func TestWaitTellsWhatItSawLast(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "2 of 3 servers exist") ||
 		!strings.Contains(err.Error(), "the servers") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A request that the client's own rate limit would have sent only after the look tells nothing.
+func TestWaitTellsWhatItSawBeforeALookWithoutARequest(t *testing.T) {
+	var l lineRecorder
+	limit, looks := rate.NewLimiter(rate.Every(time.Hour), 1), 0
+	err := Wait{What: "the servers", Within: 20 * time.Millisecond, Every: time.Millisecond}.Until(t.Context(), l.say,
+		func(ctx context.Context) (string, error) {
+			looks++
+			return "2 of 3 servers exist", limit.Wait(ctx)
+		})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), "last seen: 2 of 3 servers exist") ||
+		looks < 2 {
+		t.Errorf("got %v after %d looks", err, looks)
 	}
 }
 
