@@ -66,9 +66,9 @@ func TestFileForms(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, c.Config, err)
 		}
 	}
-	// A word that YAML could take for something else is a word.
-	if c, err := load(t, "clusterName: no\n", "", ""); err != nil || c.ClusterName != "no" {
-		t.Errorf("%q, %v", c.ClusterName, err)
+	// A manifest has the name without quotes, so that YAML would read another value there.
+	if _, err := load(t, "clusterName: no\n", "", ""); err == nil || !strings.Contains(err.Error(), "choose another name") {
+		t.Errorf("a name that YAML reads as false: %v", err)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 		"versions": {args: "TALOS_VERSION=v1.5.0", says: "argument TALOS_VERSION=v1.5.0: kubernetesVersion"},
 		"indented key": {file: "location:\n  name: nbg1\n",
 			says: "bootstrap.yaml:2:3: location takes one plain value"},
-		"list": {file: "location: [nbg1]\n", says: "bootstrap.yaml:1:11: location takes one plain value"},
+		"list": {file: "clusterName: [k8s]\n", says: "bootstrap.yaml:1:14: clusterName takes one plain value"},
 		"wrong type": {file: "controlPlaneReplicas: three\n",
 			says: `bootstrap.yaml:1:23: CONTROL_PLANE_REPLICAS: "three"`},
 		"invalid value": {file: "\n\ncontrolPlaneReplicas: 2\n", says: "bootstrap.yaml:3:23: controlPlaneReplicas"},
@@ -117,7 +117,8 @@ func TestBadConfigurationNamesItsPlace(t *testing.T) {
 			says: "bootstrap.yaml:2:1: hcloudTokenFile and hcloudTokenCommand are both given"},
 		"environment":        {env: "LOCATION=mars", says: "environment variable LOCATION: location"},
 		"environment's type": {env: "NODES_TIMEOUT=soon", says: "environment variable NODES_TIMEOUT: NODES_TIMEOUT"},
-		"argument":           {args: "POD_CIDR=10.11.0.0/17", says: "argument POD_CIDR=10.11.0.0/17: podCidr"},
+		"argument": {args: "CONTROL_PLANE_CIDR=10.11.0.0/25",
+			says: "argument CONTROL_PLANE_CIDR=10.11.0.0/25: controlPlaneCidr"},
 		"default made bad": {file: "networkCidr: 10.20.0.0/16\n",
 			says: "bootstrap.yaml:1:14: controlPlaneCidr: \"10.10.64.0/25\" is not inside networkCidr 10.20.0.0/16"},
 		"even from two sides": {env: "LOCATION=mars", args: "SERVER_TYPE=", says: "argument SERVER_TYPE=: serverType"},

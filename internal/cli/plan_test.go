@@ -139,11 +139,12 @@ func TestARealRunAtATerminalAsksOnce(t *testing.T) {
 			t.Errorf("%q: %+v", answer, r)
 		}
 	}
-	if w := market.Writes(); len(w) > 0 {
+	probe := func(request string) bool { return request == "DELETE /placement_groups/0" } // whether the token may write
+	if w := slices.DeleteFunc(market.Writes(), probe); len(w) > 0 {
 		t.Errorf("without a yes it wrote %v", w)
 	}
 	if r := at(t, dir, inProject(market), "yes\n", "firewall"); strings.Count(r.stderr, question) != 1 ||
-		len(market.Writes()) == 0 {
+		len(slices.DeleteFunc(market.Writes(), probe)) == 0 {
 		t.Errorf("after a yes it wrote %v: %+v", market.Writes(), r)
 	}
 	for name, r := range map[string]ran{
