@@ -145,17 +145,29 @@ func keep(ctx context.Context, cfg config.Config, tools platform.Tools, manager 
 	return choice, nil
 }
 
+// ignoreAbsent is nil where what was asked for is not there.
+func ignoreAbsent(err error) error {
+	if kube.Absent(err) {
+		return nil
+	}
+	return err
+}
+
 // metadataRoute tells of the servers of a pool that were made without the route to Hetzner's metadata.
 func metadataRoute(ctx context.Context, cfg config.Config, manager *kube.Cluster, p config.WorkerPool) (string, error) {
 	deployment, err := capi.Get(ctx, manager, cfg.Namespace, capi.MachineDeploymentKind, cfg.ClusterName+"-"+p.Name)
-	if err == nil {
-		deployment, err = capi.Get(ctx, manager, cfg.Namespace, capi.TalosConfigTemplateKind,
-			capi.Text(deployment, "spec", "template", "spec", "bootstrap", "configRef", "name"))
+	if err != nil {
+		return "", ignoreAbsent(err)
 	}
-	if kube.Absent(err) {
+	name := capi.Text(deployment, "spec", "template", "spec", "bootstrap", "configRef", "name")
+	if name == "" { // its machine configuration is in a Secret: it is not rendered from a template
 		return "", nil
 	}
-	return render.MetadataRouteOf(deployment), err
+	template, err := capi.Get(ctx, manager, cfg.Namespace, capi.TalosConfigTemplateKind, name)
+	if err != nil {
+		return "", ignoreAbsent(err)
+	}
+	return render.MetadataRouteOf(template), nil
 }
 
 // Render makes the objects of all pools with the placements that a run gives them, for a plan: the choice is made anew.
