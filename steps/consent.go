@@ -48,8 +48,11 @@ func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, 
 	return nil
 }
 
+// refusals are what steps would refuse, for a run that asks before its first step.
+type refusals struct{}
+
 // RefuseApply is the refusal of the step apply, for what applying the manifests does; nil: it refuses nothing.
-func RefuseApply(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+func (refusals) RefuseApply(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	all []consequences.Consequence) error {
 	return refusal(tools, all, func() (string, error) { return keepControlPlane(ctx, cfg, manager) })
 }

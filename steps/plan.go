@@ -55,6 +55,7 @@ type Plan struct {
 	Firewall          *flow.Step[Firewall]
 	FirewallApply     *flow.Step[FirewallAttachment]
 
+	refusals
 	b *Set
 }
 

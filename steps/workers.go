@@ -190,9 +190,8 @@ func refusePaused(cluster *unstructured.Unstructured) error {
 // RefuseWorkers is the refusal of the step workers, for objects of the pools and what applying them does; nil: it
 // refuses nothing. applied tells that the step apply gives the control plane its version before. err is why that is not
 // known.
-func RefuseWorkers(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
-	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) (refused,
-	err error) {
+func (refusals) RefuseWorkers(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) (refused, err error) {
 	cluster, err := capi.Get(ctx, manager, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
 	if kube.Absent(err) {
 		return nil, nil // there is no pool yet

@@ -7,7 +7,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/wait"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 // RefusedError is what steps of a run would refuse, because it needs consent or cannot be done as it is configured.
@@ -78,7 +77,7 @@ func (b Bootstrap) refusedObjects(ctx context.Context, apply, workers bool) (ref
 		if err != nil {
 			return nil, err
 		}
-		refused = steps.RefuseApply(ctx, b.Cfg, b.Tools, manager, all)
+		refused = b.Plan.RefuseApply(ctx, b.Cfg, b.Tools, manager, all)
 	}
 	if workers {
 		objects, all, err := b.poolConsequences(ctx, manager)
@@ -86,7 +85,7 @@ func (b Bootstrap) refusedObjects(ctx context.Context, apply, workers bool) (ref
 			return refused, err
 		}
 		if len(objects)+len(all) > 0 {
-			ofWorkers, err := steps.RefuseWorkers(ctx, b.Cfg, b.Tools, manager, objects, all, apply)
+			ofWorkers, err := b.Plan.RefuseWorkers(ctx, b.Cfg, b.Tools, manager, objects, all, apply)
 			return errors.Join(refused, ofWorkers), err
 		}
 	}
