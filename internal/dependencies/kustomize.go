@@ -1,5 +1,7 @@
 package dependencies
 
+//lint:file-ignore SA1019 repositories have the deprecated fields, and kustomize builds them
+
 import (
 	"bytes"
 	"cmp"
