@@ -75,8 +75,8 @@ func TestWorkers(t *testing.T) {
 
 	run(0, "adds 2 servers to MachineDeployment k8s-general: replicas 2 → 4", "bootstrap", "WORKERS=4")
 	workers(4)
-	run(1, "removes 3 of the 4 servers of MachineDeployment k8s-general", "bootstrap", "WORKERS=1")
-	run(1, "and its 4 servers: worker pool general no longer needs it", "bootstrap")
+	run(2, "removes 3 of the 4 servers of MachineDeployment k8s-general", "bootstrap", "WORKERS=1")
+	run(2, "and its 4 servers: worker pool general no longer needs it", "bootstrap")
 	workers(4)
 	run(2, "did you mean workers/general?", "scale", "workers/genera", "1")
 	looked, err := c.cmd(t.Context(), "scale", "workers/general", "10", "--dry-run", "WORKERS=4", "--lab").CombinedOutput()
