@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/situation"
 )
 
-// A cluster whose servers were made without the route to the metadata keeps its configuration, and is told of; an operator's
+// A cluster whose servers were made without the route keeps its configuration, and plan reports that; an operator's
 // own manifest has what it has.
 func TestMetadataRouteOfAnOlderCluster(t *testing.T) {
 	w := clustertest.New(t)

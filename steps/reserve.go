@@ -16,8 +16,6 @@ type Reservation struct {
 	By string `json:"by"` // identity of the state folder
 }
 
-const ()
-
 // Reserve adds the step reserve to a graph: the name of the cluster is reserved in the Hetzner project.
 func (s *Set) Reserve(g *flow.Graph) *flow.Step[Reservation] {
 	step := newReserveStep(s)

@@ -153,8 +153,7 @@ func (r reader) scale() (all []Operation, err error) {
 	groups, err := scale.Records(r.tools.Files)
 	for _, g := range groups {
 		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from "+
-			"%d to %d servers begun "+
-			"at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
+			"%d to %d servers begun at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
 		o.explains = func(d deviations.Deviation) bool { return explainsCount(g, d) }
 		all = append(all, r.cutOff(o, "", "scale", g.Group, strconv.Itoa(g.To))...)
 	}

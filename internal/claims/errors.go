@@ -58,11 +58,9 @@ type WentOverError struct {
 // Error implements error.
 func (e *WentOverError) Error() string {
 	return fmt.Sprintf("cluster %s is another state folder's now: %s took the name over from this one%s. Nothing is "+
-		"changed from "+
-		"here, because two state folders would work on one cluster without knowing of each other. Work with that folder "+
+		"changed from here, because two state folders would work on one cluster without knowing of each other. Work with that folder "+
 		"(--state-dir); where it is lost, take the cluster over into a new one: another --state-dir, with "+
-		"MANAGEMENT_KUBECONFIG "+
-		"naming the kubeconfig of the cluster that manages it, which after a pivot is its own", e.Cluster, e.Claim.By,
+		"MANAGEMENT_KUBECONFIG naming the kubeconfig of the cluster that manages it, which after a pivot is its own", e.Cluster, e.Claim.By,
 		since(e.Claim))
 }
 

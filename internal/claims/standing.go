@@ -74,8 +74,7 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	switch {
 	case err != nil:
 		return &Standing{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be "+
-			"found out "+
-			"(%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
+			"found out (%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
 	case manager == nil:
 		return &Standing{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn}, nil
 	}

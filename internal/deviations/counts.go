@@ -39,8 +39,7 @@ func Counts(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 		if live := strconv.FormatInt(capi.Number(tcp, "spec", "replicas"), 10); live != wanted {
 			place, _ := origin("controlPlaneReplicas")
 			d := Deviation{Variable: ReplicasVariable, Field: "controlPlaneReplicas", Place: place, Wanted: wanted,
-				Live:   live,
-				Change: tools.Command("scale", "control-plane", wanted)}
+				Live: live, Change: tools.Command("scale", "control-plane", wanted)}
 			d.Keep = d.keep()
 			found = append(found, d)
 		}

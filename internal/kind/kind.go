@@ -205,7 +205,7 @@ func (k *Provider) checkOther(name string, other *container) error {
 	}
 	return fmt.Errorf("kind cluster %s exists, and this state folder did not create it (%s): to use it as management "+
 		"cluster all the same, run again with --yes; it is never deleted. Where it is of no use, kind delete cluster "+
-		"--name %s; where somebody else uses it, choose another CLUSTER_NAME", name, other, name)
+		"--name %s; where another person or program uses it, choose another CLUSTER_NAME", name, other, name)
 }
 
 // keep records the engine that the cluster is in, and the container that is used with consent; nil: this state folder

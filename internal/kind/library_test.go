@@ -34,7 +34,7 @@ func TestKindTellsWhatTheEngineSaid(t *testing.T) {
 	}
 }
 
-// The line with the reason is told, wherever it is.
+// The line with the reason is reported, wherever it is.
 func TestReasonOfAProgram(t *testing.T) {
 	for output, want := range map[string]string{
 		"":                         "",

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Conditions are told in words, without the names that controllers have for them.
+// Conditions are described in words, without the names that controllers have for them.
 func TestSaid(t *testing.T) {
 	condition := func(kind, status, reason, message string) any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": message}
