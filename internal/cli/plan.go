@@ -97,7 +97,7 @@ func predictRun(ctx context.Context, c *console, f *forecast.Forecast, cfg setti
 	f.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
 	if f.Offline == "" {
 		f.Remarks = append(f.Remarks, cfg.UpgradeRemarks(nil, b.Seen(ctx)...)...)
-		f.Standing, err = standing(ctx, b.Cfg, b.Tools)
+		f.Existing, err = existingCluster(ctx, b.Cfg, b.Tools)
 		if err != nil {
 			return err
 		}
@@ -139,13 +139,13 @@ func renderCharts(ctx context.Context, c *console, f *forecast.Forecast, b plann
 	return nil
 }
 
-// standing is claims.FindStanding, where Hetzner can be asked and has not gone silent: then the rest says so.
-func standing(ctx context.Context, cfg config.Config, tools platform.Tools) (*claims.Standing, error) {
+// existingCluster is claims.FindExisting, where Hetzner can be asked and has not gone silent: then the rest says so.
+func existingCluster(ctx context.Context, cfg config.Config, tools platform.Tools) (*claims.ExistingCluster, error) {
 	if tools.Hetzner == nil {
 		return nil, nil
 	}
-	found, err := wait.Promptly(ctx, func(ctx context.Context) (*claims.Standing, error) {
-		return claims.FindStanding(ctx, cfg, tools)
+	found, err := wait.Promptly(ctx, func(ctx context.Context) (*claims.ExistingCluster, error) {
+		return claims.FindExisting(ctx, cfg, tools)
 	})
 	if err != nil {
 		return nil, context.Cause(ctx)

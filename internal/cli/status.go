@@ -64,7 +64,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
-	if r.Standing, err = standingFor(ctx, c, cfg, b); err != nil {
+	if r.Existing, err = existingClusterFor(ctx, c, cfg, b); err != nil {
 		return r, err
 	}
 	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
@@ -82,7 +82,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	r.Add(all)
 	r.TellRun(run)
 	// There is a cluster, which this folder does not know.
-	if r.Standing != nil && r.Now.Waiting.For == overview.NoManagement {
+	if r.Existing != nil && r.Now.Waiting.For == overview.NoManagement {
 		r.Now.Waiting, r.Now.Sentence = why.Answer{}, ""
 	}
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
@@ -92,9 +92,9 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	return r, err
 }
 
-// standingFor is standing; in a folder in which nothing was begun, which has no client of Hetzner, with the token.
-func standingFor(ctx context.Context, c *console, cfg settings.Configuration,
-	b planning.Bootstrap) (*claims.Standing, error) {
+// existingClusterFor is existingCluster; in a folder in which nothing was begun, which has no client of Hetzner, with the token.
+func existingClusterFor(ctx context.Context, c *console, cfg settings.Configuration,
+	b planning.Bootstrap) (*claims.ExistingCluster, error) {
 	tools := b.Tools
 	if tools.Hetzner == nil {
 		var err error
@@ -102,7 +102,7 @@ func standingFor(ctx context.Context, c *console, cfg settings.Configuration,
 			return nil, nil // status shows what the folder has, also without a token
 		}
 	}
-	return standing(ctx, b.Cfg, tools)
+	return existingCluster(ctx, b.Cfg, tools)
 }
 
 // lookingTools are the tools to read from the environment that the state folder belongs to. Where that does not answer,

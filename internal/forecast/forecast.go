@@ -36,9 +36,9 @@ type Forecast struct {
 	Files   []render.SourceFile `json:"files"`             // that the cluster is made from
 	Remarks []config.Remark     `json:"remarks,omitempty"` // on the configured versions
 	Begun   []begun.Operation   `json:"begun,omitempty"`   // operations that have not ended
-	// Standing is what is known of a cluster of this name that the state folder did not create.
-	Standing *claims.Standing `json:"standing,omitempty"`
-	Losses   []string         `json:"losses,omitempty"` // of a restore
+	// Existing is what is known of a cluster of this name that the state folder did not create.
+	Existing *claims.ExistingCluster `json:"existing,omitempty"`
+	Losses   []string                `json:"losses,omitempty"` // of a restore
 	// Unchecked are the charts that would be installed and were not rendered with their values, and why.
 	Unchecked []string `json:"unchecked,omitempty"`
 	Steps     []Step   `json:"steps"`
@@ -74,8 +74,8 @@ type Step struct {
 func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 	f.Comparison.WithoutSecrets(hide)
 	hide.Each(&f.Offline, &f.Unpriced, &f.Unforeseen)
-	if f.Standing != nil {
-		hide.Each(&f.Standing.Sentence)
+	if f.Existing != nil {
+		hide.Each(&f.Existing.Sentence)
 	}
 	for i := range f.Begun {
 		hide.Each(&f.Begun[i].Sentence)
@@ -121,7 +121,7 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 	if err != nil {
 		return err
 	}
-	if f.Standing != nil && f.Standing.Refused {
+	if f.Existing != nil && f.Existing.Refused {
 		refuseAt(claims.Step, graph.Steps(), foreseen)
 	}
 	if f.Offline == "" {
@@ -217,11 +217,11 @@ func (f Forecast) Print(out io.Writer, width int) error {
 	for _, o := range f.Begun {
 		words("%s", text.Printable(o.String()))
 	}
-	if f.Standing != nil {
-		if f.Standing.Refused {
+	if f.Existing != nil {
+		if f.Existing.Refused {
 			words("the run would be REFUSED:")
 		}
-		words("%s", text.Printable(f.Standing.Sentence))
+		words("%s", text.Printable(f.Existing.Sentence))
 	}
 	words("plan for cluster %s %s; state: %s", f.Cluster, where, f.State)
 	if f.Offline != "" {
@@ -384,7 +384,7 @@ func (f *Forecast) Summary() string {
 		begun = begun || s.Would == flow.ActionSkip || s.Would == flow.ActionReuse
 	}
 	switch {
-	case f.Standing != nil && f.Standing.Refused:
+	case f.Existing != nil && f.Existing.Refused:
 		return "is refused: the cluster is not this state folder's"
 	case f.Refused:
 		return "is refused: an immutable field is changed"

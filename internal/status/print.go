@@ -22,7 +22,7 @@ func (r Report) Print(out io.Writer, width int) error {
 		return err
 	}
 	if r.Now != nil {
-		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Standing != nil, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Existing != nil, width)
 	}
 	return r.printRest(out, width)
 }
@@ -40,7 +40,7 @@ func (r Report) PrintWatched(out io.Writer, width, lines int) error {
 	}
 	r.printHead(out, width)
 	if r.Now != nil {
-		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Standing != nil, width)
+		printWaiting(out, *r.Now, len(r.Begun) > 0 || r.Existing != nil, width)
 	}
 	open := slices.DeleteFunc(slices.Clone(r.Steps), Step.settled)
 	fmt.Fprintf(out, "\n%d of %d steps done\n", len(r.Steps)-len(open), len(r.Steps))
@@ -59,8 +59,8 @@ func (r Report) printHead(out io.Writer, width int) {
 	if r.Now != nil && r.Now.Pivot != nil {
 		printFirst(out, r.Now.Pivot.Sentence, "to resume it", r.Now.Pivot.Command, width)
 	}
-	if r.Standing != nil {
-		printFirst(out, r.Standing.Sentence, "", "", width)
+	if r.Existing != nil {
+		printFirst(out, r.Existing.Sentence, "", "", width)
 	}
 	for _, o := range r.Begun {
 		if o.Operation != begun.Pivot || r.Now == nil || r.Now.Pivot == nil { // that one is said above, with more

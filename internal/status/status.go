@@ -36,11 +36,11 @@ type Report struct {
 	State   string            `json:"state"`
 	Offline string            `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
 	Begun   []begun.Operation `json:"begun,omitempty"`   // operations that have not ended
-	// Standing is what is known of a cluster of this name that the state folder did not create.
-	Standing *claims.Standing   `json:"standing,omitempty"`
-	Now      *overview.Overview `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
-	Steps    []Step             `json:"steps"`
-	Notes    []string           `json:"notes"`
+	// Existing is what is known of a cluster of this name that the state folder did not create.
+	Existing *claims.ExistingCluster `json:"existing,omitempty"`
+	Now      *overview.Overview      `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
+	Steps    []Step                  `json:"steps"`
+	Notes    []string                `json:"notes"`
 	drift.Comparison
 }
 
@@ -58,8 +58,8 @@ func (r *Report) TellRun(run string) {
 // WithoutSecrets hides them in what others said.
 func (r *Report) WithoutSecrets(hide *redact.Redactor) {
 	hide.Each(&r.Offline)
-	if r.Standing != nil {
-		hide.Each(&r.Standing.Sentence)
+	if r.Existing != nil {
+		hide.Each(&r.Existing.Sentence)
 	}
 	for i := range r.Begun {
 		hide.Each(&r.Begun[i].Sentence)

@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Standing is what a state folder has to know of a cluster of its name that it did not create.
-type Standing struct {
+// ExistingCluster is what a state folder has to know of a cluster of its name that it did not create.
+type ExistingCluster struct {
 	Sentence string `json:"sentence"`
 	// Refused tells that the step reserve refuses a run with this state folder; else the run takes the cluster over.
 	Refused bool `json:"refused"`
@@ -33,9 +33,9 @@ const howToGoOn = "To go on, work with the state folder that made it (--state-di
 	"with a backup: restore where its servers are gone, readopt where they work; destroy deletes it. Or choose " +
 	"another CLUSTER_NAME"
 
-// FindStanding asks whether a cluster of the configured name exists that this state folder did not create, and whether
+// FindExisting asks whether a cluster of the configured name exists that this state folder did not create, and whether
 // a run would take it over, as Reserve decides; nil: there is none, or it is this folder's. It changes nothing.
-func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) (*Standing, error) {
+func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) (*ExistingCluster, error) {
 	tools = tools.WithDefaults()
 	by, err := ownership.KnownIdentity(tools)
 	if err != nil {
@@ -43,7 +43,7 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	}
 	found, err := hetzner.ClusterClaim(cfg.ClusterName).Find(ctx, tools.Hetzner)
 	if foreign := (*hetzner.ForeignError)(nil); errors.As(err, &foreign) {
-		return &Standing{Sentence: foreign.Error(), Refused: true}, nil
+		return &ExistingCluster{Sentence: foreign.Error(), Refused: true}, nil
 	}
 	if err != nil || found != nil && by != "" && found.By == by {
 		return nil, err
@@ -52,7 +52,7 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	case err != nil:
 		return nil, err
 	case went != nil:
-		return &Standing{Sentence: went.Error(), Refused: true}, nil
+		return &ExistingCluster{Sentence: went.Error(), Refused: true}, nil
 	}
 	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil || found == nil && len(traces) == 0 {
@@ -73,10 +73,10 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	}
 	switch {
 	case err != nil:
-		return &Standing{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be "+
+		return &ExistingCluster{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be "+
 			"found out (%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
 	case manager == nil:
-		return &Standing{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn}, nil
+		return &ExistingCluster{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn}, nil
 	}
 	what := "the management cluster at " + manager.Host() + " holds its objects"
 	if self, err := isItself(ctx, cfg, manager); err != nil {
@@ -84,7 +84,7 @@ func FindStanding(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	} else if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &Standing{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each step " +
+	return &ExistingCluster{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each step " +
 		"finds what exists, and creates nothing a second time"}, nil
 }
 

@@ -21,7 +21,7 @@ type givenProvider struct{ *clustertest.Provider }
 func (givenProvider) Given() bool { return true }
 
 // What is known of a cluster that the state folder did not create is what its run would be told, before it begins.
-func TestFindStanding(t *testing.T) {
+func TestFindExisting(t *testing.T) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
 	exists := func(w *clustertest.Environment) {
 		w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread",
@@ -72,7 +72,7 @@ func TestFindStanding(t *testing.T) {
 				b.tools.Management = givenProvider{w.Provider}
 			}
 			writes := w.Writes()
-			is, err := FindStanding(t.Context(), b.cfg, b.tools)
+			is, err := FindExisting(t.Context(), b.cfg, b.tools)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestTheOldFolderIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if is, err := FindStanding(t.Context(), was.cfg, was.tools); err != nil || is == nil || !is.Refused {
+	if is, err := FindExisting(t.Context(), was.cfg, was.tools); err != nil || is == nil || !is.Refused {
 		t.Errorf("a look: %+v, %v", is, err)
 	}
 	if err := CheckProject(t.Context(), now.cfg, now.tools); err != nil {
