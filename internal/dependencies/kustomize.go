@@ -29,10 +29,11 @@ const placeAnnotation = "internal.slipway.dev/place"
 
 // folder is one with a kustomization.yaml.
 type folder struct {
-	file    string // its kustomization.yaml, in its absolute path
-	reduced []byte // what kustomize gets of it
-	used    bool   // another one builds on it, or it is a Component
-	built   bool
+	file      string // its kustomization.yaml, in its absolute path
+	reduced   []byte // what kustomize gets of it
+	component bool   // it is only a part of others
+	used      bool   // another one builds on it
+	built     bool
 }
 
 // builder builds folders with kustomize's library. That reads its files here: of a kustomization.yaml only what changes
@@ -100,7 +101,7 @@ func (b *builder) load(dir string) (*folder, error) {
 			return nil, fmt.Errorf("%s: %w", b.show(file), placed(err))
 		}
 		k.FixKustomization()
-		b.folders[dir] = &folder{file: file, used: k.Kind == types.ComponentKind}
+		b.folders[dir] = &folder{file: file, component: k.Kind == types.ComponentKind}
 		b.list(dir, node.Content[0])
 		if b.folders[dir].reduced, err = b.reduce(dir, k); err != nil {
 			return nil, fmt.Errorf("%s: %w", b.show(file), err)
@@ -307,7 +308,7 @@ func (b *builder) buildAll(named, files map[string]bool, namespace string) error
 	for _, again := range []bool{false, true} { // again: those that are in a circle, which kustomize refuses
 		for _, dir := range dirs {
 			f := b.folders[dir]
-			if f == nil || f.built || f.used && !again || again && !named[dir] || f.component() {
+			if f == nil || f.built || f.used && !again || again && !named[dir] || f.component {
 				continue
 			}
 			err := b.build(f, namespace, func(place string) bool { return named[dir] || files[fileOf(place)] })
@@ -317,12 +318,6 @@ func (b *builder) buildAll(named, files map[string]bool, namespace string) error
 		}
 	}
 	return nil
-}
-
-// component tells whether the folder is only a part of others.
-func (f *folder) component() bool {
-	var meta types.TypeMeta
-	return k8syaml.Unmarshal(f.reduced, &meta) == nil && meta.Kind == types.ComponentKind
 }
 
 // fileOf is the file of a place.
