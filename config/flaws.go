@@ -72,11 +72,12 @@ func flaws() []flaw {
 		{variable: "TALOS_VERSION", from: "1.12.4", leaving: "1.12.4", seen: SeenOldTalosconfig, source: "siderolabs/talos#12870",
 			what: "refuses a talosconfig whose certificate is not marked for use by a client, as that in the state folder: " +
 				"it is written anew before the servers are replaced, and copies of it have to be replaced"},
-		// Of Hetzner's DHCP, in August 2026. The built-in manifests have the route; a cluster that was made before keeps its own.
+		// Of Hetzner's DHCP, in August 2026. The built-in manifests have the route; a cluster that was made before keeps
+		// its own.
 		{variable: "TALOS_VERSION", seen: SeenNoMetadataRoute,
 			source: "hcloud-k8s/terraform-hcloud-kubernetes#490",
-			what: "takes a route to Hetzner's metadata (169.254.169.254) by the private network where Hetzner's DHCP offers it, " +
-				"and then does not reach them; the servers of this cluster were made without the route that prevents it, and " +
+			what: "takes a route to Hetzner's metadata (169.254.169.254) by the private network where Hetzner's DHCP offers " +
+				"it, and then does not reach them; the servers of this cluster were made without the route that prevents it, and " +
 				"keep their configuration: manifests/cluster.yaml and manifests/worker-pool.yaml as config files --out writes " +
 				"them have it, and applying these replaces all servers"},
 	}

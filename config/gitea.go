@@ -60,7 +60,8 @@ func (c Config) giteaAddon() Addon {
 // GiteaKept says whether what is in Gitea outlives its Pod: with hcloud-csi it has a volume.
 func (c Config) GiteaKept() bool { return slices.Contains(c.Addons.names(), AddonCSI) }
 
-// NotInLab is what of a configuration cannot become ready in a lab, with what to write in its place; nil: nothing is known.
+// NotInLab is what of a configuration cannot become ready in a lab, with what to write in its place; nil: nothing is
+// known.
 func (c Config) NotInLab() error {
 	if !c.HasGitea() || !c.GiteaKept() {
 		return nil

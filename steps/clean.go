@@ -206,8 +206,8 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (sel
 		held = append(held, o.GetNamespace()+"/"+o.GetName())
 	}
 	if len(held) > 0 {
-		return false, &heldError{fmt.Sprintf("it holds the Cluster objects %s: move them first, or they and the knowledge of "+
-			"their servers are lost", strings.Join(held, ", "))}
+		return false, &heldError{fmt.Sprintf("it holds the Cluster objects %s: move them first, or they and the knowledge "+
+			"of their servers are lost", strings.Join(held, ", "))}
 	}
 	return false, nil
 }

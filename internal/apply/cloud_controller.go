@@ -56,7 +56,8 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 // CheckToken refuses to put a token that may not write into a Secret: what works with it would stop.
 func CheckToken(ctx context.Context, tools platform.Tools, namespace, name string) error {
 	if err := hetzner.CheckWrite(ctx, tools.Hetzner); err != nil {
-		return fmt.Errorf("the Hetzner token is not written into Secret %s/%s: %w; %s", namespace, name, err, hetzner.AnotherToken)
+		return fmt.Errorf("the Hetzner token is not written into Secret %s/%s: %w; %s", namespace, name, err,
+			hetzner.AnotherToken)
 	}
 	return nil
 }

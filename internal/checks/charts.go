@@ -19,8 +19,8 @@ const ChartsWithin = 15 * time.Second
 // Download gets the archive of a chart.
 type Download func(context.Context, kube.ChartSource) ([]byte, error)
 
-// Charts renders charts with the values that a run installs them with. wrong are those that do not render, unchecked says
-// why others were not rendered.
+// Charts renders charts with the values that a run installs them with. wrong are those that do not render, unchecked
+// says why others were not rendered.
 func Charts(ctx context.Context, cfg config.Config, sources render.Sources, all []charts.Installation,
 	download Download) (wrong []ValueProblem, unchecked []string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ChartsWithin, fmt.Errorf("no answer within %s", ChartsWithin))

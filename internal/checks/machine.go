@@ -79,8 +79,8 @@ func (m machineConfiguration) wants() []want {
 		want{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
 		want{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
 		want{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
-		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the Talos API, from " +
-			"namespace kube-system with role os:reader"},
+		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the " +
+			"Talos API, from namespace kube-system with role os:reader"},
 		want{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
 			"kubelets' certificates"})
 }
@@ -95,7 +95,8 @@ func (m machineConfiguration) unmet() []unfitMachine {
 		err = yaml.Unmarshal(data, &values)
 	}
 	if err != nil {
-		return []unfitMachine{{problem: "the configuration that they result in cannot be read: " + err.Error(), hint: "correct the patches"}}
+		return []unfitMachine{{problem: "the configuration that they result in cannot be read: " + err.Error(),
+			hint: "correct the patches"}}
 	}
 	var all []unfitMachine
 	for _, u := range unmetOf(values, m.wants()) {
@@ -113,8 +114,8 @@ func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfi
 	return nil
 }
 
-// unfitTalosAPIAccess looks for an access to the Talos API that the Talos CCM's Pod does not get: its chart asks for the role
-// os:reader, in namespace kube-system, where the step installs it.
+// unfitTalosAPIAccess looks for an access to the Talos API that the Talos CCM's Pod does not get: its chart asks for
+// the role os:reader, in namespace kube-system, where the step installs it.
 func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources) *unfitMachine {
 	access := m.Machine().Features().KubernetesTalosAPIAccess()
 	if m.kind != machine.TypeControlPlane || !access.Enabled() {
@@ -122,12 +123,14 @@ func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources)
 	}
 	path := []string{"machine", "features", "kubernetesTalosAPIAccess"}
 	if is := access.AllowedRoles(); !slices.Contains(is, "os:reader") {
-		return &unfitMachine{path: append(path, "allowedRoles"), hint: "add os:reader", problem: fmt.Sprintf("machine.features."+
-			"kubernetesTalosAPIAccess.allowedRoles is %s: the Talos CCM asks the Talos API with role os:reader", listed(is))}
+		return &unfitMachine{path: append(path, "allowedRoles"), hint: "add os:reader",
+			problem: fmt.Sprintf("machine.features."+
+				"kubernetesTalosAPIAccess.allowedRoles is %s: the Talos CCM asks the Talos API with role os:reader", listed(is))}
 	}
 	if is := access.AllowedKubernetesNamespaces(); !slices.Contains(is, "kube-system") {
 		return &unfitMachine{path: append(path, "allowedKubernetesNamespaces"), hint: "add kube-system", problem: fmt.Sprintf(
-			"machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces is %s: the Talos CCM runs in kube-system", listed(is))}
+			"machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces is %s: the Talos CCM runs in kube-system",
+			listed(is))}
 	}
 	return nil
 }

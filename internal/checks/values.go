@@ -59,14 +59,14 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 	}
 }
 
-// underOwnName refuses values under the name of their chart, as they are written for a chart that depends on it: Helm would
-// ignore them. Add-ons may have a value of their own name.
+// underOwnName refuses values under the name of their chart, as they are written for a chart that depends on it: Helm
+// would ignore them. Add-ons may have a value of their own name.
 func underOwnName(in charts.Installation, values map[string]any) *ValueProblem {
 	if _, nested := values[in.Chart.Name].(map[string]any); !nested {
 		return nil
 	}
-	f := problemf("write what is below it at the top level", "%s: the values are under %s:, as for a chart that depends on it: Helm "+
-		"would ignore them", in.Values.Name, in.Chart.Name)
+	f := problemf("write what is below it at the top level", "%s: the values are under %s:, as for a chart that "+
+		"depends on it: Helm would ignore them", in.Values.Name, in.Chart.Name)
 	return &f
 }
 

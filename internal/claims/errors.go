@@ -18,8 +18,8 @@ type OtherProjectError struct {
 // Error implements error.
 func (e *OtherProjectError) Error() string {
 	return fmt.Sprintf("placement group %d, which reserves %s for this state folder, is not in the token's project, nor "+
-		"is anything else of the cluster, "+
-		"but %s is there: the token is of another project; where all of it was deleted by hand, destroy forgets it",
+		"is anything else of the cluster, but %s is there: the token is of another project; where all of it was deleted by "+
+		"hand, destroy forgets it",
 		e.Reservation, e.Cluster, e.Alive)
 }
 
@@ -58,9 +58,10 @@ type WentOverError struct {
 // Error implements error.
 func (e *WentOverError) Error() string {
 	return fmt.Sprintf("cluster %s is another state folder's now: %s took the name over from this one%s. Nothing is "+
-		"changed from here, because two state folders would work on one cluster without knowing of each other. Work with that folder "+
-		"(--state-dir); where it is lost, take the cluster over into a new one: another --state-dir, with "+
-		"MANAGEMENT_KUBECONFIG naming the kubeconfig of the cluster that manages it, which after a pivot is its own", e.Cluster, e.Claim.By,
+		"changed from here, because two state folders would work on one cluster without knowing of each other. Work with "+
+		"that folder (--state-dir); where it is lost, take the cluster over into a new one: another --state-dir, with "+
+		"MANAGEMENT_KUBECONFIG naming the kubeconfig of the cluster that manages it, which after a pivot is its own",
+		e.Cluster, e.Claim.By,
 		since(e.Claim))
 }
 
@@ -79,10 +80,8 @@ type RecoveringError struct{ Claim *hetzner.Reservation }
 // Error implements error.
 func (e *RecoveringError) Error() string {
 	return fmt.Sprintf("the cluster is being recovered from another state folder: %s began that%s. Nothing was made, "+
-		"because two that restore one "+
-		"cluster would make two of one name and one set of keys, two that readopt it two managers, and two that recover "+
-		"its quorum two etcds. Let that "+
-		"come to its end, or resume it there; where that folder and the management cluster that it made, if it made "+
-		"one, are lost, delete the "+
+		"because two that restore one cluster would make two of one name and one set of keys, two that readopt it two "+
+		"managers, and two that recover its quorum two etcds. Let that come to its end, or resume it there; where that "+
+		"folder and the management cluster that it made, if it made one, are lost, delete the "+
 		"placement group %s, and run this again", e.Claim.By, since(e.Claim), e.Claim.Name())
 }

@@ -73,10 +73,11 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	}
 	switch {
 	case err != nil:
-		return &ExistingCluster{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's cannot be "+
-			"found out (%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
+		return &ExistingCluster{Refused: true, Sentence: fmt.Sprintf("%s. Whether the cluster is this state folder's "+
+			"cannot be found out (%v): a run is refused, and creates nothing. %s", exists, err, howToGoOn)}, nil
 	case manager == nil:
-		return &ExistingCluster{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn}, nil
+		return &ExistingCluster{Refused: true, Sentence: exists + ". A run is refused, and creates nothing. " + howToGoOn},
+			nil
 	}
 	what := "the management cluster at " + manager.Host() + " holds its objects"
 	if self, err := isItself(ctx, cfg, manager); err != nil {
@@ -84,8 +85,8 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	} else if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &ExistingCluster{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each step " +
-		"finds what exists, and creates nothing a second time"}, nil
+	return &ExistingCluster{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each " +
+		"step finds what exists, and creates nothing a second time"}, nil
 }
 
 // lookForManager is the cluster that holds the Cluster object, among those that this state folder or the provider of

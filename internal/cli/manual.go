@@ -157,7 +157,8 @@ func manuals() map[string]manual {
 			needs: "a state folder that can be written", changes: "what the runs change that are started through it",
 			example: "serve --lab", page: "serve.md"},
 		"version": {needs: nothing, changes: nothing, example: "version --output json"},
-		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, one step, or a topic: steps, flags, variables"}},
+		"help": {arguments: []explained{{"TARGET…", "one target, of one word or more, one step, or a topic: steps, flags, " +
+			"variables"}},
 			needs: nothing, changes: nothing, example: "help lab fault add", page: ""},
 	}
 	maps.Copy(all, stepManuals())

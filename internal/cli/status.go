@@ -92,7 +92,8 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	return r, err
 }
 
-// existingClusterFor is existingCluster; in a folder in which nothing was begun, which has no client of Hetzner, with the token.
+// existingClusterFor is existingCluster; in a folder in which nothing was begun, which has no client of Hetzner, with
+// the token.
 func existingClusterFor(ctx context.Context, c *console, cfg settings.Configuration,
 	b planning.Bootstrap) (*claims.ExistingCluster, error) {
 	tools := b.Tools

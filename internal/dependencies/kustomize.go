@@ -37,7 +37,8 @@ type folder struct {
 }
 
 // builder builds folders with kustomize's library. That reads its files here: of a kustomization.yaml only what changes
-// Flux's objects, and of manifests only these. So it reaches no network, and needs no file that only other objects need.
+// Flux's objects, and of manifests only these. So it reaches no network, and needs no file that only other objects
+// need.
 type builder struct {
 	filesys.FileSystem
 	tree    *Tree
@@ -193,8 +194,8 @@ func (b *builder) local(dir string, entries []string) (local []string, err error
 	return local, nil
 }
 
-// patches are those of a patch that change Flux's objects. Each has a target, so that one without an object, such as of a
-// base that is not read, is no error.
+// patches are those of a patch that change Flux's objects. Each has a target, so that one without an object, such as
+// of a base that is not read, is no error.
 func (b *builder) patches(dir string, p types.Patch) (all []types.Patch, err error) {
 	if p.Path != "" {
 		if remote.MatchString(p.Path) {
@@ -301,8 +302,8 @@ func (b *builder) build(f *folder, namespace string, wanted func(place string) b
 	return nil
 }
 
-// buildAll builds the folders that no other one builds on. named are those that the command names, or lie in one that it
-// names; of the others only files that it names are wanted.
+// buildAll builds the folders that no other one builds on. named are those that the command names, or lie in one that
+// it names; of the others only files that it names are wanted.
 func (b *builder) buildAll(named, files map[string]bool, namespace string) error {
 	dirs := slices.Sorted(maps.Keys(b.folders))
 	for _, again := range []bool{false, true} { // again: those that are in a circle, which kustomize refuses

@@ -29,8 +29,8 @@ const (
 )
 
 // Read reads files, and the YAML files in folders and the folders below them; what a kustomization.yaml lists, as
-// kustomize builds it. namespace is that of objects for which none is named. Every error is a usage.Error that names the
-// place.
+// kustomize builds it. namespace is that of objects for which none is named. Every error is a usage.Error that names
+// the place.
 func Read(paths []string, namespace string) (*Tree, error) {
 	t := &Tree{Source: strings.Join(paths, ", ")}
 	if err := t.readAll(paths, namespace); err != nil {

@@ -76,10 +76,10 @@ func (d *Doctor) engine(ctx context.Context) Finding {
 		return failed("give its machine more", "%s has %s of memory, a management cluster needs %s", e.Name,
 			gibs(e.MemoryBytes), gibs(engineMemory))
 	case e.InotifyLimit > 0 && e.InotifyLimit-e.InotifyUsed < engineInotify:
-		return failed("end other programs that watch files (clusters, editors), or allow more until the next boot: sudo sysctl "+
-			"fs.inotify.max_user_instances=1024", "the user that %s runs containers as has %d of %d inotify instances "+
-			"(fs.inotify.max_user_instances) in use, and a management cluster takes about %d: Cluster API's providers would end "+
-			"with \"too many open files\"", e.Name, e.InotifyUsed, e.InotifyLimit, engineInotify)
+		return failed("end other programs that watch files (clusters, editors), or allow more until the next boot: sudo "+
+			"sysctl fs.inotify.max_user_instances=1024", "the user that %s runs containers as has %d of %d inotify instances "+
+			"(fs.inotify.max_user_instances) in use, and a management cluster takes about %d: Cluster API's providers would "+
+			"end with \"too many open files\"", e.Name, e.InotifyUsed, e.InotifyLimit, engineInotify)
 	}
 	image := ""
 	switch {

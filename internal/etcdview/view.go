@@ -107,7 +107,8 @@ func (e View) Repair(command func(...string) string) string {
 		if e.Needs(v) != "" {
 			do = "without it etcd has no quorum: start it (talosctl service etcd start, or reboot the server)"
 		}
-		all = append(all, fmt.Sprintf("%s: %v, and the control plane provider adds, removes and replaces no server while it is; %s",
+		all = append(all, fmt.Sprintf("%s: %v, and the control plane provider adds, removes and replaces no server while "+
+			"it is; %s",
 			v, stopped, do))
 	}
 	return strings.Join(all, "; ")

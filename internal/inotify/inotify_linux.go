@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Of reads a user's in a /proc, as far as this process may look at the user's processes. There is none (false) where the
-// kernel has no inotify.
+// Of reads a user's in a /proc, as far as this process may look at the user's processes. There is none (false) where
+// the kernel has no inotify.
 func Of(proc string, user int) (Use, bool) {
 	data, err := os.ReadFile(filepath.Join(proc, "sys/fs/inotify/max_user_instances"))
 	if err != nil {

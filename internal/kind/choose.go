@@ -35,7 +35,8 @@ var engines = []engine{
 	{name: "finch", greeting: "finch version", ask: nerdctlEngine, kind: cluster.ProviderWithNerdctl},
 	{name: "podman", greeting: "podman version", ask: podmanEngine,
 		kind: func(string) cluster.ProviderOption { return cluster.ProviderWithPodman() }},
-	{name: "nerdctl.lima", greeting: "nerdctl version", ask: nerdctlEngine, kind: cluster.ProviderWithNerdctl, named: true},
+	{name: "nerdctl.lima", greeting: "nerdctl version", ask: nerdctlEngine, kind: cluster.ProviderWithNerdctl,
+		named: true},
 }
 
 // there reports whether the program is on this machine.
@@ -71,7 +72,8 @@ func namedEngine() (e engine, named bool, err error) {
 		}
 		known = append(known, e.name)
 	}
-	return engine{}, false, usage.Errorf("%s=%q is no container engine that kind works with: set it to one of %s, or unset it",
+	return engine{}, false, usage.Errorf("%s=%q is no container engine that kind works with: set it to one of %s, or "+
+		"unset it",
 		engineVariable, name, strings.Join(known, ", "))
 }
 
@@ -108,8 +110,8 @@ func (c *chooser) choose(ctx context.Context) (engine, error) {
 	}
 	if i := slices.IndexFunc(engines, func(e engine) bool { return e.name == record.Engine }); i >= 0 {
 		if named && e.name != record.Engine {
-			return engine{}, usage.Errorf("%s=%s, but the kind cluster %s of this state folder is in %s (%s): unset it, or, where "+
-				"that cluster is gone for good, remove \"engine\" from that file", engineVariable, e.name, record.Name,
+			return engine{}, usage.Errorf("%s=%s, but the kind cluster %s of this state folder is in %s (%s): unset it, or, "+
+				"where that cluster is gone for good, remove \"engine\" from that file", engineVariable, e.name, record.Name,
 				record.Engine, c.files.Path(ownership.File))
 		}
 		e, named = engines[i], true

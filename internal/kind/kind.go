@@ -104,8 +104,8 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	return kubeconfig, k.files.Remove(making(name))
 }
 
-// discard deletes what a creation that failed has left, and then its mark: it would make a cluster that comes later look
-// like what was left. A cluster of that name that came meanwhile stays.
+// discard deletes what a creation that failed has left, and then its mark: it would make a cluster that comes later
+// look like what was left. A cluster of that name that came meanwhile stays.
 func (k *Provider) discard(name string) error {
 	if err := k.remove(name); err != nil && !errors.Is(err, steps.ErrNotOurs) {
 		return fmt.Errorf("delete what is left of kind cluster %s, which the next run tries again: %w", name, err)

@@ -36,7 +36,8 @@ func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	return cluster.NewProvider(cluster.ProviderWithLogger(&kindLogger{log: k.log, say: say}), engine.kind(engine.name)), nil
+	return cluster.NewProvider(cluster.ProviderWithLogger(&kindLogger{log: k.log, say: say}), engine.kind(engine.name)),
+		nil
 }
 
 func (k dockerKind) clusters() ([]string, error) {
@@ -63,7 +64,8 @@ func (k dockerKind) create(name, image, kubeconfigPath, identity string, say flo
 	used, there := findImage(context.Background(), engine, image)
 	switch {
 	case used != image:
-		say("the node image %s is on this machine by its tag alone, as an image that was loaded is: using it without its digest",
+		say("the node image %s is on this machine by its tag alone, as an image that was loaded is: using it without its "+
+			"digest",
 			used)
 	case !there:
 		say("pulling the node image %s", image)

@@ -12,16 +12,16 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// ExpiredError says that an API server refuses the client certificate of a kubeconfig, which has expired, and how to get
-// a new one. It takes the place of "Unauthorized", of which client-go keeps no message.
+// ExpiredError says that an API server refuses the client certificate of a kubeconfig, which has expired, and how to
+// get a new one. It takes the place of "Unauthorized", of which client-go keeps no message.
 type ExpiredError struct{ Ended time.Time }
 
 // Error implements error.
 func (e *ExpiredError) Error() string {
-	return fmt.Sprintf("it does not accept the client certificate of the kubeconfig, which ended on %s: the target kubeconfig "+
-		"fetches a new one from the Secret in the management cluster; where the cluster manages itself, talosctl kubeconfig "+
-		"fetches one from the Talos API of a control plane server, with the talosconfig in the state folder; the provider of "+
-		"a management cluster gives that one's", e.Ended.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("it does not accept the client certificate of the kubeconfig, which ended on %s: the target "+
+		"kubeconfig fetches a new one from the Secret in the management cluster; where the cluster manages itself, "+
+		"talosctl kubeconfig fetches one from the Talos API of a control plane server, with the talosconfig in the state "+
+		"folder; the provider of a management cluster gives that one's", e.Ended.UTC().Format(time.RFC3339))
 }
 
 // expiring names an expired client certificate where the API server refuses it. One that this machine's clock alone

@@ -30,8 +30,8 @@ var (
 	lookup         = regexp.MustCompile(`\blookup\b`)
 )
 
-// Template renders a chart with Helm's own engine as an installation does, without a cluster: with the chart's schema of
-// values, and for a version of Kubernetes. What is wrong with the two is a *TemplateError.
+// Template renders a chart with Helm's own engine as an installation does, without a cluster: with the chart's schema
+// of values, and for a version of Kubernetes. What is wrong with the two is a *TemplateError.
 func Template(ctx context.Context, archive []byte, name, namespace, version string,
 	values func() (map[string]any, error)) error {
 	kubernetes, err := chartutil.ParseKubeVersion(version)

@@ -15,8 +15,8 @@ const (
 	inotifyWhole = 60 // a lab in which one of three servers is being replaced
 )
 
-// checkInotify refuses to start a cluster whose providers would end with "too many open files", and says so where they may
-// later on.
+// checkInotify refuses to start a cluster whose providers would end with "too many open files", and says so where
+// they may later on.
 func checkInotify(u inotify.Use, say flow.Say) error {
 	const remedy = "end other programs that watch files (labs, editors), or allow more until the next boot: " +
 		"sudo sysctl fs.inotify.max_user_instances=1024"

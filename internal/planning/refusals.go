@@ -16,9 +16,9 @@ func (e *RefusedError) Error() string { return e.Err.Error() }
 
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// Refusals is a RefusedError with what the steps apply, workers and clean of a run of targets would refuse, so that a run
-// that is refused changes nothing; nil: they would refuse nothing. Another error is why that is not known. It changes
-// nothing.
+// Refusals is a RefusedError with what the steps apply, workers and clean of a run of targets would refuse, so that a
+// run that is refused changes nothing; nil: they would refuse nothing. Another error is why that is not known. It
+// changes nothing.
 func (b Bootstrap) Refusals(ctx context.Context, j flow.Journal, targets []string) error {
 	foreseen, err := b.Plan.Graph.Predict(ctx, j, targets, false)
 	if err != nil {

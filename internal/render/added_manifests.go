@@ -65,8 +65,8 @@ func ofClusterAPI(o *unstructured.Unstructured) bool {
 	return group == groupOfClusterAPI || strings.HasSuffix(group, "."+groupOfClusterAPI)
 }
 
-// takeNamespace puts an object of a file that names no namespace into that of the cluster's objects, as kubectl does with
-// the one of its context, and refuses an object of another one.
+// takeNamespace puts an object of a file that names no namespace into that of the cluster's objects, as kubectl does
+// with the one of its context, and refuses an object of another one.
 func takeNamespace(namespace string, s Source, o *unstructured.Unstructured) error {
 	if o.GetNamespace() == "" {
 		o.SetNamespace(namespace)

@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 )
 
-// metadataRouteVariable is "false" where the servers of a cluster were made without the route to Hetzner's metadata that the
-// built-in manifests have: with it, they would all be replaced.
+// metadataRouteVariable is "false" where the servers of a cluster were made without the route to Hetzner's metadata
+// that the built-in manifests have: with it, they would all be replaced.
 const metadataRouteVariable = "METADATA_ROUTE"
 
 // metadataAddress is where servers find Hetzner's metadata.
@@ -24,8 +24,8 @@ func patchesPath(o *unstructured.Unstructured) []string {
 	return []string{"spec", "template", "spec", "strategicPatches"}
 }
 
-// MetadataRouteOf is "false" where the patches of a live TalosControlPlane or TalosConfigTemplate, which may be nil, do not
-// have the route to the metadata.
+// MetadataRouteOf is "false" where the patches of a live TalosControlPlane or TalosConfigTemplate, which may be nil,
+// do not have the route to the metadata.
 func MetadataRouteOf(o *unstructured.Unstructured) string {
 	if o == nil {
 		return ""

@@ -15,16 +15,16 @@ import (
 // talosHostname begins the hostname that Talos chooses while no metadata service has told it one: "talos-1a2-b3c".
 const talosHostname = "talos-"
 
-// chosen tells whether a hostname is one that a server has without a metadata service: Talos's own, or one that is made of
-// its address, as "10-0-0-3".
+// chosen tells whether a hostname is one that a server has without a metadata service: Talos's own, or one that is
+// made of its address, as "10-0-0-3".
 func chosen(hostname, address string) bool {
 	return strings.HasPrefix(hostname, talosHostname) ||
 		strings.Contains(hostname, strings.NewReplacer(".", "-", ":", "-").Replace(address))
 }
 
-// Unnamed is the Machine whose server a node is, where the node has a hostname that was chosen without Hetzner's metadata
-// service; nil: the node has its server's name, or is of no Machine. The two are compared by
-// their private address.
+// Unnamed is the Machine whose server a node is, where the node has a hostname that was chosen without Hetzner's
+// metadata service; nil: the node has its server's name, or is of no Machine. The two are compared by their private
+// address.
 func Unnamed(n *corev1.Node, machines []unstructured.Unstructured) *unstructured.Unstructured {
 	address := NodeAddress(n, corev1.NodeInternalIP)
 	if n.Spec.ProviderID != "" || address == "" || !chosen(n.Name, address) {

@@ -105,7 +105,8 @@ func printSteps(out io.Writer, all []Step, width int) error {
 	}
 	if at >= 0 {
 		n := strings.Count(behind.Step, ",") + 1
-		rows[at] = []string{text.Plural(n, "step", "steps"), behind.State, "", behind.world(), behind.Remarks() + ": " + behind.Step}
+		rows[at] = []string{text.Plural(n, "step", "steps"), behind.State, "", behind.world(), behind.Remarks() +
+			": " + behind.Step}
 	}
 	fmt.Fprintln(w)
 	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
@@ -128,8 +129,8 @@ func (r Report) printRest(out io.Writer, width int) error {
 	return nil
 }
 
-// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. told tells that
-// something else was said first.
+// printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. told tells
+// that something else was said first.
 func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
 	line := func(format string, args ...any) {
 		fmt.Fprint(out, text.Fold(text.Plainly(fmt.Sprintf(format, args...))+"\n", width))

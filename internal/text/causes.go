@@ -9,8 +9,8 @@ import (
 // blamed is "a, b: why": names, and what is wrong with them.
 var blamed = regexp.MustCompile(`^((?:Pod )?[a-z0-9][-a-z0-9.]*-[-a-z0-9.]*(?:, (?:Pod )?[a-z0-9][-a-z0-9.]*)*): (.+)$`)
 
-// Causes are the parts of a sentence, one a line. In one that is longer than a line the cause comes before the names, so
-// that what is cut off is a name.
+// Causes are the parts of a sentence, one a line. In one that is longer than a line the cause comes before the names,
+// so that what is cut off is a name.
 func Causes(sentence string, columns int) []string {
 	parts := strings.Split(Plainly(sentence), "; ")
 	for i, part := range parts {

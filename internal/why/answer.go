@@ -102,8 +102,8 @@ func (a Answer) Hopeless(since time.Time) *Finding {
 	return nil
 }
 
-// HopelessForWorkers is Hopeless for a wait for the workers: what they wait for passes, or Cluster API replaces them, but
-// for a limit of the project.
+// HopelessForWorkers is Hopeless for a wait for the workers: what they wait for passes, or Cluster API replaces them,
+// but for a limit of the project.
 func (a Answer) HopelessForWorkers(since time.Time) *Finding {
 	for i, f := range a.Findings {
 		if f.limit && !f.Seen.Before(since.Truncate(time.Second)) {

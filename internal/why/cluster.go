@@ -184,7 +184,8 @@ var reasons = map[string]string{
 	"NodeNotFound": "its node does not exist", "NodeStartupTimeout": "its node did not appear in time",
 	"UnhealthyNode": "its node is not Ready", "NodeProvisioning": "its node is not there yet",
 	"WaitingForNodeRef": "its node is not there yet", "NodeConditionsFailed": "its node is not healthy",
-	"WaitingForInfrastructure": "its server is not there yet", "WaitingForDataSecret": "its machine configuration is not generated yet",
+	"WaitingForInfrastructure": "its server is not there yet", "WaitingForDataSecret": "its machine configuration is " +
+		"not generated yet",
 	"WaitingForControlPlane": "it waits for the control plane", "Draining": "its node is being drained",
 	"Deleting": "it is being deleted", "Deleted": "it is being deleted", "ScalingUp": "a server is being added",
 	"ScalingDown": "a server is being deleted", "RollingUpdateInProgress": "its servers are being replaced",

@@ -65,8 +65,8 @@ func EtcdStopped(state string) bool {
 	return slices.Contains([]string{etcdEnded, "Failed", "Skipped"}, state)
 }
 
-// stopped reports whether the etcd of a server that has joined is stopped while its provider works. One that has left is
-// no member any more.
+// stopped reports whether the etcd of a server that has joined is stopped while its provider works. One that has left
+// is no member any more.
 func (s Situation) stopped(m member) bool {
 	return m.machine.GetDeletionTimestamp() == nil && m.machine.GetAnnotations()[etcdLeavingAnnotation] != "true" &&
 		m.state == running && m.talos.Trouble == "" && !m.talos.Etcd && EtcdStopped(m.talos.State) && !s.resting() &&

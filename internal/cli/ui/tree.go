@@ -140,7 +140,8 @@ func (t *tree) ended() []row {
 	return append(rows, t.skipped(wide)...)
 }
 
-// skipped are the rows of the steps that were skipped: one for all with the same reason, which comes before their names.
+// skipped are the rows of the steps that were skipped: one for all with the same reason, which comes before their
+// names.
 func (t *tree) skipped(wide int) []row {
 	var why reasons
 	for _, s := range t.steps {
@@ -273,7 +274,8 @@ func (t *tree) draw(width, tick int, now time.Time, d density) []string {
 	return lines
 }
 
-// sentenceLines are the lines under a step: each cause begins one. With too many causes for most lines each has one line.
+// sentenceLines are the lines under a step: each cause begins one. With too many causes for most lines each has one
+// line.
 func sentenceLines(said string, width, most int) []string {
 	room := width - 1 - len(under)
 	if room < text.Narrowest/2 {
