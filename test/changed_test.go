@@ -46,7 +46,7 @@ func TestChangedBeforeEtcd(t *testing.T) {
 		}
 	}
 	planned()
-	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 1 || !strings.Contains(o.output, told) ||
+	if o := c.run(nil, append([]string{"wait-cp"}, change...)...); o.exit != 2 || !strings.Contains(o.output, told) ||
 		!strings.Contains(o.output, "--yes") {
 		t.Errorf("without consent: exit %d\n%s", o.exit, o.output)
 	}

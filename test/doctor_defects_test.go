@@ -365,10 +365,13 @@ func fewRequests(lab *command) func(*testing.T) {
 		c := newDoctorLab(t, lab)
 		c.injectFault(t, "low-budget", "remaining=200")
 		f := c.examine(t)["hetzner-budget"]
-		if f.Verdict != "ok" || !strings.Contains(f.Reason, "of 3600 requests are left") ||
-			!strings.Contains(f.Reason, "slower now, its requests wait until 450 are left") {
-			t.Errorf("with 200 requests left: %+v", f)
+		var left int // 20 come back each second: on a busy machine, more than a tenth of all may be back
+		_, err := fmt.Sscanf(f.Reason, "%d of 3600 requests", &left)
+		if err != nil || f.Verdict != "ok" ||
+			strings.Contains(f.Reason, "slower now, its requests wait until 450 are left") != (left < 360) {
+			t.Errorf("with 200 requests left: %v, %+v", err, f)
 		}
+		c.injectFault(t, "low-budget", "remaining=200", "limit=360") // two come back each second
 		c.vars["BOOTSTRAP_TIMEOUT"] = "2s"
 		if f := c.examine(t)["hetzner-budget"]; f.Verdict != "failed" || f.WayOut == "" ||
 			!strings.Contains(f.Reason, "a bootstrap may need 300 within 2.0s") {

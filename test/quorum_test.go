@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -163,16 +164,21 @@ func (l *lostCluster) isRecovered(t *testing.T) {
 	}
 	l.tokenWorks(t)
 	l.nothingIsStale(t, c)
-	providers := &appsv1.DeploymentList{}
-	if err := c.List(ctx, providers, client.HasLabels{"cluster.x-k8s.io/provider"}); err != nil ||
-		len(providers.Items) < 4 {
-		t.Fatalf("%d Deployments of providers, %v", len(providers.Items), err)
-	}
-	for _, d := range providers.Items {
-		if d.Status.AvailableReplicas == 0 || d.Annotations["slipway.dev/replicas-before-recovery"] != "" {
-			t.Errorf("%s/%s is left stopped: %v", d.Namespace, d.Name, d.Annotations)
+	eventually(t, "the providers to run again", time.Minute, func(ctx context.Context) string {
+		providers := &appsv1.DeploymentList{}
+		if err := c.List(ctx, providers, client.HasLabels{"cluster.x-k8s.io/provider"}); err != nil ||
+			len(providers.Items) < 4 {
+			return fmt.Sprintf("%d Deployments of providers, %v", len(providers.Items), err)
 		}
-	}
+		for _, d := range providers.Items {
+			if d.Annotations["slipway.dev/replicas-before-recovery"] != "" || d.Spec.Replicas == nil || *d.Spec.Replicas == 0 {
+				t.Errorf("%s/%s is left stopped: %v", d.Namespace, d.Name, d.Annotations)
+			} else if d.Status.AvailableReplicas == 0 {
+				return fmt.Sprintf("%s/%s has no replica that is available", d.Namespace, d.Name)
+			}
+		}
+		return ""
+	})
 	l.noRecoveryFolder(t)
 	for _, g := range must(l.project().PlacementGroup.All(ctx))(t) {
 		if strings.HasSuffix(g.Name, ".restore") {

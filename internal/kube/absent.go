@@ -20,7 +20,7 @@ var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Vers
 
 // Absent reports whether err is the answer of a reachable cluster that it has no such object, or no such kind. That a
 // kind is missing from what the API server offers is no such answer: for a while after its start it does not offer
-// everything that it has. So Get and List ask for the kind's definition before they let such an error pass.
+// everything that it has. So every request asks for the kind's definition before it lets such an error pass.
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
 // UnknownKind reports whether err is about an object whose kind a reachable cluster does not serve (yet).
@@ -49,31 +49,25 @@ const (
 
 // Get reads an object; see Absent.
 func (c *Cluster) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return c.served(ctx, o, func() error {
-		if err := c.mapped(ctx, o); err != nil {
-			return err
-		}
-		return c.WithWatch.Get(ctx, key, o, opts...)
-	})
+	return c.served(ctx, o, func() error { return c.WithWatch.Get(ctx, key, o, opts...) })
 }
 
 // List reads objects; see Absent.
 func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
-	return c.served(ctx, l, func() error {
-		if err := c.mapped(ctx, l); err != nil {
-			return err
-		}
-		return c.WithWatch.List(ctx, l, opts...)
-	})
+	return c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
 }
 
-// served reads, again for a while where the kind is not offered but may well be there.
-func (c *Cluster) served(ctx context.Context, of runtime.Object, read func() error) error {
+// served makes a request about objects of a kind, again for a while where the kind is not offered but may well be there:
+// a write that was answered so was not taken.
+func (c *Cluster) served(ctx context.Context, of runtime.Object, request func() error) error {
 	deadline := time.NewTimer(servedWithin)
 	defer deadline.Stop()
 	var last error // why the kind may be there all the same
 	for {
-		err := read()
+		err := c.mapped(ctx, of)
+		if err == nil {
+			err = request()
+		}
 		if last != nil && ctx.Err() != nil {
 			return last
 		}

@@ -141,9 +141,26 @@ func TestUnservedIsNotAbsent(t *testing.T) {
 	}
 }
 
-// What is offered some seconds later is read then, as behind a load balancer whose newest API server has just started.
-func TestReadsWaitForTheirKind(t *testing.T) {
-	t.Parallel() // it waits
+// What is offered some seconds later is read and written then, as behind a load balancer whose newest API server has
+// just started.
+func TestRequestsWaitForTheirKind(t *testing.T) {
+	for what, request := range map[string]func(context.Context, *kube.Cluster, *unstructured.Unstructured) error{
+		"read": func(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
+			return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+		},
+		"write": func(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
+			return c.Apply(ctx, o)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel() // it waits
+			offeredLater(t, request)
+		})
+	}
+}
+
+func offeredLater(t *testing.T, request func(context.Context, *kube.Cluster, *unstructured.Unstructured) error) {
+	t.Helper()
 	s, c := connect(t, widget)
 	s.Put(kubetest.Object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "widgets.example.com", nil))
 	s.Put(kubetest.Object("example.com/v1", "Widget", "default", "w", nil))
@@ -155,7 +172,7 @@ func TestReadsWaitForTheirKind(t *testing.T) {
 		return 0, ""
 	}
 	o := kubetest.Object("example.com/v1", "Widget", "default", "w", nil)
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o); err != nil || o.GetUID() == "" {
+	if err := request(t.Context(), c, o); err != nil || o.GetUID() == "" {
 		t.Errorf("%v, %v", o, err)
 	}
 }

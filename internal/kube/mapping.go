@@ -67,34 +67,22 @@ func (e *silentError) Unwrap() error { return e.err }
 
 // Create makes an object.
 func (c *Cluster) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	if err := c.mapped(ctx, o); err != nil {
-		return err
-	}
-	return c.WithWatch.Create(ctx, o, opts...)
+	return c.served(ctx, o, func() error { return c.WithWatch.Create(ctx, o, opts...) })
 }
 
 // Update replaces an object.
 func (c *Cluster) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	if err := c.mapped(ctx, o); err != nil {
-		return err
-	}
-	return c.WithWatch.Update(ctx, o, opts...)
+	return c.served(ctx, o, func() error { return c.WithWatch.Update(ctx, o, opts...) })
 }
 
 // Patch changes an object.
 func (c *Cluster) Patch(ctx context.Context, o client.Object, p client.Patch, opts ...client.PatchOption) error {
-	if err := c.mapped(ctx, o); err != nil {
-		return err
-	}
-	return c.WithWatch.Patch(ctx, o, p, opts...)
+	return c.served(ctx, o, func() error { return c.WithWatch.Patch(ctx, o, p, opts...) })
 }
 
 // Delete takes an object away.
 func (c *Cluster) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	if err := c.mapped(ctx, o); err != nil {
-		return err
-	}
-	return c.WithWatch.Delete(ctx, o, opts...)
+	return c.served(ctx, o, func() error { return c.WithWatch.Delete(ctx, o, opts...) })
 }
 
 // Watch tells of changes to objects.

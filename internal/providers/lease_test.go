@@ -52,7 +52,10 @@ func TestProvidersAreChangedByOneRunAtATime(t *testing.T) {
 				if n := at.Add(1); n > most.Load() {
 					most.Store(n)
 				}
-				time.Sleep(50 * time.Millisecond) // so that the others come meanwhile
+				// The first one holds it until another one has said that it waits.
+				for end := time.Now().Add(time.Minute); !waited.Load() && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
 				at.Add(-1)
 				ran.Add(1)
 				return nil
