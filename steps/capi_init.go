@@ -7,6 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/verdict"
@@ -25,7 +26,7 @@ func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.
 	return flow.Add1(g, "capi-init", step.run, management).
 		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
 		Spec(s.made.providers).Verify(step.verify).Deadline(3*s.cfg.ProvidersTimeout.D() + wait.Overhead).
-		Waits(append(slices.Clone(s.made.installing), providers.LeaseWait(s.cfg))...)
+		Waits(append(slices.Clone(s.made.installing), capiinit.LeaseWait(s.cfg))...)
 }
 
 // providersStep runs and verifies the steps capi-init and providers.
@@ -44,7 +45,7 @@ func newProvidersStep(s *Set, kubeconfig string) providersStep {
 // neither repairs nor waits for it: waiting is done here, in every case.
 func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
 	return Providers{Versions: providers.Versions(step.cfg)},
-		providers.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
+		capiinit.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
 }
 
 func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
@@ -61,7 +62,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 			return flow.Gone("provider %s %s is not installed any more", label, version)
 		}
 	}
-	missing, err := providers.Unready(ctx, mgmt)
+	missing, err := capiinit.Unready(ctx, mgmt)
 	switch {
 	case err != nil:
 		return verdict.FromError(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/clustertest"
 	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
@@ -42,7 +43,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 			})
 		}
 	}
-	if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
+	if err := capiinit.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 		t.Fatal(err)
 	}
 	if early != 0 || inits() != 1 {
@@ -95,7 +96,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 					w.Management.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
 				}
 			}
-			if err := providers.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
+			if err := capiinit.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
 			if left := w.Management.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil &&
@@ -122,16 +123,16 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 func TestNoOverridesFromTheHome(t *testing.T) {
 	b := planner(t, "")
 	b.tools.Files = platform.FilesIn(t.TempDir())
-	c, err := providers.ClusterctlConfig(b.cfg, b.tools, b.sources)
-	if err != nil || c[providers.OverridesFolder] != b.tools.Files.Path(providers.NoOverrides) {
-		t.Errorf("clusterctl takes overrides from %q, %v", c[providers.OverridesFolder], err)
+	c, err := capiinit.ClusterctlConfig(b.cfg, b.tools, b.sources)
+	if err != nil || c[capiinit.OverridesFolder] != b.tools.Files.Path(capiinit.NoOverrides) {
+		t.Errorf("clusterctl takes overrides from %q, %v", c[capiinit.OverridesFolder], err)
 	}
 	dir := t.TempDir()
 	write(t, dir, "manifests/clusterctl.yaml", "overridesFolder: /srv/overrides\n")
 	b = planner(t, dir)
-	if c, err = providers.ClusterctlConfig(b.cfg, b.tools, b.sources); err != nil ||
-		c[providers.OverridesFolder] != "/srv/overrides" {
-		t.Errorf("the user's folder became %q, %v", c[providers.OverridesFolder], err)
+	if c, err = capiinit.ClusterctlConfig(b.cfg, b.tools, b.sources); err != nil ||
+		c[capiinit.OverridesFolder] != "/srv/overrides" {
+		t.Errorf("the user's folder became %q, %v", c[capiinit.OverridesFolder], err)
 	}
 }
 
@@ -150,7 +151,7 @@ func TestClusterctlWaitsForCertManager(t *testing.T) {
 			"CERT_MANAGER_VERSION=v1"),
 			"timeout: 7m0s\nurl: /repo/c.yaml\nversion: v1\n"},
 	} {
-		if c, err := providers.ClusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil ||
+		if c, err := capiinit.ClusterctlConfig(tt.b.cfg, tt.b.tools, tt.b.sources); err != nil ||
 			c["cert-manager"] != tt.want {
 			t.Errorf("%s: clusterctl is told %q, %v", name, c["cert-manager"], err)
 		}

@@ -7,7 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -77,13 +77,13 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	if s.image, err = imageSpec(cfg, sources); err != nil {
 		return specs{}, err
 	}
-	if s.providers, err = providers.Spec(cfg, tools, sources); err != nil {
+	if s.providers, err = capiinit.Spec(cfg, tools, sources); err != nil {
 		return specs{}, err
 	}
-	if s.installing, err = providers.Waits(cfg, sources); err != nil {
+	if s.installing, err = capiinit.Waits(cfg, sources); err != nil {
 		return specs{}, err
 	}
-	if s.installingInWorkload, err = providers.Waits(withNodes(cfg), sources); err != nil {
+	if s.installingInWorkload, err = capiinit.Waits(withNodes(cfg), sources); err != nil {
 		return specs{}, err
 	}
 	if s.cluster, err = clusterSpec(cfg, sources); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -49,7 +50,7 @@ func (step providersStep) runInWorkload(ctx context.Context, say flow.Say, kc Ku
 			stop(err)
 		}
 	})
-	err = providers.Install(installing, withNodes(step.cfg), step.tools, step.sources, say, kc.File)
+	err = capiinit.Install(installing, withNodes(step.cfg), step.tools, step.sources, say, kc.File)
 	noNode := context.Cause(installing)
 	stop(nil)
 	watching.Wait()

@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/kind"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/statedir"
@@ -45,7 +46,7 @@ func runFleetProviders(ctx context.Context, c *console, a arguments, o fleetOpti
 	if err != nil {
 		return err
 	}
-	err = providers.Install(ctx, cfg.Config, tools, sources, say, platform.ManagementKubeconfig)
+	err = capiinit.Install(ctx, cfg.Config, tools, sources, say, platform.ManagementKubeconfig)
 	if err != nil {
 		return fmt.Errorf("install the providers in the management cluster: %w", err)
 	}

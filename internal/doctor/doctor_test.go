@@ -35,8 +35,8 @@ type clinic struct {
 	cfg        config.Config
 	overrides  string
 	provider   *clustertest.Provider
-	engine     *Engine // of the provider; nil: it needs none
-	impossible error   // why the provider does not work here; nil: it does
+	engine     *platform.Engine // of the provider; nil: it needs none
+	impossible error            // why the provider does not work here; nil: it does
 	files      platform.Files
 	recorded   int64
 
@@ -49,7 +49,7 @@ func newClinic(t *testing.T) *clinic {
 	t.Helper()
 	c := &clinic{store: clustertest.NewMarket(t), cfg: config.Defaults(), overrides: t.TempDir(),
 		provider: &clustertest.Provider{}, files: platform.FilesIn(t.TempDir()),
-		engine: &Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib,
+		engine: &platform.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8 * gib,
 			DataRoot: "/data", FreeBytes: 40 * gib}}
 	c.store.Budget(3600, 3000)
 	c.store.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
@@ -109,7 +109,9 @@ type engineProvider struct {
 	engine Engine
 }
 
-func (p engineProvider) Engine(context.Context) (Engine, error) { return p.engine, p.ExistsError }
+func (p engineProvider) Engine(context.Context) (platform.Engine, error) {
+	return p.engine, p.ExistsError
+}
 
 // components are manifests with the kinds that the cluster's objects are of; only those of CAPH have a schema.
 func components(t *testing.T, p providers.Provider) string {

@@ -4,31 +4,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/platform"
 )
-
-// EngineUser is a ManagementProvider that runs the management cluster in a container engine.
-type EngineUser interface {
-	// Engine is what the engine says of itself. An error means that it could not be asked.
-	Engine(context.Context) (Engine, error)
-}
-
-// Engine is what a container engine says of itself.
-type Engine struct {
-	Name        string // "docker", "podman"
-	Version     string
-	Rootless    bool
-	CgroupV2    bool
-	CanLimit    bool  // memory, processes and CPU of a container
-	MemoryBytes int64 // of its machine; 0: not told
-	DataRoot    string
-	FreeBytes   int64 // where its images and containers lie; 0: not told
-
-	NodeImage      string // that kind creates a node from; empty: not known
-	NodeImageThere bool   // else it has to be pulled
-	// inotify instances of the user that containers run as, on this machine; limit 0: not known. Those of another user's
-	// processes are not counted.
-	InotifyUsed, InotifyLimit int
-}
 
 const (
 	gib = 1 << 30
@@ -45,7 +23,7 @@ const (
 
 // engine holds the container engine against what kind needs, where kind makes the management cluster.
 func (d *Doctor) engine(ctx context.Context) Finding {
-	user, uses := d.tools.Management.(EngineUser)
+	user, uses := d.tools.Management.(platform.EngineUser)
 	if d.selfManaged {
 		return ok("cluster %s manages itself, and needs no container engine", d.cfg.ClusterName)
 	}

@@ -14,7 +14,7 @@ import (
 
 // The check of the engine says whether the node image has to be pulled, and is content with enough inotify instances.
 func TestTheEngineCheckTellsOfTheNodeImage(t *testing.T) {
-	for want, e := range map[string]Engine{
+	for want, e := range map[string]platform.Engine{
 		"the node image kindest/node:v1 is there":           {NodeImage: "kindest/node:v1", NodeImageThere: true},
 		"the node image kindest/node:v1 has to be pulled":   {NodeImage: "kindest/node:v1"},
 		"cgroup v1, 8.0 GiB of memory and 40.0 GiB free in": {InotifyUsed: 60, InotifyLimit: 128},

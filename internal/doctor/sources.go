@@ -17,10 +17,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/checks"
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
@@ -32,25 +34,13 @@ const (
 	largestIndex = 32 << 20
 )
 
-// Possible is a ManagementProvider that does not work on every machine.
-type Possible interface {
-	// Possible is nil if it works on this one. It changes nothing.
-	Possible(context.Context) error
-}
-
-// Adopter is a ManagementProvider that does not use every cluster which it finds under the name.
-type Adopter interface {
-	// Adoptable is nil if a run uses the cluster, which exists, or may create it again. It changes nothing.
-	Adoptable(ctx context.Context, name string) error
-}
-
 // management asks who makes the management cluster; for kind that is the container engine.
 func (d *Doctor) management(ctx context.Context) Finding {
 	name := d.cfg.ManagementName()
 	if d.selfManaged {
 		return ok("cluster %s manages itself, and needs no management cluster", d.cfg.ClusterName)
 	}
-	if local, is := d.tools.Management.(Possible); is {
+	if local, is := d.tools.Management.(platform.Possible); is {
 		if err := local.Possible(ctx); err != nil {
 			return failed("let this machine have them, or choose another MANAGEMENT", "%v", err)
 		}
@@ -63,7 +53,7 @@ func (d *Doctor) management(ctx context.Context) Finding {
 		return failed("start it, or name an existing cluster in MANAGEMENT_KUBECONFIG", "%s does not answer: %v", d.manager(),
 			err)
 	case exists:
-		if found, is := d.tools.Management.(Adopter); is {
+		if found, is := d.tools.Management.(platform.Adopter); is {
 			if err := found.Adoptable(ctx, name); err != nil && ctx.Err() != nil {
 				return unheard(err)
 			} else if err != nil {
@@ -77,7 +67,7 @@ func (d *Doctor) management(ctx context.Context) Finding {
 
 // engineSilent reports whether the management cluster needs a container engine, and that does not answer.
 func (d *Doctor) engineSilent(ctx context.Context) bool {
-	user, uses := d.tools.Management.(EngineUser)
+	user, uses := d.tools.Management.(platform.EngineUser)
 	if !uses {
 		return false
 	}
@@ -140,7 +130,7 @@ func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, mo
 	if data, where, err = checks.LocalProviderFile(d.cfg, p, name); !errors.Is(err, checks.ErrNoRepository) {
 		return data, where, err
 	}
-	if where, err = providers.Released(d.cfg, d.sources, p, name); err != nil {
+	if where, err = capiinit.Released(d.cfg, d.sources, p, name); err != nil {
 		return nil, "", err
 	}
 	if where == "" {

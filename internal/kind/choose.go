@@ -12,7 +12,6 @@ import (
 
 	"sigs.k8s.io/kind/pkg/cluster"
 
-	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/ownership"
 	"github.com/slipway-k8s/slipway/internal/usage"
 	"github.com/slipway-k8s/slipway/platform"
@@ -22,7 +21,7 @@ import (
 type engine struct {
 	name     string
 	greeting string // with which it answers to -v: podman may answer to the name of docker
-	ask      func(ctx context.Context, program string) (doctor.Engine, error)
+	ask      func(ctx context.Context, program string) (platform.Engine, error)
 	kind     func(program string) cluster.ProviderOption
 	named    bool // it is looked for only where engineVariable names it
 }

@@ -11,20 +11,20 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/child"
-	"github.com/slipway-k8s/slipway/internal/doctor"
 	"github.com/slipway-k8s/slipway/internal/inotify"
 	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Engine implements doctor.EngineUser.
-func (k *Provider) Engine(ctx context.Context) (doctor.Engine, error) {
+// Engine implements platform.EngineUser.
+func (k *Provider) Engine(ctx context.Context) (platform.Engine, error) {
 	engines := k.engines
 	if engines == nil {
 		engines = &chooser{files: k.files}
 	}
 	chosen, err := engines.engine(ctx)
 	if err != nil {
-		return doctor.Engine{}, err
+		return platform.Engine{}, err
 	}
 	e, err := chosen.ask(ctx, chosen.name)
 	e.Name = chosen.name
@@ -44,7 +44,7 @@ type dockerInfo struct {
 	ServerErrors                                        []string // why the client has no answer
 }
 
-func dockerEngine(ctx context.Context, program string) (doctor.Engine, error) {
+func dockerEngine(ctx context.Context, program string) (platform.Engine, error) {
 	info, err := askDocker(ctx, program)
 	e := info.engine()
 	if host, _ := os.Hostname(); err == nil && info.Name == host {
@@ -55,7 +55,7 @@ func dockerEngine(ctx context.Context, program string) (doctor.Engine, error) {
 }
 
 // nerdctlEngine does not tell where containerd keeps its data.
-func nerdctlEngine(ctx context.Context, program string) (doctor.Engine, error) {
+func nerdctlEngine(ctx context.Context, program string) (platform.Engine, error) {
 	info, err := askDocker(ctx, program)
 	return info.engine(), err
 }
@@ -76,8 +76,8 @@ func askDocker(ctx context.Context, program string) (info dockerInfo, err error)
 	return info, err
 }
 
-func (i dockerInfo) engine() doctor.Engine {
-	return doctor.Engine{
+func (i dockerInfo) engine() platform.Engine {
+	return platform.Engine{
 		Version: i.ServerVersion, CgroupV2: i.CgroupVersion == "2", MemoryBytes: i.MemTotal, DataRoot: i.DockerRootDir,
 		// Without a driver the limits that it tells mean nothing (moby issue 42151).
 		CanLimit: i.CgroupDriver != "none" && i.MemoryLimit && i.PidsLimit && i.CPUShares,
@@ -86,10 +86,10 @@ func (i dockerInfo) engine() doctor.Engine {
 	}
 }
 
-func podmanEngine(ctx context.Context, program string) (doctor.Engine, error) {
+func podmanEngine(ctx context.Context, program string) (platform.Engine, error) {
 	data, err := output(ctx, program, "info", "--format", "json")
 	if err != nil {
-		return doctor.Engine{}, err
+		return platform.Engine{}, err
 	}
 	var info struct {
 		Host struct {
@@ -106,13 +106,13 @@ func podmanEngine(ctx context.Context, program string) (doctor.Engine, error) {
 		Version struct{ Version string }
 	}
 	if err := json.Unmarshal(data, &info); err != nil {
-		return doctor.Engine{}, fmt.Errorf("read podman info: %w", err)
+		return platform.Engine{}, fmt.Errorf("read podman info: %w", err)
 	}
 	can := true
 	for _, controller := range []string{"memory", "pids", "cpu"} {
 		can = can && slices.Contains(info.Host.CgroupControllers, controller)
 	}
-	e := doctor.Engine{
+	e := platform.Engine{
 		Version: info.Version.Version, CgroupV2: info.Host.CgroupVersion == "v2", CanLimit: can,
 		Rootless:    info.Host.Security.Rootless,
 		MemoryBytes: info.Host.MemTotal, DataRoot: info.Store.GraphRoot,

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/doctor"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // What engines say of themselves is read as kind reads it, from the one that kind would take.
@@ -26,35 +26,35 @@ func TestEngineIsRead(t *testing.T) {
 		`"store":{"graphRoot":"/x","graphRootAllocated":100,"graphRootUsed":40},"version":{"version":"5.4.0"}}`
 	for name, tc := range map[string]struct {
 		programs map[string][2]string // what they say to -v, and to info
-		want     doctor.Engine
+		want     platform.Engine
 		free     bool // some of the disk of this machine
 		err      string
 	}{
 		"docker": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1", docker("")},
 			"podman": {"podman version 5.4.0", podman}},
-			want: doctor.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
+			want: platform.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
 				DataRoot: root}, free: true},
 		"docker elsewhere": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
 			strings.Replace(docker(""), host, "elsewhere", 1)}},
-			want: doctor.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
+			want: platform.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000,
 				DataRoot: root}},
 		"docker rootless without a driver": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
 			strings.NewReplacer(`"systemd"`, `"none"`, `builtin"`, `builtin","name=rootless"`,
 				host, "elsewhere").Replace(docker(""))}},
-			want: doctor.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, Rootless: true, MemoryBytes: 8000000000,
+			want: platform.Engine{Name: "docker", Version: "28.0.1", CgroupV2: true, Rootless: true, MemoryBytes: 8000000000,
 				DataRoot: root}},
 		"podman under docker's name": {programs: map[string][2]string{"docker": {"podman version 5.4.0", "{}"},
 			"podman": {"podman version 5.4.0", podman}},
-			want: doctor.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
+			want: platform.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
 				DataRoot: "/x", FreeBytes: 60}},
 		"nerdctl": {programs: map[string][2]string{"nerdctl": {"nerdctl version 2.0.0",
 			strings.Replace(docker(""), root, "", 1)}},
-			want: doctor.Engine{Name: "nerdctl", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000}},
+			want: platform.Engine{Name: "nerdctl", Version: "28.0.1", CgroupV2: true, CanLimit: true, MemoryBytes: 8000000000}},
 		"docker without its server": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
 			`{"ServerErrors":["Cannot connect to the Docker daemon"]}`}}, err: "docker info: Cannot connect to the Docker daemon"},
 		"docker without its server, beside podman": {programs: map[string][2]string{
 			"docker": {"Docker version 28.0.1, build 1", `{"ServerErrors":["no"]}`}, "podman": {"podman version 5.4.0", podman}},
-			want: doctor.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
+			want: platform.Engine{Name: "podman", Version: "5.4.0", CgroupV2: true, Rootless: true, MemoryBytes: 4000000000,
 				DataRoot: "/x", FreeBytes: 60}},
 		"none of two answers": {programs: map[string][2]string{"docker": {"Docker version 28.0.1, build 1",
 			`{"ServerErrors":["no"]}`}, "podman": {"podman version 5.4.0", "nothing"}}, err: "MANAGEMENT=local"},

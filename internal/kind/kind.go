@@ -144,7 +144,7 @@ func (k *Provider) Look(ctx context.Context, name string) ([]byte, error) {
 	return k.kind.kubeconfig(name)
 }
 
-// Adoptable implements doctor.Adopter.
+// Adoptable implements platform.Adopter.
 func (k *Provider) Adoptable(ctx context.Context, name string) error {
 	is, err := k.look(name)
 	if err == nil {

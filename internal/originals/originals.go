@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/charts"
 	"github.com/slipway-k8s/slipway/internal/images"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 )
@@ -65,7 +66,7 @@ func Configured(ctx context.Context, cfg config.Config, sources render.Sources) 
 	if err != nil {
 		return nil, err
 	}
-	version, manifest, err := providers.ReleasedCertManager(ctx, cfg, sources)
+	version, manifest, err := capiinit.ReleasedCertManager(ctx, cfg, sources)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func caphRelease(cfg config.Config, sources render.Sources) (Release, error) {
 			continue
 		}
 		for _, name := range []string{p.File, "metadata.yaml"} {
-			address, err := providers.Released(cfg, sources, p, name)
+			address, err := capiinit.Released(cfg, sources, p, name)
 			if err != nil {
 				return r, err
 			}

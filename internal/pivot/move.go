@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/kube"
 	"github.com/slipway-k8s/slipway/internal/management"
 	"github.com/slipway-k8s/slipway/internal/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/situation"
 	"github.com/slipway-k8s/slipway/internal/wait"
@@ -34,7 +34,7 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
 		return err
 	}
-	if err := providers.Install(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
+	if err := capiinit.Install(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
@@ -185,7 +185,7 @@ func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.
 // move that came through as for one that died there, and after everything was compared.
 func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
 	source *kube.Cluster) error {
-	c, err := providers.NewClusterctl(ctx, cfg, tools, sources)
+	c, err := capiinit.NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
 		return err
 	}

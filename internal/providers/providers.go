@@ -1,13 +1,9 @@
-// Package providers installs Cluster API and its providers with clusterctl.
+// Package providers lists the Cluster API providers that a configuration asks for, and those that a cluster has.
 package providers
 
 import (
 	"context"
 	"fmt"
-	"strings"
-
-	appsv1 "k8s.io/api/apps/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/capi"
@@ -26,30 +22,31 @@ type Provider struct {
 
 // clusterctl's types of providers.
 const (
-	coreProvider           = "CoreProvider"
-	bootstrapProvider      = "BootstrapProvider"
-	controlPlaneProvider   = "ControlPlaneProvider"
-	infrastructureProvider = "InfrastructureProvider"
+	CoreProvider           = "CoreProvider"
+	BootstrapProvider      = "BootstrapProvider"
+	ControlPlaneProvider   = "ControlPlaneProvider"
+	InfrastructureProvider = "InfrastructureProvider"
 )
 
 // Of lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
 func Of(cfg config.Config) []Provider {
 	return []Provider{
-		{"cluster-api", coreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
-		{"bootstrap-talos", bootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
-		{"control-plane-talos", controlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
+		{"cluster-api", CoreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
+		{"bootstrap-talos", BootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
+		{"control-plane-talos", ControlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
 			"CACPPT_VERSION"},
-		{"infrastructure-hetzner", infrastructureProvider, "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
+		{"infrastructure-hetzner", InfrastructureProvider, "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
 			"CAPH_VERSION"},
 	}
 }
 
-// watch reports changes of the providers' Deployments until the returned function is called.
-func watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
-	ctx, stop := context.WithCancel(ctx)
-	return mgmt.Changes(ctx,
-			kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}),
-		stop
+// Versions are the configured providers: clusterctl's name of each → its version.
+func Versions(cfg config.Config) map[string]string {
+	versions := map[string]string{}
+	for _, p := range Of(cfg) {
+		versions[p.Label] = p.Version
+	}
+	return versions
 }
 
 // Installed lists what clusterctl has installed: provider → version.
@@ -65,49 +62,10 @@ func Installed(ctx context.Context, mgmt *kube.Cluster) (map[string]string, erro
 	return installed, nil
 }
 
-// notInstalled lists the providers that are not installed. One that is installed at another version is an error:
-// replacing it is an upgrade, which has rules of its own.
-func notInstalled(cfg config.Config, installed map[string]string) (missing []string, err error) {
-	for _, p := range Of(cfg) {
-		switch has := installed[p.Label]; has {
-		case "":
-			missing = append(missing, p.Label+" "+p.Version)
-		case p.Version:
-		default:
-			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or let the target upgrade "+
-				"bring the other", p.Label, has, p.Version)
-		}
-	}
-	return missing, nil
-}
-
-// Unready says what of the providers, and of cert-manager, does not serve yet, by reading only.
-func Unready(ctx context.Context, mgmt *kube.Cluster) (string, error) {
-	var missing []string
-	for _, selector := range []client.ListOption{client.HasLabels{capi.ProviderLabel},
-		client.MatchingLabels{capi.CoreLabel: capi.CertManagerCore}} {
-		deployments := &appsv1.DeploymentList{}
-		if err := mgmt.List(ctx, deployments, selector); err != nil {
-			return "", fmt.Errorf("list the providers' Deployments: %w", err)
-		}
-		var workloads []kube.Workload
-		for _, d := range deployments.Items {
-			workloads = append(workloads, kube.Workload{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name})
-		}
-		unready, err := mgmt.Unready(ctx, workloads...)
-		if err != nil {
-			return "", err
-		}
-		if unready != "" {
-			missing = append(missing, unready)
-		}
-	}
-	untrusted, err := mgmt.UntrustedWebhooks(ctx, capi.ProviderLabel)
-	if err != nil {
-		return "", err
-	}
-	if untrusted != "" {
-		missing = append(missing, untrusted)
-	}
-	return strings.Join(missing, "; "), nil
-}
+// Namespaces of cert-manager.
+const (
+	// CertManagerNamespace is the one that clusterctl installs cert-manager in.
+	CertManagerNamespace = "cert-manager"
+	// CertManagerTestNamespace is the one in which clusterctl tries out cert-manager, and which it deletes.
+	CertManagerTestNamespace = "cert-manager-test"
+)

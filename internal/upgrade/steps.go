@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/disruption"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/rollout"
 	"github.com/slipway-k8s/slipway/internal/situation"
@@ -30,7 +31,7 @@ func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
 		Doc("Cluster API and its providers have the new versions, in the cluster that manages this one").
 		Spec(providers.Versions(p.cfg)).Verify(p.verify).
 		Deadline(5*p.cfg.ProvidersTimeout.D()+wait.Overhead).
-		Waits(providers.LeaseWait(p.cfg),
+		Waits(capiinit.LeaseWait(p.cfg),
 			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()})
 }
 
@@ -39,7 +40,7 @@ func (p providersStep) run(ctx context.Context, say flow.Say) (Providers, error)
 	if err != nil {
 		return Providers{}, err
 	}
-	if err := providers.Upgrade(ctx, p.cfg, p.tools, p.sources, say, c.kubeconfig); err != nil {
+	if err := capiinit.Upgrade(ctx, p.cfg, p.tools, p.sources, say, c.kubeconfig); err != nil {
 		return Providers{}, err
 	}
 	if c.kubeconfig == platform.ManagementKubeconfig {
@@ -59,7 +60,7 @@ func (p providersStep) inWorkload(ctx context.Context, say flow.Say, c clusters)
 	if err != nil {
 		return err
 	}
-	return providers.Upgrade(ctx, p.cfg, p.tools, p.sources, say, platform.Kubeconfig)
+	return capiinit.Upgrade(ctx, p.cfg, p.tools, p.sources, say, platform.Kubeconfig)
 }
 
 func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {

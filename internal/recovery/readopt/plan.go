@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/internal/providers"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/recovery/records"
 	"github.com/slipway-k8s/slipway/internal/recovery/source"
@@ -119,15 +119,15 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup, accept [
 func (p *Plan) reopen(cfg config.Config) error {
 	g, r := p.Graph, p.in
 	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
-	installed, err := providers.Spec(cfg, r.tools, r.sources)
+	installed, err := capiinit.Spec(cfg, r.tools, r.sources)
 	if err != nil {
 		return err
 	}
-	installing, err := providers.Waits(cfg, r.sources)
+	installing, err := capiinit.Waits(cfg, r.sources)
 	if err != nil {
 		return err
 	}
-	installing = append(installing, providers.LeaseWait(cfg))
+	installing = append(installing, capiinit.LeaseWait(cfg))
 	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
 	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).

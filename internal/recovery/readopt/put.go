@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/nodes"
 	"github.com/slipway-k8s/slipway/internal/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/capiinit"
 	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/recovery"
 	"github.com/slipway-k8s/slipway/internal/settle"
@@ -136,7 +137,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 		}
 	}
 	return steps.Providers{Versions: providers.Versions(r.cfg)},
-		providers.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
+		capiinit.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
 }
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.

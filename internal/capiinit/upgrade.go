@@ -1,4 +1,4 @@
-package providers
+package capiinit
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/capi"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -40,7 +41,7 @@ func Upgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 // applyUpgrade upgrades the providers whose version is another than the configured one.
 func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
 	mgmt *kube.Cluster, kubeconfig string) error {
-	installed, err := Installed(ctx, mgmt)
+	installed, err := providers.Installed(ctx, mgmt)
 	if err != nil {
 		return err
 	}
@@ -59,7 +60,7 @@ func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // upgradeOf names the installed providers whose version is another than the configured one.
 func upgradeOf(cfg config.Config, installed map[string]string) (o clusterctl.ApplyUpgradeOptions, what []string) {
-	for _, p := range Of(cfg) {
+	for _, p := range providers.Of(cfg) {
 		has := installed[p.Label]
 		if has == "" || has == p.Version {
 			continue
@@ -67,13 +68,13 @@ func upgradeOf(cfg config.Config, installed map[string]string) (o clusterctl.App
 		what = append(what, fmt.Sprintf("%s %s → %s", p.Label, has, p.Version))
 		spec := p.Name + ":" + p.Version
 		switch p.Kind {
-		case coreProvider:
+		case providers.CoreProvider:
 			o.CoreProvider = spec
-		case bootstrapProvider:
+		case providers.BootstrapProvider:
 			o.BootstrapProviders = []string{spec}
-		case controlPlaneProvider:
+		case providers.ControlPlaneProvider:
 			o.ControlPlaneProviders = []string{spec}
-		case infrastructureProvider:
+		case providers.InfrastructureProvider:
 			o.InfrastructureProviders = []string{spec}
 		}
 	}

@@ -1,4 +1,4 @@
-package providers
+package capiinit
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -106,7 +107,7 @@ func certManagerEntry(cfg config.Config, sources render.Sources, entries map[str
 // localProviders points every provider's address into the local repository, as clusterctl lays one out.
 func localProviders(cfg config.Config) []map[string]string {
 	var local []map[string]string
-	for _, p := range Of(cfg) {
+	for _, p := range providers.Of(cfg) {
 		url := filepath.ToSlash(filepath.Join(cfg.ProviderRepository, p.Label, p.Version, p.File))
 		local = append(local, map[string]string{"name": p.Name, "type": p.Kind, "url": url})
 	}

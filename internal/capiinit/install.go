@@ -1,4 +1,5 @@
-package providers
+// Package capiinit installs Cluster API and its providers with clusterctl, and upgrades them.
+package capiinit
 
 import (
 	"context"
@@ -15,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/connect"
 	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -58,7 +60,7 @@ var nothing = lack{}
 
 // lacking reads what is to be installed in a cluster.
 func lacking(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (lack, error) {
-	installed, err := Installed(ctx, mgmt)
+	installed, err := providers.Installed(ctx, mgmt)
 	if err != nil && !kube.Absent(err) {
 		return nothing, err
 	}
@@ -98,15 +100,9 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	return nil
 }
 
-const (
-	// CertManagerNamespace is the one that clusterctl installs cert-manager in.
-	CertManagerNamespace = "cert-manager"
-	// CertManagerTestNamespace is the one in which clusterctl tries out cert-manager, and which it deletes.
-	CertManagerTestNamespace = "cert-manager-test"
-	// testGoneWithin bounds a wait for it to be gone, which takes seconds. There are two, and they are part of the step's
-	// overhead.
-	testGoneWithin = time.Minute
-)
+// testGoneWithin bounds a wait for the namespace of a test to be gone, which takes seconds. There are two, and they are
+// part of the step's overhead.
+const testGoneWithin = time.Minute
 
 // awaitTestGone waits while what a test of cert-manager left, an ended run's or a recent one, is being deleted.
 // clusterctl takes a namespace that is being deleted for one that exists, and then tries for ten minutes to write into
@@ -115,16 +111,16 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 	w := wait.Wait{What: "a test of cert-manager to be gone", Within: testGoneWithin, Every: wait.LookGap}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		namespace := &corev1.Namespace{}
-		err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerTestNamespace}, namespace)
+		err := mgmt.Get(ctx, client.ObjectKey{Name: providers.CertManagerTestNamespace}, namespace)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", fmt.Errorf("look for namespace %s: %w", CertManagerTestNamespace, err)
+			return "", fmt.Errorf("look for namespace %s: %w", providers.CertManagerTestNamespace, err)
 		case namespace.DeletionTimestamp == nil:
 			return "", nil
 		}
-		return "namespace " + CertManagerTestNamespace + " is being deleted", nil
+		return "namespace " + providers.CertManagerTestNamespace + " is being deleted", nil
 	})
 }
 
@@ -134,12 +130,12 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 // left alone.
 func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
 	mgmt *kube.Cluster, kubeconfig string) error {
-	err := mgmt.Get(ctx, client.ObjectKey{Name: CertManagerNamespace}, &corev1.Namespace{})
+	err := mgmt.Get(ctx, client.ObjectKey{Name: providers.CertManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil // clusterctl begins with the namespace
 	}
 	if err != nil {
-		return fmt.Errorf("look for namespace %s: %w", CertManagerNamespace, err)
+		return fmt.Errorf("look for namespace %s: %w", providers.CertManagerNamespace, err)
 	}
 	c, err := NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
@@ -168,8 +164,8 @@ func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools
 	if err != nil {
 		return err
 	}
-	p := Of(cfg)
-	spec := func(p Provider) string { return p.Name + ":" + p.Version }
+	p := providers.Of(cfg)
+	spec := func(p providers.Provider) string { return p.Name + ":" + p.Version }
 	_, err = c.Init(ctx, clusterctl.InitOptions{
 		Kubeconfig:              clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)},
 		CoreProvider:            spec(p[0]),

@@ -1,21 +1,13 @@
-package providers
+package capiinit
 
 import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/providers"
 	"github.com/slipway-k8s/slipway/internal/render"
 	"github.com/slipway-k8s/slipway/internal/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// Versions are the configured providers: clusterctl's name of each → its version.
-func Versions(cfg config.Config) map[string]string {
-	versions := map[string]string{}
-	for _, p := range Of(cfg) {
-		versions[p.Label] = p.Version
-	}
-	return versions
-}
 
 // Spec is what an installation of the providers is made from.
 func Spec(cfg config.Config, tools platform.Tools, sources render.Sources) (any, error) {
@@ -26,7 +18,7 @@ func Spec(cfg config.Config, tools platform.Tools, sources render.Sources) (any,
 	if _, err := ClusterctlConfig(cfg, tools, sources); err != nil {
 		return nil, err
 	}
-	return map[string]any{"versions": Versions(cfg), "clusterctl": configured}, nil
+	return map[string]any{"versions": providers.Versions(cfg), "clusterctl": configured}, nil
 }
 
 // Waits are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its
