@@ -183,7 +183,7 @@ packages = ./steps $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipw
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
 # TestRandomRunsAtOnce, which does not, has fewer cases with it. No other package may have a test of these names: it would not run.
 without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)$$
-without_race_in = ./flow ./internal/backup ./internal/etcd ./internal/remotestate ./internal/serve/auth
+without_race_in = ./flow ./internal/cluster/backup ./internal/client/etcd ./internal/state/remotestate ./internal/serve/auth
 # An end to end test with clusters of its own, which shares little with the others.
 upgrades = ^TestTwoVersions$$
 # Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
@@ -193,7 +193,7 @@ test:
 	$(GO) run ./cmd/bootstrap lab build
 	$(MAKE) --no-print-directory --jobs $(at_once) test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
-		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/etcd ./internal/talos)'
+		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/client/etcd ./internal/client/talos)'
 
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash

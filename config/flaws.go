@@ -54,7 +54,7 @@ func flaws() []flaw {
 		{variable: "CACPPT_VERSION", from: "0.5.13", source: "siderolabs/cluster-api-control-plane-provider-talos#262",
 			what: "neither scales nor replaces control plane servers while the etcd of one of them is stopped, and does not " +
 				"replace that server by itself: the target replace-machine does"},
-		// The list of targets in the status of the HetznerCluster is outdated when CAPH looks at it. internal/rollout compares.
+		// The list of targets in the status of the HetznerCluster is outdated when CAPH looks at it. internal/cluster/rollout compares.
 		{variable: "CAPH_VERSION", before: "1.1.7", source: "syself/cluster-api-provider-hetzner#2107",
 			what: "can leave a new control plane server out of the load balancer: a run that waits for the control plane adds " +
 				"it"},

@@ -12,7 +12,7 @@ import (
 	"github.com/blang/semver/v4"
 	"github.com/google/go-containerregistry/pkg/name"
 
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // GitOpsFlux is the value of GitOps with which Flux applies a Git repository to the cluster.

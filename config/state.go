@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/s3"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/client/s3"
 )
 
 // How State begins.

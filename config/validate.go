@@ -14,9 +14,9 @@ import (
 	"github.com/blang/semver/v4"
 	"sigs.k8s.io/yaml"
 
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/s3"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/s3"
 )
 
 // FieldError says what is wrong with one field of the configuration and what to do about it.

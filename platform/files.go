@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
 
 // Files is a folder for what only its owner may read: 0700, its files 0600.

@@ -18,11 +18,11 @@ import (
 	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/shell"
-	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
 )
 
 // Tools are what the steps work with, made by the caller that runs them.

@@ -3,7 +3,7 @@ package platform
 import (
 	"bytes"
 
-	"github.com/slipway-k8s/slipway/internal/kubeconfig"
+	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 )
 
 // NamedManagement is a ManagementProvider of a cluster whose kubeconfig the operator named, or that is the one of the

@@ -10,13 +10,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/apply"
-	"github.com/slipway-k8s/slipway/internal/charts"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

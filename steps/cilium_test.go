@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // The step cilium is done, and stays so, when the agents are ready; what else the chart has is waited for at the end.

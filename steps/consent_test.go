@@ -8,9 +8,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // TestApplyTakesNoServerAwayUnasked changes the configuration, or the live cluster as with kubectl, between two runs.

@@ -13,13 +13,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/consequences"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/orders"
-	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/orders"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -7,9 +7,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/deviations"
-	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 )
 
 // explained runs the bootstrap, lets the files be edited, and tells what a plan then says of each step that would run.

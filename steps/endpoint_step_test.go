@@ -11,10 +11,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // The address is in the HetznerCluster from the start, and CAPH is told which load balancer has it.

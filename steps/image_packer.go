@@ -5,9 +5,9 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/factory"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/shell"
+	"github.com/slipway-k8s/slipway/internal/base/factory"
+	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 const packerTemplate = "packer/hcloud_talosimage.pkr.hcl"

@@ -18,9 +18,9 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/ownership"
-	"github.com/slipway-k8s/slipway/internal/prune"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
+	"github.com/slipway-k8s/slipway/internal/ensure/prune"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

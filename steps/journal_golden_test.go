@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/flow/flowtest"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 func goldenJournal(plan string) string { return filepath.Join("testdata", "journals", plan+".json") }

@@ -12,12 +12,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/verdict"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

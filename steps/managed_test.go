@@ -9,9 +9,9 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 )
 
 // afterPivot is an environment after its bootstrap with a journal that says that the pivot is done. The management

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -6,13 +6,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/pivot"
-	"github.com/slipway-k8s/slipway/internal/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -16,12 +16,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/management"
-	"github.com/slipway-k8s/slipway/internal/pivot"
-	"github.com/slipway-k8s/slipway/internal/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

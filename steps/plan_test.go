@@ -15,10 +15,10 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/charts"
-	"github.com/slipway-k8s/slipway/internal/flux"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/ownership"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

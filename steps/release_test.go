@@ -17,8 +17,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // strangersInstall leaves the record of somebody else's helm that has just begun to install Cilium.

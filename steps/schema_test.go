@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/checks"
-	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // TestManifestsFollowTheSchemas validates every rendered object by the CRD by which its API server will validate it,

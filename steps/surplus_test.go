@@ -14,14 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/talos"
-	"github.com/slipway-k8s/slipway/internal/wait"
-	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 )
 
 // runTalosCCM installs the approver of the kubelets' certificates. Its values leave the nodes to Hetzner's.

@@ -5,10 +5,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/talosconfig"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

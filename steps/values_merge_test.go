@@ -12,11 +12,11 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/charts"
-	"github.com/slipway-k8s/slipway/internal/checks"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/differences"
-	"github.com/slipway-k8s/slipway/internal/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/slipway-k8s/slipway/internal/charts"
-	"github.com/slipway-k8s/slipway/internal/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
 
 // tolerates tells whether the tolerations at a path of the values let a Pod onto a node with the taint.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // The nodes are complete before Cluster API knows them; what needs that waits for it in a step of its own.

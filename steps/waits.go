@@ -5,7 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
 // What the steps wait for, as they declare it: the same in every plan that has the step.

@@ -10,12 +10,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/connect"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/capiinit"
-	"github.com/slipway-k8s/slipway/internal/providers"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

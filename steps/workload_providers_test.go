@@ -13,8 +13,8 @@ import (
 
 	slipway "github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

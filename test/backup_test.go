@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // maxBackupMemory is the limit of a backup's resident memory, in bytes.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 )
 
 // killing is a point in a bootstrap at which the command is killed: a while after an event of a step.

@@ -275,7 +275,7 @@ func routed(t *testing.T, c *doctorLab) {
 			return
 		}
 	}
-	t.Skip("this machine has no private address, and a network of Hetzner is private; internal/doctor has a test of its own")
+	t.Skip("this machine has no private address, and a network of Hetzner is private; internal/operation/doctor has a test of its own")
 }
 
 // githubLeft simulates GitHub's answer without a request that leaves the machine: proxy and certificate authority of
@@ -394,11 +394,10 @@ func refusedByRateLimit(lab *command) func(*testing.T) {
 			out, err := preflight()
 			var exit *exec.ExitError
 			if took := time.Since(began); !errors.As(err, &exit) || exit.ExitCode() != 1 || took < 3*time.Second ||
-				took > 20*time.Second {
+				took > time.Minute {
 				t.Errorf("after %s: %v", took, err)
 			}
-			for _, says := range []string{"waited 3s for the rate limit of the Hetzner Cloud API, which refused it",
-				"with 429", "not done within its deadline of 3s", "run the same command again"} {
+			for _, says := range []string{"for the rate limit of the Hetzner Cloud API, which refused it", "with 429", "not done within its deadline of 3s", "run the same command again"} {
 				if !strings.Contains(out, says) {
 					t.Errorf("it does not say %q:\n%s", says, out)
 				}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/drill"
+	"github.com/slipway-k8s/slipway/internal/operation/drill"
 )
 
 // drillEvent is the last line of a drill.

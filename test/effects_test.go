@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
 
 // everyEffectIsRecorded compares the effects that the runs so far recorded with the records of the receivers: the audit

@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/capi"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // eventually polls until nothing is missing.

@@ -10,7 +10,7 @@ import (
 
 // fluxFromRegistry has Flux read OCI artifacts of a registry in place of the Git repository. No registry answers where
 // Flux's Pods run: the step gives the source-controller's own reason, and what it wrote is there. That the credentials
-// open a registry is a test of internal/flux.
+// open a registry is a test of internal/ensure/flux.
 func fluxFromRegistry(t *testing.T, c *command) {
 	t.Helper()
 	const token = "registry-token-of-the-test"

@@ -9,8 +9,8 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/keys"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 )
 
 // refusesForged replaces a backup, as an attacker who can write its place and knows its public key: by a plain file and

@@ -15,9 +15,9 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 )
 
 // refusesForgedStates has an attacker who can write the store, and knows the public key, put documents in the place of

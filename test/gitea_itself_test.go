@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // TestGiteaItself bootstraps a cluster of one server with the unmodified Gitea: the token in its Secret may do what

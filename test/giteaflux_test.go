@@ -20,9 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/gitea"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/client/gitea"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // giteaFluxArguments bootstrap a cluster of one server whose own Gitea has the repository that Flux applies.

@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 )
 
 // crashVariable selects all moments of TestPivot; without it only a few, so that a run stays short.

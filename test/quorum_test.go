@@ -14,8 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
-	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 )
 
 // TestRecoverQuorum wipes two of the three servers of a cluster that manages itself, and recovers etcd from the third,

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/recovery/readopt"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 )
 
 // readoptCalls: half of the objects exist; the Cluster is unpaused, and the answer has not been read.

@@ -19,14 +19,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/situation"
-	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// recordVariable names the folder into which TestRecordSituations writes: internal/why/testdata, made absolute.
+// recordVariable names the folder into which TestRecordSituations writes: internal/cluster/why/testdata, made absolute.
 const recordVariable = "SLIPWAY_RECORD_SITUATIONS"
 
 var (

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/recovery/restore"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 )
 
 // restoreCalls are the two calls that create an etcd: before the server has received them, and after it has answered.

@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/internal/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/talos"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 )
 
 // isRestored checks that it is the same cluster, complete, with the data of the backup and nothing of the lost servers.

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 )
 
 // installation is a state folder as on another machine: with another management cluster than the others'.

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/slipway-k8s/slipway/internal/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
 // TestWorkers runs a cluster with a worker pool: it is created with two workers, gets four, is scaled to one with

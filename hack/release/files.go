@@ -68,9 +68,9 @@ func packLab(ctx context.Context, source string) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// overlayLab writes the file for go build's -overlay that puts the packed lab where internal/lab embeds it.
+// overlayLab writes the file for go build's -overlay that puts the packed lab where internal/provider/lab embeds it.
 func overlayLab(source, temporary string, archive []byte) (string, error) {
-	place, err := filepath.Abs(filepath.Join(source, "internal", "lab", "source.tar.gz"))
+	place, err := filepath.Abs(filepath.Join(source, "internal", "provider", "lab", "source.tar.gz"))
 	if err != nil {
 		return "", err
 	}

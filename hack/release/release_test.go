@@ -27,10 +27,10 @@ func tiny(t *testing.T) release {
 		"lab/lab.go":                 "package lab\n",
 		"lab/kubernetes/1.33/go.mod": "module example.com/tiny/lab/kubernetes/1.33\n",
 		"lab/lab_test.go":            "package lab\n",
-		"internal/lab/lab.go": "//go:build release\n\npackage lab\n\nimport _ \"embed\"\n\n//go:embed source.tar.gz\nvar " +
+		"internal/provider/lab/lab.go": "//go:build release\n\npackage lab\n\nimport _ \"embed\"\n\n//go:embed source.tar.gz\nvar " +
 			"Source []byte\n",
 		"cmd/bootstrap/main.go": "package main\n\nimport " +
-			"(\n\t\"os\"\n\t\"runtime\"\n\n\t\"example.com/tiny/internal/lab\"\n)\n\n" +
+			"(\n\t\"os\"\n\t\"runtime\"\n\n\t\"example.com/tiny/internal/provider/lab\"\n)\n\n" +
 			"func main() {\n\t_, file, _, _ := " +
 			"runtime.Caller(0)\n\tos.Stderr.WriteString(file)\n\tos.Stdout.Write(lab.Source)\n}\n",
 	} {

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // arguments is the command line, taken apart. Nothing in it was looked up yet

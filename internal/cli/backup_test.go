@@ -20,13 +20,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/backup"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/clustertest"
-	"github.com/slipway-k8s/slipway/internal/forecast"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/scale"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/status"
-	"github.com/slipway-k8s/slipway/internal/upgrade"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 const controlPlaneKind = "controlplane.cluster.x-k8s.io/v1alpha3"

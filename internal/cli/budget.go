@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // checkBudget refuses a deadline of the run that its steps may exceed though each keeps

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // A deadline of the run that its steps may exceed is refused with the sum,

@@ -6,10 +6,10 @@ import (
 	"slices"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/checks"
-	"github.com/slipway-k8s/slipway/internal/planning"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // checkFiles refuses files of the targets that can be known to be wrong without a connection.

@@ -8,17 +8,17 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/child"
+	"github.com/slipway-k8s/slipway/internal/base/child"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
-	"github.com/slipway-k8s/slipway/internal/gitclone"
-	"github.com/slipway-k8s/slipway/internal/kind"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/client/gitclone"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // The programs that the command starts write down what they see of its environment: no secret but one that is meant
-// for them. Those of the lab are in internal/lab, those of serve get the environment of serve.
+// for them. Those of the lab are in internal/provider/lab, those of serve get the environment of serve.
 func TestChildProcessesSeeNoSecrets(t *testing.T) {
 	const fake = `#!/bin/sh
 env >>"$SEEN"

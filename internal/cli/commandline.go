@@ -3,8 +3,8 @@ package cli
 import (
 	"slices"
 
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/shell"
+	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

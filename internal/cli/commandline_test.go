@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // A printed command leads to the same cluster, and its target takes every flag in it.
@@ -95,12 +95,12 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 		"args.go": "flags about each other", "assignment.go": "where variables are listed",
 		"token.go": "of a checkout, before anything was given",
 	}
-	for _, folder := range []string{".", "../../steps", "../../internal/hetzner", "../../internal/cli/ui",
-		"../../internal/drift",
-		"../../internal/forecast", "../../internal/status",
-		"../../internal/kind", "../../internal/lab", "../../internal/report/story",
-		"../../internal/runs", "../../internal/settings",
-		"../../internal/statedir", "../../internal/text", "../../internal/usage"} {
+	for _, folder := range []string{".", "../../steps", "../../internal/client/hetzner", "../../internal/cli/ui",
+		"../../internal/operation/drift",
+		"../../internal/operation/forecast", "../../internal/operation/status",
+		"../../internal/provider/kind", "../../internal/provider/lab", "../../internal/report/story",
+		"../../internal/state/runs", "../../internal/state/settings",
+		"../../internal/state/statedir", "../../internal/base/text", "../../internal/base/usage"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v, %v", folder, files, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
 // addCompletion adds cobra's command that prints scripts for shells. Without a shell, or with an unknown one, it is bad

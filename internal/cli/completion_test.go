@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // completed asks the command, as a shell's script does, what it offers after some words.

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // configFile writes a bootstrap.yaml and returns its path.

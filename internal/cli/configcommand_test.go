@@ -13,8 +13,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 func TestConfigShowNamesEverySource(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/dependencies"
+	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
 )
 
 const depsShop = "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: shop, namespace: apps}\n" +

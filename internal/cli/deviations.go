@@ -5,8 +5,8 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/drift"
-	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/plan/planning"
 )
 
 // compareWithCluster names each value of the configuration that the cluster does not have, and refuses a run that asks

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/recovery/diagnose"
-	"github.com/slipway-k8s/slipway/internal/recovery/restore"
-	"github.com/slipway-k8s/slipway/internal/recovery/source"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/diagnose"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

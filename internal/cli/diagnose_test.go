@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/recovery"
-	"github.com/slipway-k8s/slipway/internal/recovery/diagnose"
-	"github.com/slipway-k8s/slipway/internal/recovery/records"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/diagnose"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/drill"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/operation/drill"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func TestADrillKeepsOutOfOtherFolders(t *testing.T) {

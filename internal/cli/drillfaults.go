@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
 // drillFaultCount is how many faults a drill has in force during its restore.

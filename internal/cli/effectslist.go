@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/spf13/cobra"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func TestListEffects(t *testing.T) {

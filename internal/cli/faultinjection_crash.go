@@ -3,8 +3,8 @@
 package cli
 
 import (
-	"github.com/slipway-k8s/slipway/internal/crash"
-	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/base/crash"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
 
 // faultReader is what the crash suite builds: a command that ends itself where effect.CrashVariable says.

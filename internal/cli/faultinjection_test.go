@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
 
 // A command that cannot end itself does not run as if it had not been asked to: a test would take that for a run
@@ -30,7 +30,7 @@ func TestCommandWithoutFaultInjectionRefusesIt(t *testing.T) {
 	}
 }
 
-// The command contains internal/crash only where it is built with -tags crash. The test is in this package, so that its
+// The command contains internal/base/crash only where it is built with -tags crash. The test is in this package, so that its
 // result is not cached when an import changes.
 func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
 	for tags, want := range map[string]bool{"": false, "crash": true} {
@@ -46,7 +46,7 @@ func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
 			t.Errorf("with tags %q the command does not record its effects", tags)
 		}
 		if slices.Contains(deps, here+"crash") != want {
-			t.Errorf("with tags %q the command imports internal/crash: %v, want %v", tags, !want, want)
+			t.Errorf("with tags %q the command imports internal/base/crash: %v, want %v", tags, !want, want)
 		}
 	}
 }

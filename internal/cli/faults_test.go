@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // A state folder that something is wrong with stops the command before it asks for or makes anything, says what and

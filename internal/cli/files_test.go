@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // put writes a file of a test, with its folder.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/scale"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
 )
 
 // TestAgreeToFlaw: a rollout that may never end is asked for, unless --yes was said.

@@ -21,11 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 const (

@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // access is what the Jobs of a cluster can reach.

@@ -10,11 +10,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // A Job of a cluster has the key of that cluster alone, and never the operator's.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 // BenchmarkFleetRender reads fleets of more and more clusters, checks every configuration with the files that it is

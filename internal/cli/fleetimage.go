@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/images"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/images"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
 // image is the image of the Jobs, as the file names it.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
 
 // A cluster that exists, by its state in the management cluster, costs nothing new; another one does.

@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/slipway-k8s/slipway/internal/capi"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
-	"github.com/slipway-k8s/slipway/internal/kind"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/capiinit"
-	"github.com/slipway-k8s/slipway/internal/providers"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

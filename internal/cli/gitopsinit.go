@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/gitclone"
-	"github.com/slipway-k8s/slipway/internal/gitops"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/shell"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/client/gitclone"
+	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // gitopsInitOptions are the flags of gitops init.

@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/slipway-k8s/slipway/internal/gitclone/gitclonetest"
-	"github.com/slipway-k8s/slipway/internal/gitops"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/client/gitclone/gitclonetest"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
 )
 
 // deployCilium leaves what Helm keeps of an installed Cilium. Three of its values are secrets:

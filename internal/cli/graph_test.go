@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/graphview"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/base/graphview"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 var mermaidFence = regexp.MustCompile("(?s)```mermaid\n(.*?)```")

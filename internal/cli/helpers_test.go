@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func contextWithCause(t *testing.T) (context.Context, context.CancelCauseFunc) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
 
 func TestPackerIsPrinted(t *testing.T) {

@@ -5,11 +5,11 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/destroy"
-	"github.com/slipway-k8s/slipway/internal/forecast"
-	"github.com/slipway-k8s/slipway/internal/hetzner"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/operation/destroy"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 )
 
 // destroyPlan is what destroy prints as JSON before its events.

@@ -13,10 +13,10 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/spf13/cobra"
 )
 

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
 )
 
 // labCommand runs a command on the fake lab's folder.

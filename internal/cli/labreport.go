@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/spf13/cobra"
 )
 

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func writeFile(t *testing.T, path, text string) {

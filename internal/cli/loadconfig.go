@@ -5,9 +5,9 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/slipway-k8s/slipway/internal/checks"
-	"github.com/slipway-k8s/slipway/internal/render"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // loadConfig reads the configuration that the arguments and the environment name, with the values that the operator's

@@ -6,13 +6,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/kind"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/local"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/local"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

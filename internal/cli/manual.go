@@ -3,7 +3,7 @@ package cli
 import (
 	"maps"
 
-	"github.com/slipway-k8s/slipway/internal/scale"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
 )
 
 // manual is what help says of a target or a step besides what the tables of those have.

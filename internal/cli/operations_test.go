@@ -10,7 +10,7 @@ import (
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
 
 // smallProject has a load balancer of cluster k8s, one of cluster demo, and one of nobody's.

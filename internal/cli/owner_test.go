@@ -18,10 +18,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/kind"
-	"github.com/slipway-k8s/slipway/internal/ownership"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )

@@ -10,8 +10,8 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/quickworld"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/quickworld"
 )
 
 // loopbackCharts downloads charts of this machine alone: tests reach no other.

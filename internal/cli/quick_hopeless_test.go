@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/quickworld"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/quickworld"
 )
 
 // outOfStock is a server that is out of stock for a while; 0: until it is undone.

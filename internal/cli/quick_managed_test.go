@@ -13,9 +13,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/deviations"
-	"github.com/slipway-k8s/slipway/internal/drift"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // manageItself makes the cluster of the fake environment manage itself, as a pivot leaves it: the journal says so, and

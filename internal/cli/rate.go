@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
-	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
 // rateEvery is how often a run writes down what it knows of the rate limit, where that has changed.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
-	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
 // A run leaves what it knows of the rate limit, with what its last requests brought.

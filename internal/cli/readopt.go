@@ -12,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/recovery/readopt"
-	"github.com/slipway-k8s/slipway/internal/recovery/records"
-	"github.com/slipway-k8s/slipway/internal/recovery/source"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

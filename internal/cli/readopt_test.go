@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/recovery/records"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 )
 
 // reasonsOnce is a run's error in which a reason that ended several steps at once is written once.

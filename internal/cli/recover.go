@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/etcddata"
-	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
-	"github.com/slipway-k8s/slipway/internal/recovery/records"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/etcddata"
-	"github.com/slipway-k8s/slipway/internal/recovery/quorum"
-	"github.com/slipway-k8s/slipway/internal/recovery/records"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

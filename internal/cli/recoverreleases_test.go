@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/releases"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 )
 
 // fluxCluster is a cluster with a HelmRelease whose pending upgrade was abandoned, and a state folder that has its

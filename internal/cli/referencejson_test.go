@@ -17,13 +17,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/dependencies"
+	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
-	"github.com/slipway-k8s/slipway/internal/forecast"
-	"github.com/slipway-k8s/slipway/internal/gitops"
-	"github.com/slipway-k8s/slipway/internal/releases"
-	"github.com/slipway-k8s/slipway/internal/scale"
-	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
 )
 
 func writeExitCodes(t *testing.T, w *strings.Builder) {

@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/report/story"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/steps"
 )
 

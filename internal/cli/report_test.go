@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/report/story"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // jsonLines writes values as the files of a run have them.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // TestReportOfTwoCrashesAndAStockOut makes a cluster whose server is out of stock for a while, in three runs of which

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )

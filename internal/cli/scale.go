@@ -13,10 +13,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/doctor"
-	"github.com/slipway-k8s/slipway/internal/scale"
-	"github.com/slipway-k8s/slipway/internal/usage"
-	"github.com/slipway-k8s/slipway/internal/wait"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/operation/doctor"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

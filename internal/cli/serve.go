@@ -16,16 +16,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/internal/child"
+	"github.com/slipway-k8s/slipway/internal/base/child"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/secrets"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

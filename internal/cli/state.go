@@ -9,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // stateOptions are the flags of state and of what is below it.

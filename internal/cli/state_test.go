@@ -9,7 +9,7 @@ import (
 
 	"filippo.io/age"
 
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // stateCommand runs commands about a cluster's state in a store of its own.

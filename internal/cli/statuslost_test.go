@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/overview"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/operation/overview"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // What is lost, or was interrupted, is said first, with a command in one line, and not that nothing is waited for.

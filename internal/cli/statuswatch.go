@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/text"
 )
 
 // watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600

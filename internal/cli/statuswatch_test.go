@@ -14,11 +14,11 @@ import (
 	"github.com/hinshun/vt10x"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/overview"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/operation/overview"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func sized(columns, rows int) func() (int, int) { return func() (int, int) { return columns, rows } }

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/steps"
 )
 

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
-	"github.com/slipway-k8s/slipway/internal/overview"
-	"github.com/slipway-k8s/slipway/internal/status"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/operation/overview"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/steps"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/steps"
 )
 

@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/telemetry"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/telemetry"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 )
 
 // startTracer begins to send spans, where the environment names a collector; else it returns nil.

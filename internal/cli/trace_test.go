@@ -20,8 +20,8 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/slipway-k8s/slipway/internal/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/internal/base/telemetry"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
 
 // fakeCollector takes spans over OTLP/HTTP.

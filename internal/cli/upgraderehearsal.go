@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/availability"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/drill"
-	"github.com/slipway-k8s/slipway/internal/recovery/source"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/operation/availability"
+	"github.com/slipway-k8s/slipway/internal/operation/drill"
 )
 
 // upgradeReport is what the rehearsal of an upgrade found out, in `bootstrap upgrade --rehearse FILE --output json`.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/telemetry"
+	"github.com/slipway-k8s/slipway/internal/base/telemetry"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
 // newVersionCommand creates the command that prints the versions of which the command is built.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
 // builtFrom is what Go records in a program that is built from this module.

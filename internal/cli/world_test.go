@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/lab"
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
-	"github.com/slipway-k8s/slipway/internal/settings"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // health says that the process lives, and nothing else.

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // IsLoopback reports whether only this machine reaches an address to listen on, which a flag gave.

@@ -22,12 +22,12 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/secrets"
 	"github.com/slipway-k8s/slipway/internal/serve/servetest"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func TestMain(m *testing.M) {

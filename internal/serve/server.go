@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/metrics"
 	"github.com/slipway-k8s/slipway/internal/serve/work"

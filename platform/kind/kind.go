@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/kind"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

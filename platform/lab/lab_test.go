@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/platform/lab"
 )

@@ -1,5 +1,5 @@
-// Package architecture holds docs/architecture.md against the code: every package has its row, every import is in
-// it, and the rules of the page are kept.
+// Package architecture holds docs/architecture.md against the code: imports go down its layers, and every package is
+// listed with its purpose.
 package architecture
 
 import (
@@ -13,13 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the last column of the table in docs/architecture.md anew")
+var update = flag.Bool("update", false, "write the list of packages in docs/architecture.md anew")
 
 const (
 	module = "github.com/slipway-k8s/slipway"
@@ -32,6 +31,7 @@ const (
 type list struct {
 	ImportPath string
 	Dir        string
+	Doc        string // the first sentence of its comment
 	GoFiles    []string
 	Imports    []string
 }
@@ -39,7 +39,7 @@ type list struct {
 // name is the package's path in the module.
 func (l list) name() string { return strings.TrimPrefix(l.ImportPath, module+"/") }
 
-// own are the packages of the module that it imports, without those that only carry files.
+// own are the packages of the module that it imports.
 func (l list) own() (own []string) {
 	for _, i := range l.Imports {
 		if path, ours := strings.CutPrefix(i, module+"/"); ours {
@@ -63,7 +63,7 @@ func packages(t *testing.T) (all []list) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,GoFiles,Imports", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "./...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
@@ -83,26 +83,117 @@ func packages(t *testing.T) (all []list) {
 	return all
 }
 
-var row = regexp.MustCompile("^\\| `([^`]+)` \\| ([^|]+) \\| ([^|]*) \\|$")
+// layers are the folders of the module from top to bottom: a package imports packages of its own layer and of lower ones.
+// The first folder of a list that holds a package is its layer.
+var layers = []struct {
+	name    string
+	folders []string
+}{
+	{"the command", []string{"cmd", "internal/cli"}},
+	{"many clusters, an API, a report", []string{"internal/fleet", "internal/serve", "internal/report"}},
+	{"operations", []string{"internal/operation"}},
+	{"providers of management clusters", []string{"internal/provider", "platform/kind", "platform/lab"}},
+	{"state and plan", []string{"internal/state", "internal/plan"}},
+	{"the steps of the bootstrap", []string{"steps"}},
+	{"what steps create", []string{"internal/ensure"}},
+	{"what is known of a cluster", []string{"internal/cluster"}},
+	{"configuration and clients' interfaces", []string{"config", "platform", "manifests", "bootstrap", "packer"}},
+	{"clients", []string{"internal/client"}},
+	{"base", []string{"internal/base", "flow"}},
+}
 
-// table reads the rows of the page: name to the packages that it says are imported.
-func table(t *testing.T) map[string][]string {
-	t.Helper()
-	rows := map[string][]string{}
-	for _, line := range lines(t, page) {
-		found := row.FindStringSubmatch(line)
-		if found == nil {
-			continue
-		}
-		imports := []string{}
-		for _, word := range strings.FieldsFunc(found[3], func(r rune) bool { return r == ',' || r == ' ' }) {
-			if name := strings.Trim(word, "`"); name != "-" {
-				imports = append(imports, name)
+// layerOf is the index in layers of the layer that a package belongs to; -1: none.
+func layerOf(name string) int {
+	layer, longest := -1, 0
+	for i, l := range layers {
+		for _, folder := range l.folders {
+			if (name == folder || strings.HasPrefix(name, folder+"/")) && len(folder) > longest {
+				layer, longest = i, len(folder)
 			}
 		}
-		rows[found[1]] = imports
 	}
-	return rows
+	return layer
+}
+
+// outside are folders whose programs and suites use the module from outside.
+func outside(name string) bool {
+	return strings.HasPrefix(name, "test/") || strings.HasPrefix(name, "hack/")
+}
+
+// TestImportsGoDown holds the rule of the layers.
+func TestImportsGoDown(t *testing.T) {
+	for _, p := range packages(t) {
+		if outside(p.name()) {
+			continue
+		}
+		layer := layerOf(p.name())
+		if layer < 0 {
+			t.Errorf("package %s is in no layer: see docs/architecture.md for the folder that it belongs to", p.name())
+			continue
+		}
+		for _, i := range p.own() {
+			if to := layerOf(i); to < layer {
+				t.Errorf("%s (%s) imports %s (%s): imports go down the layers of docs/architecture.md only", p.name(),
+					layers[layer].name, i, layers[to].name)
+			}
+			if i == "internal/base/crash" && p.name() != "internal/cli" {
+				t.Errorf("%s imports %s, which is for internal/cli alone", p.name(), i)
+			}
+		}
+		if p.name() == "flow" {
+			for _, i := range p.Imports {
+				if strings.Contains(strings.Split(i, "/")[0], ".") {
+					t.Errorf("flow imports %s; it uses the standard library only", i)
+				}
+			}
+		}
+	}
+}
+
+// TestThePackagesAreListed compares the list of packages with their comments.
+func TestThePackagesAreListed(t *testing.T) {
+	const begin, end = "<!-- packages: begin -->\n", "<!-- packages: end -->\n"
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(data), begin)
+	is, after, found2 := strings.Cut(rest, end)
+	if !found || !found2 {
+		t.Fatalf("%s has no %q and %q", page, begin, end)
+	}
+	want := listed(t)
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if is != want {
+		t.Errorf("the list of packages in docs/architecture.md is not true: go test ./test/architecture -update writes it")
+	}
+}
+
+// listed is a table of the packages for each layer.
+func listed(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	all := packages(t)
+	for i, layer := range layers {
+		fmt.Fprintf(&b, "\n### %s\n\n| package | purpose |\n| --- | --- |\n",
+			strings.ToUpper(layer.name[:1])+layer.name[1:])
+		for _, p := range all {
+			if outside(p.name()) || layerOf(p.name()) != i {
+				continue
+			}
+			purpose, named := strings.CutPrefix(p.Doc, "Package "+filepath.Base(p.name())+" ")
+			if !named && filepath.Base(p.name()) != "bootstrap" {
+				t.Errorf("the comment of package %s begins with %q: \"Package %s ...\" is what it should begin with", p.name(),
+					p.Doc, filepath.Base(p.name()))
+			}
+			fmt.Fprintf(&b, "| `%s` | %s |\n", p.name(), strings.TrimPrefix(purpose, "Command bootstrap "))
+		}
+	}
+	b.WriteString("\n")
+	return b.String()
 }
 
 func lines(t *testing.T, path string) (all []string) {
@@ -116,101 +207,6 @@ func lines(t *testing.T, path string) (all []string) {
 		all = append(all, s.Text())
 	}
 	return all
-}
-
-// TestTheTableIsTrue compares the table of packages with what go list says.
-func TestTheTableIsTrue(t *testing.T) {
-	all := packages(t)
-	if *update {
-		write(t, all)
-	}
-	rows := table(t)
-	for _, p := range all {
-		written, there := rows[p.name()]
-		if !there {
-			t.Errorf("docs/architecture.md has no row for package %s", p.name())
-			continue
-		}
-		if !slices.Equal(written, p.own()) {
-			t.Errorf("package %s imports %v; docs/architecture.md says %v (go test ./test/architecture -update writes it)",
-				p.name(), p.own(), written)
-		}
-		delete(rows, p.name())
-	}
-	for name := range rows {
-		t.Errorf("docs/architecture.md has a row for package %s, which does not exist", name)
-	}
-}
-
-func write(t *testing.T, all []list) {
-	t.Helper()
-	imports := map[string][]string{}
-	for _, p := range all {
-		imports[p.name()] = p.own()
-	}
-	var out strings.Builder
-	for _, line := range lines(t, page) {
-		if found := row.FindStringSubmatch(line); found != nil && imports[found[1]] != nil ||
-			found != nil && slices.ContainsFunc(all, func(p list) bool { return p.name() == found[1] }) {
-			column := "-"
-			if names := imports[found[1]]; len(names) > 0 {
-				column = strings.Join(names, ", ")
-			}
-			line = fmt.Sprintf("| `%s` | %s | %s |", found[1], found[2], column)
-		}
-		out.WriteString(line + "\n")
-	}
-	if err := os.WriteFile(page, []byte(out.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestTheRulesAreKept holds the import rules of the page.
-func TestTheRulesAreKept(t *testing.T) {
-	only := map[string][]string{ // all that a package may import of the module
-		"cmd/bootstrap":   {"internal/cli"},
-		"flow":            {},
-		"internal/backup": {"internal/keys", "internal/s3"}, "internal/keys": {}, "internal/s3": {}, "internal/objectstore": {"internal/s3"},
-		"internal/clusterapi": {}, "internal/diagram": {}, "internal/etcd": {}, "internal/factory": {},
-		"internal/hetzner": {"internal/hetzner/ratelimit"}, "internal/hetzner/ratelimit": {}, "internal/kube": {"internal/kubeconfig"}, "internal/kubeconfig": {}, "internal/shell": {}, "internal/talos": {}, "internal/telemetry": {},
-		"internal/text": {}, "internal/why": {}, "manifests": {}, "bootstrap": {}, "packer": {},
-	}
-	users := map[string][]string{ // all who may import a package
-		"internal/cli":          {"cmd/bootstrap"},
-		"internal/cli/ui":       {"internal/cli"},
-		"internal/report/story": {"internal/cli"},
-		"internal/serve":        {"internal/cli"},
-		"internal/crash":        {"internal/cli", "test/crash"},
-	}
-	// these know nothing of the command
-	below := []string{"config", "platform", "steps", "internal/capi", "internal/render", "internal/wait"}
-	command := []string{"internal/cli", "internal/lab", "internal/kind", "internal/runs", "internal/settings",
-		"internal/statedir", "internal/report", "internal/serve", "internal/crash", "test"}
-	for _, p := range packages(t) {
-		if may, bound := only[p.name()]; bound {
-			for _, i := range p.own() {
-				if !slices.Contains(may, i) {
-					t.Errorf("%s imports %s; of the module it may import %v and nothing else", p.name(), i, may)
-				}
-			}
-		}
-		for _, i := range p.own() {
-			if may, bound := users[i]; bound && !slices.Contains(may, p.name()) {
-				t.Errorf("%s imports %s, which is for %v alone", p.name(), i, may)
-			}
-			if slices.Contains(below, p.name()) &&
-				slices.ContainsFunc(command, func(c string) bool { return i == c || strings.HasPrefix(i, c+"/") }) {
-				t.Errorf("%s imports %s: what the command is made of must not be known below it", p.name(), i)
-			}
-		}
-		if p.name() == "flow" {
-			for _, i := range p.Imports {
-				if strings.Contains(strings.Split(i, "/")[0], ".") {
-					t.Errorf("flow imports %s; it uses the standard library only", i)
-				}
-			}
-		}
-	}
 }
 
 // TestFilesAreShort bounds the length of every file that is not a test.

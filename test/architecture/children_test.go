@@ -12,22 +12,22 @@ import (
 	"testing"
 )
 
-// TestChildrenAreStartedWithoutSecrets holds that the command starts other programs with internal/child alone, which
+// TestChildrenAreStartedWithoutSecrets holds that the command starts other programs with internal/base/child alone, which
 // keeps secrets out of their environment, and that nothing in the lab hands on more than the lab has: its own
-// environment is a list of names (internal/lab).
+// environment is a list of names (internal/provider/lab).
 func TestChildrenAreStartedWithoutSecrets(t *testing.T) {
 	starts := []string{"exec.Command", "exec.CommandContext", "exec.Cmd{}", "os.StartProcess", "syscall.ForkExec",
 		"syscall.Exec", "syscall.StartProcess"}
 	may := map[string][]string{
-		"internal/child":                 {"exec.CommandContext"},
-		"internal/gitclone/gitclonetest": {"exec.Command"}, // of tests
-		"hack/release":                   {"exec.Command", "exec.CommandContext"},
-		"lab/proc":                       {"exec.Command"}, // with the whole environment given
-		"lab/gitserver":                  {"exec.CommandContext"},
-		"lab/giteaserver":                {"exec.Command", "exec.CommandContext", "syscall.Exec"},
-		"lab/netns":                      {"exec.Command"}, // the lab itself
-		"lab/repository":                 {"exec.CommandContext"},
-		"lab/standin/standintest":        {"exec.Command", "exec.CommandContext"},
+		"internal/base/child":                   {"exec.CommandContext"},
+		"internal/client/gitclone/gitclonetest": {"exec.Command"}, // of tests
+		"hack/release":                          {"exec.Command", "exec.CommandContext"},
+		"lab/proc":                              {"exec.Command"}, // with the whole environment given
+		"lab/gitserver":                         {"exec.CommandContext"},
+		"lab/giteaserver":                       {"exec.Command", "exec.CommandContext", "syscall.Exec"},
+		"lab/netns":                             {"exec.Command"}, // the lab itself
+		"lab/repository":                        {"exec.CommandContext"},
+		"lab/standin/standintest":               {"exec.Command", "exec.CommandContext"},
 	}
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		name, _ := filepath.Rel("../..", path)
@@ -52,7 +52,7 @@ func TestChildrenAreStartedWithoutSecrets(t *testing.T) {
 		ast.Inspect(file, func(n ast.Node) bool {
 			used := startOf(n)
 			if slices.Contains(starts, used) && !slices.Contains(may[filepath.ToSlash(filepath.Dir(name))], used) {
-				t.Errorf("%s uses %s: start programs with internal/child, which keeps secrets from them", name, used)
+				t.Errorf("%s uses %s: start programs with internal/base/child, which keeps secrets from them", name, used)
 			}
 			return true
 		})

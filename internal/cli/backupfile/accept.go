@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // Why a backup is refused that can be read.

@@ -11,12 +11,12 @@ import (
 	"filippo.io/age"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/s3"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // errNoRecipient has two lines: what is missing, and what to configure.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/slipway-k8s/slipway/internal/backup"
-	"github.com/slipway-k8s/slipway/internal/etcd"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/etcd"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 )
 
 // File is one backup in its store. It can be read several times.

@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/keys"
-	"github.com/slipway-k8s/slipway/internal/kube"
-	"github.com/slipway-k8s/slipway/internal/objectstore"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/remotestate"
-	"github.com/slipway-k8s/slipway/internal/s3"
-	"github.com/slipway-k8s/slipway/internal/settings"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
+	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // errNoKey has two lines: what is missing, and how to make it.

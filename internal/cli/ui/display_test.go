@@ -10,8 +10,8 @@ import (
 	"unicode"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/redact"
-	"github.com/slipway-k8s/slipway/internal/runs"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
 const secret = "s3cr3t-s3cr3t"

@@ -3,7 +3,7 @@ package ui
 import (
 	"flag"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")

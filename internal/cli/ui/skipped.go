@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 )
 
 // reasons collects steps that have the same reason, in the order in which the reasons were met.

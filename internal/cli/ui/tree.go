@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
 // ExpectedStep is a step that a run is going to come to, and how long it takes

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/text"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 )
 
 // No line of any width is longer than the terminal, and no word is lost.

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/kube"
 )
 
 // record is what is kept of a change: its ConfigMap, which outlives its Job. It is there as long as its cluster may be.

@@ -7,13 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/effect"
-	"github.com/slipway-k8s/slipway/internal/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/report"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // reportTime is how a report writes a time, in UTC.

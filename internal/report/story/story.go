@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/effect"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/report"
-	"github.com/slipway-k8s/slipway/internal/runs"
-	"github.com/slipway-k8s/slipway/internal/text"
-	"github.com/slipway-k8s/slipway/internal/why"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
 // story is several runs on one clock, which stops between them.

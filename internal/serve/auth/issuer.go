@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 )
 
 // IsLoopback reports whether only this machine reaches a host: an address, or a name.

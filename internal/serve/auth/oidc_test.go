@@ -16,7 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 )
 
 func newKey(t *testing.T) *rsa.PrivateKey {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 // kept is how many records of ended runs a store keeps, the newest.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 const secret = "planted-s3cr3t"

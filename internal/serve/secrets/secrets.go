@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 // Watch learns secrets from files, again whenever those have changed. It can be used by many at once.

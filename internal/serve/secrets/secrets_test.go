@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 func TestSecretsAreLearned(t *testing.T) {

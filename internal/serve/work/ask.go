@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/child"
+	"github.com/slipway-k8s/slipway/internal/base/child"
 )
 
 // ErrTimeout is about a command that took too long.

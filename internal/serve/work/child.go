@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/child"
+	"github.com/slipway-k8s/slipway/internal/base/child"
 	"github.com/slipway-k8s/slipway/internal/serve/process"
 	"github.com/slipway-k8s/slipway/internal/serve/records"
 )

@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/runs"
 	"github.com/slipway-k8s/slipway/internal/serve/process"
 	"github.com/slipway-k8s/slipway/internal/serve/records"
-	"github.com/slipway-k8s/slipway/internal/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // State is what a run is doing, or how it ended.

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/redact"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/serve/process"
 	"github.com/slipway-k8s/slipway/internal/serve/records"
 	"github.com/slipway-k8s/slipway/internal/serve/servetest"
-	"github.com/slipway-k8s/slipway/internal/statedir"
-	"github.com/slipway-k8s/slipway/internal/usage"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func TestMain(m *testing.M) {

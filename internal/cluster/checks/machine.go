@@ -1,0 +1,263 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	machineconfig "github.com/siderolabs/talos/pkg/machinery/config"
+	talosconfig "github.com/siderolabs/talos/pkg/machinery/config/config"
+	"github.com/siderolabs/talos/pkg/machinery/config/encoder"
+	"github.com/siderolabs/talos/pkg/machinery/config/machine"
+	"github.com/siderolabs/talos/pkg/machinery/nethelpers"
+	"sigs.k8s.io/yaml"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+)
+
+// madeUpEndpoint is the control plane endpoint of configurations that are only judged: render.MadeUp has its address.
+const madeUpEndpoint = "https://192.0.2.1:6443"
+
+// privateInterface is what the servers of Hetzner Cloud call the interface in the private network: eth0 is the public one.
+const privateInterface = "eth1"
+
+// machineConfiguration is the configuration of a server as Talos merges it: generated, and patched.
+type machineConfiguration struct {
+	machineconfig.Provider
+	kind machine.Type
+}
+
+// unfitMachine is what does not work in a cluster that Slipway makes.
+type unfitMachine struct {
+	problem, hint string
+	path          []string // that is wrong; nil: none is
+	document      string   // kind of the document that is wrong; empty: it is the one without a kind
+}
+
+// writtenIn is the last patch that has what is wrong, and the line in it, beginning with 1; -1: none has.
+func (u unfitMachine) writtenIn(patches []string) (i, line int) {
+	for i, patch := range slices.Backward(patches) {
+		for n, text := range strings.Split(patch, "\n") {
+			if u.document != "" && strings.TrimSpace(text) == "kind: "+u.document {
+				return i, n + 1
+			}
+		}
+		for n := len(u.path); n > 1; n-- {
+			if line := lineOfKey(patch, u.path[:n]); line > 0 && n == len(u.path) {
+				return i, line
+			}
+		}
+	}
+	return -1, 0
+}
+
+// unfit is all of what Talos accepts, and what the rest of the cluster does not work with.
+func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) []unfitMachine {
+	all := m.unmet()
+	for _, judge := range []func(config.Config, render.Sources) *unfitMachine{
+		m.unfitEndpoint, m.unfitTalosAPIAccess, m.unfitNetwork, m.unfitRanges, m.unfitFirewall} {
+		if u := judge(cfg, sources); u != nil {
+			all = append(all, *u)
+		}
+	}
+	return all
+}
+
+// wants are what the configuration must come to.
+func (m machineConfiguration) wants() []want {
+	all := []want{
+		{[]string{"machine", "features", "kubePrism", "enabled"}, "true", "Cilium and the Hetzner CCM reach the API server by it, " +
+			"at localhost:" + kubePrismPort},
+		{[]string{"machine", "features", "kubePrism", "port"}, kubePrismPort, "Cilium and the Hetzner CCM reach the API server there"},
+	}
+	if m.kind != machine.TypeControlPlane {
+		return all
+	}
+	return append(all,
+		want{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
+		want{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
+		want{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
+		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the " +
+			"Talos API, from namespace kube-system with role os:reader"},
+		want{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
+			"kubelets' certificates"})
+}
+
+// kubePrismPort is where KubePrism listens on every node, by Talos's default and by the built-in values.
+const kubePrismPort = "7445"
+
+func (m machineConfiguration) unmet() []unfitMachine {
+	values := map[string]any{}
+	data, err := encoder.NewEncoder(m.RawV1Alpha1(), encoder.WithComments(encoder.CommentsDisabled)).Encode()
+	if err == nil {
+		err = yaml.Unmarshal(data, &values)
+	}
+	if err != nil {
+		return []unfitMachine{{problem: "the configuration that they result in cannot be read: " + err.Error(),
+			hint: "correct the patches"}}
+	}
+	var all []unfitMachine
+	for _, u := range unmetOf(values, m.wants()) {
+		all = append(all, unfitMachine{problem: u.problem(), hint: "write " + u.want.hint(), path: u.want.path})
+	}
+	return all
+}
+
+func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfitMachine {
+	if is := m.Cluster().Endpoint(); is != nil && is.String() != madeUpEndpoint {
+		return &unfitMachine{path: []string{"cluster", "controlPlane", "endpoint"}, hint: "leave it away",
+			problem: fmt.Sprintf("cluster.controlPlane.endpoint is %s: the provider writes the address of the control plane there, which "+
+				"is known only once it exists; nodes would join another cluster, or none", is)}
+	}
+	return nil
+}
+
+// unfitTalosAPIAccess looks for an access to the Talos API that the Talos CCM's Pod does not get: its chart asks for
+// the role os:reader, in namespace kube-system, where the step installs it.
+func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources) *unfitMachine {
+	access := m.Machine().Features().KubernetesTalosAPIAccess()
+	if m.kind != machine.TypeControlPlane || !access.Enabled() {
+		return nil
+	}
+	path := []string{"machine", "features", "kubernetesTalosAPIAccess"}
+	if is := access.AllowedRoles(); !slices.Contains(is, "os:reader") {
+		return &unfitMachine{path: append(path, "allowedRoles"), hint: "add os:reader",
+			problem: fmt.Sprintf("machine.features."+
+				"kubernetesTalosAPIAccess.allowedRoles is %s: the Talos CCM asks the Talos API with role os:reader", listed(is))}
+	}
+	if is := access.AllowedKubernetesNamespaces(); !slices.Contains(is, "kube-system") {
+		return &unfitMachine{path: append(path, "allowedKubernetesNamespaces"), hint: "add kube-system", problem: fmt.Sprintf(
+			"machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces is %s: the Talos CCM runs in kube-system",
+			listed(is))}
+	}
+	return nil
+}
+
+// unfitNetwork looks for a private interface that gets no address. One without any configuration gets it by DHCP, unless
+// documents of the newer kind configure the network: then Talos configures nothing by itself.
+func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfitMachine {
+	path := []string{"machine", "network", "interfaces"}
+	hint := "write interface: " + privateInterface + " with dhcp: true"
+	why := ": the nodes' addresses are those in the private network"
+	selected, configured := false, false
+	for _, d := range m.Machine().Network().Devices() {
+		selected = selected || d.Selector() != nil
+		if d.Interface() != privateInterface {
+			continue
+		}
+		configured = true
+		if d.Ignore() {
+			return &unfitMachine{path: path, hint: hint, problem: "the interface " + privateInterface + " is ignored" + why}
+		}
+		if !d.DHCP() && len(d.Addresses()) == 0 {
+			return &unfitMachine{path: path, hint: hint, problem: "the interface " + privateInterface + " gets no address: " +
+				"neither by DHCP nor by addresses" + why}
+		}
+	}
+	for _, d := range m.NetworkDHCPv4Configs() {
+		configured = configured || d.Name() == privateInterface
+	}
+	for _, l := range m.NetworkCommonLinkConfigs() {
+		configured = configured || l.Name() == privateInterface && len(l.Addresses()) > 0
+	}
+	if !configured && !selected && !m.RunDefaultDHCPOperators() && len(m.NetworkLinkAliasConfigs()) == 0 {
+		return &unfitMachine{hint: "add a document of kind DHCPv4Config with name: " + privateInterface, problem: "documents " +
+			"configure the network, so that Talos runs no DHCP by itself, and none gives " + privateInterface + " an address" + why}
+	}
+	return nil
+}
+
+// unfitRanges looks for ranges that are not those of the cluster.
+func (m machineConfiguration) unfitRanges(cfg config.Config, _ render.Sources) *unfitMachine {
+	network, err := netip.ParsePrefix(cfg.NetworkCIDR)
+	if err != nil {
+		return nil // the configuration's own checks say so
+	}
+	if is := m.Cluster().Network().PodCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.PodCIDR}) {
+		return &unfitMachine{path: []string{"cluster", "network", "podSubnets"}, hint: "write ${POD_CIDR}, or leave it away",
+			problem: fmt.Sprintf("cluster.network.podSubnets is %s, and the Cluster's Pods have %s", listed(is), cfg.PodCIDR)}
+	}
+	if is := m.Cluster().Network().ServiceCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.ServiceCIDR}) {
+		return &unfitMachine{path: []string{"cluster", "network", "serviceSubnets"}, hint: "write ${SERVICE_CIDR}, or leave it away",
+			problem: fmt.Sprintf("cluster.network.serviceSubnets is %s, and the Cluster's Services have %s", listed(is), cfg.ServiceCIDR)}
+	}
+	if is := m.Machine().Kubelet().NodeIP().ValidSubnets(); len(is) > 0 && !anyOverlaps(is, network) {
+		return &unfitMachine{path: []string{"machine", "kubelet", "nodeIP", "validSubnets"}, hint: "write ${NETWORK_CIDR}",
+			problem: fmt.Sprintf("machine.kubelet.nodeIP.validSubnets is %s, and the servers' network is %s: the kubelets would find no "+
+				"address", listed(is), network)}
+	}
+	if m.kind != machine.TypeControlPlane {
+		return nil
+	}
+	if is := m.Cluster().Etcd().AdvertisedSubnets(); len(is) > 0 && !anyOverlaps(is, network) {
+		return &unfitMachine{path: []string{"cluster", "etcd", "advertisedSubnets"}, hint: "write ${CONTROL_PLANE_CIDR}",
+			problem: fmt.Sprintf("cluster.etcd.advertisedSubnets is %s, and the servers' network is %s: etcd would find no address",
+				listed(is), network)}
+	}
+	return nil
+}
+
+func listed(all []string) string { return "[" + strings.Join(all, ", ") + "]" }
+
+// anyOverlaps reports whether one of the ranges, of which some may be exclusions ("!10.0.0.0/8"), overlaps another.
+func anyOverlaps(ranges []string, with netip.Prefix) bool {
+	return slices.ContainsFunc(ranges, func(text string) bool {
+		is, err := netip.ParsePrefix(text)
+		return err == nil && is.Overlaps(with)
+	})
+}
+
+// opening is a port that has to be open between the servers.
+type opening struct {
+	protocol nethelpers.Protocol
+	port     uint16
+	what     string
+}
+
+// openings are the ports that servers of this kind are reached at, from servers and the load balancer.
+func (m machineConfiguration) openings(cfg config.Config, sources render.Sources) []opening {
+	tcp := nethelpers.ProtocolTCP
+	all := []opening{{tcp, 10250, "the kubelet"}, {tcp, 50000, "the Talos API"}}
+	if m.kind == machine.TypeControlPlane {
+		all = append(all, opening{tcp, 6443, "the Kubernetes API"})
+		if cfg.ControlPlaneReplicas > 1 {
+			all = append(all, opening{tcp, 2379, "etcd's clients"}, opening{tcp, 2380, "etcd's members"})
+		}
+		if len(cfg.Workers) > 0 {
+			all = append(all, opening{tcp, 50001, "trustd, which gives the workers their certificates"})
+		}
+	}
+	if port := tunnelPort(sources); port > 0 && cfg.ControlPlaneReplicas+len(cfg.Workers) > 1 {
+		all = append(all, opening{nethelpers.ProtocolUDP, port, "Cilium's tunnel between the nodes' Pods"})
+	}
+	return all
+}
+
+// unfitFirewall looks for a firewall of Talos that blocks what the cluster needs.
+func (m machineConfiguration) unfitFirewall(cfg config.Config, sources render.Sources) *unfitMachine {
+	servers, err := netip.ParsePrefix(cfg.ControlPlaneCIDR)
+	if err != nil || m.NetworkRules().DefaultAction() != nethelpers.DefaultActionBlock {
+		return nil
+	}
+	var closed []string
+	for _, o := range m.openings(cfg, sources) {
+		open := slices.ContainsFunc(m.NetworkRules().Rules(), func(r talosconfig.NetworkRule) bool {
+			return r.Protocol() == o.protocol &&
+				slices.ContainsFunc(r.PortRanges(), func(p [2]uint16) bool { return p[0] <= o.port && o.port <= p[1] }) &&
+				slices.ContainsFunc(r.Subnets(), servers.Overlaps)
+		})
+		if !open {
+			closed = append(closed, fmt.Sprintf("%d/%s (%s)", o.port, o.protocol, o.what))
+		}
+	}
+	if len(closed) == 0 {
+		return nil
+	}
+	return &unfitMachine{document: "NetworkDefaultActionConfig",
+		problem: fmt.Sprintf("ingress is blocked, and no NetworkRuleConfig opens %s to the servers' range %s",
+			strings.Join(closed, ", "), servers),
+		hint: "add documents of kind NetworkRuleConfig for these ports, with that range as subnet, or remove ingress: block: the " +
+			"firewall of Hetzner, which FIREWALL_ALLOW configures, is before the servers anyway"}
+}

@@ -1,0 +1,120 @@
+package checks
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+)
+
+// Objects looks for what the providers' schemas allow and the providers do not bear.
+func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured) (found []FileError) {
+	add := func(e FileError, hint, format string, args ...any) {
+		e.Check, e.Hint, e.Problem = "manifests", hint, fmt.Sprintf(format, args...)
+		found = append(found, e)
+	}
+	kinds := map[string]int{}
+	for _, o := range objects {
+		kinds[o.GetKind()]++
+		if o.GroupVersionKind() == capi.HetznerClusterKind {
+			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
+				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port",
+					"it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
+			}
+		}
+		if o.GroupVersionKind() == capi.HetznerClusterKind && !capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
+			add(where(sources, o, "spec", "hcloudNetwork", "enabled"), "write enabled: true, with cidrBlock: ${NETWORK_CIDR}, "+
+				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}", "hcloudNetwork.enabled is not true: without a "+
+				"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
+		}
+		if n := capi.Number(o, "spec", "replicas"); o.GroupVersionKind() == capi.TalosControlPlaneKind && n%2 == 0 {
+			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
+		}
+	}
+	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind,
+		capi.MachineTemplateKind.Kind} {
+		if kinds[kind] == 0 {
+			add(FileError{File: sources.Cluster.Name}, "see the file inside the command", "it has no %s", kind)
+		}
+	}
+	return found
+}
+
+// ErrNoRepository means that the providers' releases are not on this machine.
+var ErrNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
+
+// LocalProviderFile is a file of a provider's release in the local repository.
+func LocalProviderFile(cfg config.Config, p providers.Provider, name string) (data []byte, where string, err error) {
+	local := cfg.ProviderRepository
+	if local == "" {
+		return nil, "", ErrNoRepository
+	}
+	where = filepath.Join(local, p.Label, p.Version, name)
+	if data, err = os.ReadFile(where); err != nil {
+		return nil, where, &MissingError{where}
+	}
+	return data, where, nil
+}
+
+// schemaReader reads a file of a provider's release, and tells where it was read.
+type schemaReader func(p providers.Provider, name string) (data []byte, where string, err error)
+
+// unreadSchemasError tells whose schemas could not be read.
+type unreadSchemasError struct {
+	provider providers.Provider
+	err      error
+}
+
+func (e *unreadSchemasError) Error() string {
+	return fmt.Sprintf("the schemas of %s %s: %v", e.provider.Label, e.provider.Version, e.err)
+}
+func (e *unreadSchemasError) Unwrap() error { return e.err }
+
+// Schemas holds the objects against the schemas that capi-init will install, of exactly these versions. held is how
+// many are of a kind that a provider brings. Its error is an *unreadSchemasError.
+func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured,
+	read schemaReader) (found []FileError, held int, err error) {
+	known := Kinds{}
+	for _, p := range providers.Of(cfg) {
+		data, _, err := read(p, p.File)
+		if err == nil {
+			err = known.Learn(data)
+		}
+		if err != nil {
+			return nil, 0, &unreadSchemasError{p, err}
+		}
+	}
+	for _, o := range objects {
+		wrong, of := known.Check(o)
+		for _, w := range wrong {
+			e := where(sources, o, fieldPath(w.field)...)
+			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.Text, "correct the file"
+			found = append(found, e)
+		}
+		if of {
+			held++
+		}
+	}
+	return found, held, nil
+}
+
+// fieldPath takes "spec.extraServices[1].port" apart.
+func fieldPath(field string) (path []any) {
+	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
+		var index int
+		if n, err := fmt.Sscanf(part, "%d", &index); n == 1 && err == nil {
+			path = append(path, index)
+		} else {
+			path = append(path, part)
+		}
+	}
+	return path
+}

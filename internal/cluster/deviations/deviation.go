@@ -1,0 +1,105 @@
+// Package deviations compares the configuration with a cluster that manages itself.
+package deviations
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/blang/semver/v4"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Deviation is one value of the configuration, or of the manifests, that is not the one of the cluster that manages
+// itself. A run after the pivot does not apply the manifests, so it brings no such value to the cluster.
+type Deviation struct {
+	Variable string `json:"variable,omitempty"` // "KUBERNETES_VERSION"; empty: of the manifests
+	Field    string `json:"field,omitempty"`    // of the variable, in bootstrap.yaml: "kubernetesVersion"
+	Place    string `json:"place,omitempty"`    // where the configured value comes from: "bootstrap.yaml:3:12", "default"
+	Wanted   string `json:"wanted,omitempty"`   // what is configured
+	Live     string `json:"live,omitempty"`     // what the cluster has
+	What     string `json:"what,omitempty"`     // of the manifests: what applying them would do
+	// Requested reports that the configuration was changed since it was last applied: the operator asks for a change of
+	// the cluster. Else the cluster was changed, with kubectl for one.
+	Requested bool   `json:"requested"`
+	Change    string `json:"change"` // how the cluster gets the configured value
+	Keep      string `json:"keep"`   // how the configuration gets the cluster's
+}
+
+// String is the deviation in one line, with what can be done about it.
+func (d Deviation) String() string {
+	return fmt.Sprintf("%s; to change the cluster: %s; to keep it: %s", d.Summary(), d.Change, d.Keep)
+}
+
+// Summary is the deviation without what can be done about it.
+func (d Deviation) Summary() string {
+	if d.Variable == "" {
+		return fmt.Sprintf("the manifests (%s) differ from the cluster: applying them %s", d.Place, d.What)
+	}
+	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, consequences.OrNone(d.Wanted), d.Place,
+		consequences.OrNone(d.Live))
+}
+
+// Requested are the deviations that ask for a change of the cluster.
+func Requested(all []Deviation) []Deviation {
+	var found []Deviation
+	for _, d := range all {
+		if d.Requested {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+// change is how the cluster gets a value of the configuration.
+func change(cfg config.Config, tools platform.Tools, variable, wanted, live string) string {
+	patch := func(kind, name, patch, does string) string {
+		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
+			shell.Quote(tools.Files.Path(platform.Kubeconfig)), cfg.Namespace, kind, name, shell.Quote(patch), does)
+	}
+	switch variable {
+	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":
+		if older(wanted, live) {
+			return "it cannot: an upgrade brings no older version"
+		}
+		return tools.Command("upgrade")
+	case "CONTROL_PLANE_REPLICAS":
+		return tools.Command("scale", "control-plane", wanted)
+	case "LOAD_BALANCER_TYPE":
+		return patch("hetznercluster", cfg.ClusterName,
+			fmt.Sprintf(`{"spec":{"controlPlaneLoadBalancer":{"type":%q}}}`, wanted), "in place")
+	case "LOCATION", "NETWORK_CIDR", "CONTROL_PLANE_CIDR", "POD_CIDR", "SERVICE_CIDR":
+		return "it cannot be changed in a cluster that exists; another cluster (CLUSTER_NAME) can have it"
+	case "SERVER_TYPE", "IMAGE_NAME":
+		return "use another HCloudMachineTemplate " + byTemplate
+	}
+	return "edit the TalosControlPlane with kubectl " + byTemplate
+}
+
+// older compares two versions; one that cannot be read is not.
+func older(a, b string) bool {
+	va, errA := semver.ParseTolerant(a)
+	vb, errB := semver.ParseTolerant(b)
+	return errA == nil && errB == nil && va.LT(vb)
+}
+
+// byTemplate is where the guide to a change that takes more than one command is.
+const byTemplate = `(docs/pivot.md, "To change the cluster")`
+
+// keep is how the configuration gets the cluster's value.
+func (d Deviation) keep() string {
+	if strings.HasPrefix(d.Place, "argument") || strings.HasPrefix(d.Place, "environment") {
+		return fmt.Sprintf("leave %s out, with %s in bootstrap.yaml", d.Variable, d.line())
+	}
+	return d.line() + " in bootstrap.yaml"
+}
+
+func (d Deviation) line() string {
+	if d.Live == "" {
+		return d.Field + `: ""`
+	}
+	return d.Field + ": " + d.Live
+}

@@ -1,0 +1,94 @@
+package etcddata
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"sync"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// AskControlPlane asks every control plane server whether it has data of etcd, all at once. The management cluster may
+// be on them, so it finds them at Hetzner.
+func AskControlPlane(ctx context.Context, cfg config.Config, tools platform.Tools) (talos.Client, []Node, error) {
+	config, err := tools.Files.Read(platform.Talosconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, wait.Final(fmt.Errorf("the state folder has no talosconfig, with which the servers are asked: put "+
+			"the cluster's there, as %s", tools.Files.Path(platform.Talosconfig)))
+	}
+	if err == nil {
+		_, err = talos.Parse(config)
+	}
+	if talos.Refused(err) {
+		return nil, nil, wait.Final(fmt.Errorf("%s is not used: %w. Move it away: %s writes it anew from the cluster",
+			tools.Files.Path(platform.Talosconfig), err, tools.Command("all")))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	servers, err := ControlPlaneServers(ctx, cfg, tools)
+	if err != nil {
+		return nil, nil, err
+	}
+	return AskServers(ctx, tools, config, servers)
+}
+
+// ControlPlaneServers are the cluster's control plane servers at Hetzner.
+func ControlPlaneServers(ctx context.Context, cfg config.Config, tools platform.Tools) ([]hetzner.Server, error) {
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+	return slices.DeleteFunc(servers, func(s hetzner.Server) bool { return !s.ControlPlane }), err
+}
+
+// AskServers asks some servers, with a talosconfig, all at once.
+func AskServers(ctx context.Context, tools platform.Tools, config []byte, servers []hetzner.Server) (talos.Client,
+	[]Node, error) {
+	credentials, err := talos.Parse(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	balancers, _ := credentials.Targets()
+	t, err := tools.Talos(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	nodes := make([]Node, len(servers))
+	var asking sync.WaitGroup
+	for i, s := range servers {
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, etcdview.RoutesTo(s, balancers)) })
+	}
+	asking.Wait()
+	return t, nodes, nil
+}
+
+// askServer asks one server, over the first route that reaches it.
+func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) Node {
+	n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
+	for i, route := range routes {
+		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		data, err := hasData(asking, t, route)
+		cancel()
+		if err == nil {
+			n.Route, n.Data, n.Err = route, data, nil
+			return n
+		}
+		if i == 0 {
+			n.Err = err
+		}
+	}
+	return n
+}
+
+// MembersOf asks a node for the list of etcd's members, which only a member with a leader answers.
+func MembersOf(ctx context.Context, t talos.Client, n Node) ([]talos.EtcdMember, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+	defer cancel()
+	return t.EtcdMembersOf(ctx, n.Route)
+}

@@ -1,0 +1,271 @@
+package logs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/bootstrap"
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Controller is a program in one of the clusters whose log tells what becomes of a bootstrap.
+type Controller struct {
+	Name string // as people ask for it: "caph"
+	Doc  string
+
+	label      string   // clusterctl's name of a provider; empty: it is a Helm release
+	namespace  string   // of a provider by default, or of the release
+	workloads  []string // the beginnings of the names of a release's Pods
+	management bool     // it runs where Cluster API runs; else in the cluster that is made
+}
+
+// Controllers are those whose logs can be asked for, in the order in which a bootstrap needs them.
+func Controllers() []Controller {
+	release := func(doc string, c bootstrap.Chart, more ...string) Controller {
+		return Controller{Name: c.Program, Doc: doc, namespace: c.Namespace, workloads: append([]string{c.Release}, more...)}
+	}
+	return []Controller{
+		{Name: "capi", Doc: "Cluster API itself", label: "cluster-api", namespace: "capi-system", management: true},
+		{Name: "caph", Doc: "its provider for Hetzner", label: "infrastructure-hetzner", namespace: "caph-system",
+			management: true},
+		{Name: "cabpt", Doc: "its bootstrap provider for Talos", label: "bootstrap-talos", namespace: "cabpt-system",
+			management: true},
+		{Name: "cacppt", Doc: "its control plane provider for Talos", label: "control-plane-talos",
+			namespace: "cacppt-system", management: true},
+		release("Hetzner's cloud controller manager", bootstrap.HCloudCCM()),
+		release("Talos's cloud controller manager", bootstrap.TalosCCM()),
+		release("the network, its operator and Hubble", bootstrap.Cilium(), "hubble"),
+	}
+}
+
+// OfAddons are the add-ons of a configuration as controllers.
+func OfAddons(cfg config.Config) (all []Controller) {
+	for _, a := range cfg.InstallOrder() {
+		all = append(all, Controller{Name: a.Name, Doc: "an add-on", namespace: a.Namespace, workloads: []string{a.Name}})
+	}
+	return all
+}
+
+// has tells whether a Pod is the controller's.
+func (c Controller) has(pod *corev1.Pod) bool {
+	if c.label != "" {
+		return pod.Labels[capi.ProviderLabel] == c.label || pod.Namespace == c.namespace
+	}
+	return pod.Namespace == c.namespace &&
+		slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
+}
+
+// Line is a line of a controller's log.
+type Line struct {
+	kube.LogLine
+	Cluster    string // "management", or the name of the cluster that is made
+	Controller string
+}
+
+// Wish says which logs to read.
+type Wish struct {
+	Controllers []Controller
+	Since       time.Duration // how far back; 0: as far as Lines
+	Lines       int64         // of each container, the last so many; below 0: all
+	Line        func(Line)    // called by many at once
+	Note        func(about Line, text string)
+	Secret      func(string) // hears every secret that is found beside the controllers, before any line
+}
+
+const (
+	logsManagement = "management" // LogLine.Cluster of the management cluster
+	// logsLookEvery is the pause between two looks for a cluster that is not there, or not any more.
+	logsLookEvery = 3 * time.Second
+)
+
+// logSide is one of the two clusters, by its kubeconfig in the state folder.
+type logSide struct{ name, file string }
+
+func logSides(cfg config.Config) []logSide {
+	return []logSide{{logsManagement, platform.ManagementKubeconfig}, {cfg.ClusterName, platform.Kubeconfig}}
+}
+
+// errNoSuchCluster means that the cluster does not exist, or not yet, or is the other one.
+var errNoSuchCluster = errors.New("there is no such cluster")
+
+// openLogSide connects to a cluster that answers. The management cluster that is the cluster itself is none of its own.
+func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster,
+	error) {
+	cluster, err := connect.Cluster(tools, s.file)
+	if err != nil {
+		if kubeconfigMissing(err) {
+			return nil, fmt.Errorf("%w yet: the state folder has no %s", errNoSuchCluster, s.file)
+		}
+		return nil, err
+	}
+	uid, err := cluster.UID(ctx)
+	if err != nil {
+		if s.name == logsManagement {
+			if exists, existsErr := tools.Management.Exists(ctx, cfg.ManagementName()); existsErr == nil && !exists {
+				return nil, fmt.Errorf("%w any more", errNoSuchCluster)
+			}
+		}
+		return nil, err
+	}
+	if s.name == logsManagement {
+		if other, err := connect.Cluster(tools, platform.Kubeconfig); err == nil {
+			if same, err := other.UID(ctx); err == nil && same == uid {
+				return nil, fmt.Errorf("%w: the cluster manages itself", errNoSuchCluster)
+			}
+		}
+	}
+	tellSecrets(ctx, cfg, cluster, w.Secret)
+	return cluster, nil
+}
+
+// tellSecrets names the tokens that the controllers work with, as far as they can be read.
+func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, tell func(string)) {
+	for _, key := range []client.ObjectKey{
+		{Namespace: cfg.Namespace, Name: config.TokenSecretName}, {Namespace: bootstrap.HCloudCCM().Namespace,
+			Name: config.CCMSecretName},
+	} {
+		secret := &corev1.Secret{}
+		if err := cluster.Get(ctx, key, secret); err != nil {
+			continue
+		}
+		for _, value := range []string{"hcloud", "token", "robot-password"} {
+			if text := string(secret.Data[value]); text != "" {
+				tell(text)
+			}
+		}
+	}
+}
+
+// wish is that of one cluster.
+func (w Wish) of(s logSide) kube.LogWish {
+	out := kube.LogWish{
+		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,
+		Line: func(line kube.LogLine) { w.Line(w.line(s, line)) },
+		Trouble: func(where kube.LogLine, err error) {
+			w.Note(w.line(s, where), whyNoLog(err))
+		},
+	}
+	if w.Since > 0 {
+		out.After = time.Now().Add(-w.Since)
+	}
+	return out
+}
+
+// whyNoLog is an error without the address that was asked, which is long and says nothing.
+func whyNoLog(err error) string {
+	if asked := (*url.Error)(nil); errors.As(err, &asked) {
+		err = asked.Err
+	}
+	text := err.Error()
+	if strings.Contains(text, "tls: internal error") { // what kubelets answer
+		text += ": the node's kubelet has no serving certificate yet, which talos-ccm approves"
+	}
+	return text
+}
+
+func (w Wish) controllerOf(pod *corev1.Pod) (Controller, bool) {
+	i := slices.IndexFunc(w.Controllers, func(c Controller) bool { return c.has(pod) })
+	if i < 0 {
+		return Controller{}, false
+	}
+	return w.Controllers[i], true
+}
+
+func (w Wish) line(s logSide, line kube.LogLine) Line {
+	out := Line{LogLine: line, Cluster: s.name}
+	for _, c := range w.Controllers {
+		if line.Namespace == c.namespace &&
+			(c.label != "" || slices.ContainsFunc(c.workloads, func(name string) bool {
+				return strings.HasPrefix(line.Pod, name+
+					"-")
+			})) {
+			out.Controller = c.Name
+		}
+	}
+	return out
+}
+
+// Read hands on what the controllers have written so far, the oldest first. It is an error that no cluster runs them.
+func Read(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) error {
+	tools = tools.WithDefaults()
+	var (
+		streams []*sideStream
+		reasons []string
+		found   bool
+	)
+	defer func() {
+		for _, s := range streams {
+			s.Close()
+		}
+	}()
+	for _, side := range logSides(cfg) {
+		cluster, err := openLogSide(ctx, cfg, tools, side, w)
+		if err == nil {
+			var opened []*kube.LogStream
+			opened, err = cluster.OpenLogs(ctx, w.of(side))
+			for _, s := range opened {
+				streams = append(streams, &sideStream{LogStream: s, side: side})
+			}
+			found = found || err == nil
+		}
+		if err != nil {
+			reasons = append(reasons, side.name+" cluster: "+err.Error())
+		}
+	}
+	if !found {
+		return fmt.Errorf("no cluster answers that could run controllers: %s", strings.Join(reasons, "; "))
+	}
+	return mergeLogs(streams, w)
+}
+
+// sideStream is a log with its next line.
+type sideStream struct {
+	*kube.LogStream
+	side logSide
+	next kube.LogLine
+}
+
+// mergeLogs hands on the lines of several logs in the order of their times.
+func mergeLogs(streams []*sideStream, w Wish) error {
+	streams = slices.Clone(streams)
+	advance := func(i int) error {
+		line, err := streams[i].Next()
+		if err == io.EOF {
+			streams = slices.Delete(streams, i, i+1)
+			return nil
+		}
+		streams[i].next = line
+		return err
+	}
+	for i := len(streams) - 1; i >= 0; i-- {
+		if err := advance(i); err != nil {
+			return fmt.Errorf("read a log: %w", err)
+		}
+	}
+	for len(streams) > 0 {
+		first := 0
+		for i, s := range streams {
+			if s.next.Time.Before(streams[first].next.Time) {
+				first = i
+			}
+		}
+		w.Line(w.line(streams[first].side, streams[first].next))
+		if err := advance(first); err != nil {
+			return fmt.Errorf("read a log: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package situation
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// SelfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
+// kubeconfig to ask with. A kubeconfig that is not accepted is an error, unless a management cluster manages the cluster.
+func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
+	error) {
+	self, err := connect.Cluster(tools, platform.Kubeconfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if kubeconfig.Refused(err) && managedBeside(ctx, cfg, tools) {
+		return nil, nil // the step kubeconfig fetches another one
+	}
+	if err != nil {
+		return nil, err
+	}
+	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	defer cancel()
+	object, err := management.FindCluster(asking, cfg, self)
+	switch {
+	case err != nil:
+		return nil, ExplainSilence(ctx, cfg, tools, sources, self, err)
+	case object == nil:
+		return nil, nil
+	}
+	return self, nil
+}
+
+// managedBeside reports whether the management cluster answers and has the Cluster object, unpaused.
+func managedBeside(ctx context.Context, cfg config.Config, tools platform.Tools) bool {
+	manager, err := connect.Cluster(tools, platform.ManagementKubeconfig)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	defer cancel()
+	object, err := management.FindCluster(ctx, cfg, manager)
+	return err == nil && object != nil && !management.Paused(object)
+}

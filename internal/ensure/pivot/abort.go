@@ -1,0 +1,136 @@
+package pivot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// ErrNothingToAbort means that no pivot was begun.
+var ErrNothingToAbort = errors.New("there is nothing to abort: no pivot was begun")
+
+// Abort puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
+// cluster's controllers reconcile again. The caller holds the journal's lock.
+func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
+	s, err := connectClusters(ctx, cfg, tools, say)
+	if err != nil {
+		return err
+	}
+	st, err := readBothClusters(ctx, cfg, say, s)
+	if err != nil {
+		return err
+	}
+	source, err := abortable(ctx, cfg, tools, s, st)
+	if err != nil {
+		return err
+	}
+	// In this order, so that never both are unpaused: the copies go while the target is still paused.
+	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
+		return err
+	}
+	if management.Paused(st.source) {
+		say("unpausing the management cluster's controllers")
+		if err := capi.SetPaused(ctx, cfg, s.source, false); err != nil {
+			return err
+		}
+	}
+	say("removing the copy in %s", pivotcopy.In(tools).Files)
+	return pivotcopy.In(tools).Forget()
+}
+
+// abortable gives what the source holds, if all of it is still there.
+func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s clusters,
+	st location) (clusterapi.Inventory, error) {
+	none := clusterapi.Inventory{}
+	tooLate := func(why string) error {
+		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
+	}
+	if st.source == nil {
+		return none, tooLate("the management cluster does not hold the Cluster object any more")
+	}
+	if len(st.marked) > 0 {
+		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
+	}
+	if st.target != nil && !management.Paused(st.target) {
+		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
+			"pause it (spec.paused: true) first", cfg.ClusterName)
+	}
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return none, fmt.Errorf("management cluster: %w", err)
+	}
+	copied, err := pivotcopy.In(tools).All()
+	if err != nil {
+		return none, err
+	}
+	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
+		return none, ErrNothingToAbort
+	}
+	arrived, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	}
+	// Where the copy was lost, what the target has tells what the source had.
+	for _, o := range arrived.All() {
+		copied = append(copied, &o)
+	}
+	var missing []string
+	for _, o := range copied {
+		key := clusterapi.KeyOf(o)
+		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return clusterapi.KeyOf(&is) == key }) {
+			missing = append(missing, key.String())
+		}
+	}
+	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
+	// A cluster that was never paused keeps changing, and an object of it may be deleted for other reasons.
+	if len(missing) > 0 && management.Paused(st.source) {
+		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
+	}
+	return inv, nil
+}
+
+// withdraw deletes the copies from the target. Without their finalizers, so that no controller there deletes the server
+// of one; the Cluster object last, because its pause keeps the controllers there from acting.
+func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster,
+	source clusterapi.Inventory) error {
+	var copies, clusters []*unstructured.Unstructured
+	for _, o := range source.All() {
+		is, err := objectcopy.Read(ctx, target, &o)
+		switch {
+		case err != nil:
+			return err
+		case is == nil:
+		case clusterapi.KeyOf(is).Kind == clusterapi.ClusterKind:
+			clusters = append(clusters, is)
+		default:
+			copies = append(copies, is)
+		}
+	}
+	for _, o := range copies {
+		if err := objectcopy.DropFinalizers(ctx, target, o); err != nil {
+			return err
+		}
+	}
+	for i, o := range append(copies, clusters...) {
+		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+
+			len(clusters))
+		if err := objectcopy.Remove(ctx, target, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}

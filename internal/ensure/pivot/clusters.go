@@ -1,0 +1,117 @@
+package pivot
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// clusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they
+// describe.
+type clusters struct {
+	source *kube.Cluster // nil: there is none (any more)
+	target *kube.Cluster
+	self   bool // the management cluster is the cluster itself: there is no source
+}
+
+// connectClusters connects to both. A source that is silent is an error; only its provider's answer that it does not
+// exist counts as gone.
+func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (clusters,
+	error) {
+	target, err := connect.Cluster(tools, platform.Kubeconfig)
+	if err != nil {
+		return clusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	}
+	targetUID, err := target.UID(ctx)
+	if err != nil {
+		return clusters{},
+			fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
+	}
+	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
+	if err != nil {
+		return clusters{}, err
+	}
+	if source != nil && sourceUID == targetUID {
+		return clusters{target: target, self: true}, nil
+	}
+	return clusters{source: source, target: target}, nil
+}
+
+// location is where the Cluster object is. All that a pivot does next follows from it.
+type location struct {
+	source, target *unstructured.Unstructured // nil: it is not there
+	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
+}
+
+// readBothClusters asks both sides, again where one of them has just started.
+func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s clusters) (st location,
+	err error) {
+	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			st, err = readBothClustersOnce(ctx, cfg, s)
+			return "", err
+		})
+	return st, err
+}
+
+func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (st location, err error) {
+	if st.target, err = management.FindCluster(ctx, cfg, s.target); err != nil {
+		return location{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	}
+	if s.source == nil {
+		return st, nil
+	}
+	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
+		return location{}, fmt.Errorf("management cluster: %w", err)
+	}
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return location{}, fmt.Errorf("management cluster: %w", err)
+	}
+	st.marked = inv.Marked()
+	return st, nil
+}
+
+// action is what a pivot has to do next.
+type action string
+
+const (
+	moveObjects  action = "move"   // from the beginning, or go on with a move that a dead run left
+	resumeTarget action = "resume" // everything is over: compare, and let the cluster's own controllers begin
+	settleTarget action = "settle" // they have begun: see that they have looked at everything
+)
+
+// next says what to do, or why nothing may be done.
+func (st location) next(name string) (action, error) {
+	switch {
+	case st.source == nil && st.target == nil:
+		return "", fmt.Errorf("neither the management cluster nor cluster %s holds the Cluster object %s", name, name)
+	case st.target != nil && st.target.GetDeletionTimestamp() != nil:
+		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish "+
+			"it with pivot --abort", name)
+	case st.source == nil && management.Paused(st.target):
+		return resumeTarget, nil
+	case st.source == nil:
+		return settleTarget, nil
+	case st.target != nil && !management.Paused(st.target):
+		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the "+
+			"cluster is not paused, "+
+			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know "+
+			"better, and run again", name, name)
+	case st.target == nil && len(st.marked) > 0:
+		return "", fmt.Errorf("a move has begun to delete objects in the management cluster (%s, …), but cluster %s does "+
+			"not hold the Cluster object: "+
+			"it was removed there by hand", st.marked[0], name)
+	}
+	return moveObjects, nil
+}

@@ -1,0 +1,55 @@
+package pivot
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/settle"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
+// move that an ended run left is another matter: what it has begun to delete has lost its annotations at the source, so
+// what the copy already has of it stays, and where there is no copy the target's version is the good one.
+func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s clusters,
+	st location) (pivotcopy.State, error) {
+	c := pivotcopy.In(tools)
+	state, err := c.State(cfg.ClusterName)
+	if err != nil {
+		return pivotcopy.State{}, err
+	}
+	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return pivotcopy.State{}, fmt.Errorf("management cluster: %w", err)
+	}
+	objects := inv.All()
+	if st.target != nil {
+		if objects, err = mergedCopy(ctx, cfg, s, c, inv); err != nil {
+			return pivotcopy.State{}, err
+		}
+	}
+	say("copying %d objects of the management cluster to %s", len(objects), c.Files)
+	if state.UID != string(st.source.GetUID()) && state.Phase != pivotcopy.Moving {
+		state = pivotcopy.State{}
+	}
+	if state.Phase == "" || state.Phase == pivotcopy.Settled {
+		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()),
+			Since: time.Now().UTC()}
+	}
+	// until then its controllers are at work
+	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) {
+		if state.Servers, err = settle.ServerIDs(ctx, cfg, tools); err != nil {
+			return pivotcopy.State{}, err
+		}
+	}
+	if err := c.Replace(objects); err != nil {
+		return pivotcopy.State{}, fmt.Errorf("copy the objects: %w", err)
+	}
+	return state, c.SetState(state)
+}

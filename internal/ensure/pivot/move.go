@@ -1,0 +1,258 @@
+package pivot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
+	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
+// target's Cluster is paused afterwards.
+func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+	observer *situation.Observer, say flow.Say, s clusters, st location) error {
+	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
+		return err
+	}
+	if err := capiinit.Install(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	}
+	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
+	if err != nil {
+		return err
+	}
+	state.Phase = pivotcopy.Moving
+	if err := pivotcopy.In(tools).SetState(state); err != nil {
+		return err
+	}
+	say("pausing the management cluster's controllers")
+	if err := capi.SetPaused(ctx, cfg, s.source, true); err != nil {
+		return err
+	}
+	if err := tieLoose(ctx, cfg, say, s.source); err != nil {
+		return err
+	}
+	// Once more, now that no controller changes them.
+	if _, err := ensureCopy(ctx, cfg, tools, say, s, st); err != nil {
+		return err
+	}
+	return move(ctx, cfg, tools, sources, say, s.source)
+}
+
+// awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
+// not name the object. A move that has begun to delete is not held up by anything.
+func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
+	say flow.Say, s clusters, st location) error {
+	if len(st.marked) > 0 {
+		return nil
+	}
+	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	if management.Paused(st.source) && state.Phase != pivotcopy.Moving && st.target == nil {
+		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state " +
+			"folder knows: " +
+			"unpause it (spec.paused), or run pivot --abort, before it is moved")
+	}
+	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
+		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+			if err != nil {
+				return "", err
+			}
+			if others := slices.DeleteFunc(inv.Clusters(),
+				func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
+				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole "+
+					"namespace, "+
+					"so these would be moved into cluster %s too; bring them elsewhere first", cfg.Namespace,
+					strings.Join(others, ", "), cfg.ClusterName))
+			}
+			return strings.Join(unmovable(inv), "; "), nil
+		})
+}
+
+// unmovable says what keeps a cluster from being moved.
+func unmovable(inv clusterapi.Inventory) []string {
+	var reasons []string
+	add := func(o *unstructured.Unstructured, why string) {
+		reasons = append(reasons, clusterapi.KeyOf(o).String()+" "+why)
+	}
+	for i := range inv.Moved {
+		o := &inv.Moved[i]
+		if o.GetDeletionTimestamp() != nil {
+			add(o, "is being deleted")
+			continue
+		}
+		switch o.GroupVersionKind().GroupKind() {
+		case capi.ClusterKind.GroupKind():
+			switch {
+			case !capi.Truth(o, "status", "infrastructureReady"):
+				add(o, "has no infrastructure yet")
+			case !capi.ConditionTrue(o, "ControlPlaneInitialized"):
+				add(o, "has no initialized control plane yet")
+			case !capi.Truth(o, "status", "controlPlaneReady"):
+				add(o, "has no ready control plane yet")
+			}
+		case capi.TalosControlPlaneKind.GroupKind():
+			want, have, ready := capi.Number(o, "spec", "replicas"), capi.Number(o, "status", "replicas"),
+				capi.Number(o, "status", "readyReplicas")
+			if have != want || ready != want {
+				add(o, fmt.Sprintf("has %d of %d replicas, %d ready", have, want, ready))
+			}
+		case capi.MachineKind.GroupKind():
+			if capi.Text(o, "status", "nodeRef", "name") == "" {
+				add(o, "has no node yet")
+			}
+		}
+	}
+	return reasons
+}
+
+// tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
+// The Talos bundle is one of them when it was made before its cluster, as after a restore.
+func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube.Cluster) error {
+	inv, err := clusterapi.Read(ctx, source, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return fmt.Errorf("management cluster: %w", err)
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+clusterapi.MoveLabel+`":""}}}`))
+	for i := range inv.Loose {
+		o := &inv.Loose[i]
+		say("labelling Secret %s, which has no owner, so that it is moved", o.GetName())
+		if err := source.Patch(ctx, o, patch); err != nil {
+			return fmt.Errorf("label Secret %s: %w", o.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// mergedCopy is the copy of a move that an ended run left incomplete.
+func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.Copy,
+	source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+	has, err := c.All()
+	if err != nil {
+		return nil, err
+	}
+	target, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	}
+	var merged []unstructured.Unstructured
+	known := map[clusterapi.Key]bool{}
+	add := func(o *unstructured.Unstructured) {
+		if k := clusterapi.KeyOf(o); !known[k] {
+			known[k] = true
+			merged = append(merged, *o)
+		}
+	}
+	for _, o := range has {
+		add(o)
+	}
+	for _, o := range source.All() {
+		if !clusterapi.IsMarked(&o) {
+			add(&o)
+		}
+	}
+	for _, o := range target.All() {
+		add(&o)
+	}
+	return merged, nil
+}
+
+// move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
+// move that came through as for one that died there, and after everything was compared.
+func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	source *kube.Cluster) error {
+	c, err := capiinit.NewClusterctl(ctx, cfg, tools, sources)
+	if err != nil {
+		return err
+	}
+	copied, err := pivotcopy.In(tools).All()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m := &mover{copy: pivotcopy.In(tools), say: say, total: len(copied), stop: cancel}
+	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
+	err = c.Move(ctx, clusterctl.MoveOptions{
+		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
+		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(platform.Kubeconfig)},
+		Namespace:                    cfg.Namespace,
+		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
+	})
+	if err != nil && !m.over {
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.Command("pivot"),
+			tools.Command("pivot", "--abort"))
+	}
+	return nil
+}
+
+// mover receives every object that clusterctl is about to write to the target.
+type mover struct {
+	copy  pivotcopy.Copy
+	say   flow.Say
+	total int
+	moved map[clusterapi.Key]bool
+	stop  context.CancelFunc
+	over  bool // everything was created at the target and deleted at the source
+}
+
+var errHeld = errors.New("the target is unpaused by Slipway, once everything was compared")
+
+// mutate mends an object on its way and keeps it in the copy as it goes: then the copy is what the target has to be,
+// whatever a controller still wrote a moment before it saw the pause.
+//
+// An object that an earlier move had begun to delete carries clusterctl's mark in place of all its annotations, and may
+// have a time of deletion, with which the target's API server would refuse it.
+func (m *mover) mutate(o *unstructured.Unstructured) error {
+	key := clusterapi.KeyOf(o)
+	if o.GetUID() == "" { // no object that was read, but the name of one that is to be unpaused
+		if key.Kind != clusterapi.ClusterKind {
+			return nil
+		}
+		m.over = true
+		m.stop()
+		return errHeld
+	}
+	if clusterapi.IsMarked(o) {
+		was, err := m.copy.Get(key)
+		if err != nil {
+			return err
+		}
+		if was == nil {
+			return fmt.Errorf("%s has lost its annotations to an earlier move, and there is no copy of it", key)
+		}
+		o.SetAnnotations(was.GetAnnotations())
+	}
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+	if m.moved == nil {
+		m.moved = map[clusterapi.Key]bool{}
+	}
+	m.moved[key] = true
+	m.say("creating %s in the cluster (%d of %d)", key, len(m.moved), m.total)
+	return m.copy.Put(o)
+}

@@ -1,0 +1,121 @@
+// Package token writes the Hetzner token where CAPH reads it, unless it is of another project than the cluster.
+package token
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
+	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Write writes the token where manifests/cluster.yaml tells CAPH to look, and returns the UID of its Secret. The
+// label makes the Secret move along when the cluster is moved into itself, also before CAPH has put its own mark on it.
+func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string,
+	error) {
+	if err := refuseToken(ctx, cfg, tools, mgmt); err != nil {
+		return "", err
+	}
+	if err := namespace.Ensure(ctx, cfg, say, mgmt); err != nil {
+		return "", err
+	}
+	say("writing Secret %s/%s", cfg.Namespace, config.TokenSecretName)
+	return apply.Secret(ctx, say, mgmt, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cfg.Namespace, Name: config.TokenSecretName,
+			Labels: map[string]string{capi.MoveLabel: ""}},
+		Data: map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
+	})
+}
+
+// refuseTokenOfOtherCluster refuses to replace a token that other clusters in the namespace are managed with, unless the
+// new one is of the project that has their servers: then all of them get a new token.
+func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
+	all, err := clusterapi.Clusters(ctx, mgmt, client.InNamespace(cfg.Namespace))
+	if err != nil {
+		return fmt.Errorf("find out which clusters use Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
+	}
+	for _, o := range all {
+		if o.GetName() == cfg.ClusterName {
+			continue
+		}
+		machines, err := capi.List(ctx, mgmt, cfg.Namespace, capi.HCloudMachineKind, o.GetName())
+		if err != nil && !kube.Absent(err) {
+			return err
+		}
+		servers, err := hetzner.Servers(ctx, tools.Hetzner, o.GetName())
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(servers, func(s hetzner.Server) bool { return capi.HasServer(s, machines) }) {
+			return fmt.Errorf("cluster %s is managed from namespace %s, too, and with another token than cluster %s, and a "+
+				"namespace has one token: Secret %s/%s is not replaced. Set NAMESPACE to a namespace for cluster %s alone",
+				o.GetName(), cfg.Namespace, cfg.ClusterName, cfg.Namespace, config.TokenSecretName, cfg.ClusterName)
+		}
+	}
+	return nil
+}
+
+// refuseToken refuses to write a token that may not write, and to replace the token with which a management cluster
+// manages servers by a token whose project has none of them. CAPH would create all of them a second time there. It
+// happens where another state folder, with the same CLUSTER_NAME in another Hetzner project, adopts the management
+// cluster on this machine by its name.
+func refuseToken(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
+	secret := &corev1.Secret{}
+	err := mgmt.Get(ctx, client.ObjectKey{Namespace: cfg.Namespace, Name: config.TokenSecretName}, secret)
+	if err == nil && string(secret.Data[config.TokenSecretKey]) == tools.Token.Reveal() {
+		return nil
+	}
+	absent := kube.Absent(err)
+	if err != nil && !absent {
+		return fmt.Errorf("read Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
+	}
+	if err := apply.CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil || absent {
+		return err
+	}
+	if err := refuseTokenOfOtherCluster(ctx, cfg, tools, mgmt); err != nil {
+		return err
+	}
+	machines, err := capi.List(ctx, mgmt, cfg.Namespace, capi.HCloudMachineKind, cfg.ClusterName)
+	if kube.Absent(err) || err == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// A restore replaces the objects of servers that are gone.
+	if restoring, err := records.ReadRestore(tools.Files); err != nil || restoring != nil && restoring.Ended.IsZero() {
+		return err
+	}
+	servers, err := hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(servers, func(s hetzner.Server) bool { return capi.HasServer(s, machines) }) {
+		return nil
+	}
+	var names []string
+	for _, m := range machines {
+		names = append(names, m.GetName())
+	}
+	return fmt.Errorf("management cluster %s manages servers %s with another token, and the project of this token has "+
+		"none of them: "+
+		"the token is not replaced, because CAPH would create these servers a second time. Where the cluster is in another "+
+		"Hetzner project, "+
+		"choose another CLUSTER_NAME for this one; where its servers were deleted, restore it from a backup, or destroy it "+
+		"first",
+		cfg.ManagementName(), strings.Join(names, ", "))
+}

@@ -1,0 +1,164 @@
+// Package drift holds the configuration against a cluster that manages itself.
+package drift
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/operation/begun"
+	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Origin tells where a value comes from, and whether the operator wrote it.
+func Origin(c settings.Configuration, field string) (place string, written bool) {
+	place, given := c.Places[field]
+	if !given {
+		return c.Place(field), false
+	}
+	return place, place != settings.LabPlace
+}
+
+// Comparison is the configuration held against a cluster that manages itself.
+type Comparison struct {
+	Deviations []deviations.Deviation `json:"deviations,omitempty"`
+	// Refused reports that a run of these targets would be refused, because of those that are requests.
+	Refused bool `json:"refused,omitempty"`
+	// Uncompared is why they are not known.
+	Uncompared string `json:"uncompared,omitempty"`
+	// Awaited are variables whose values an operation that has not ended brings to the cluster. They are no deviations; a
+	// run that asks for them is refused until the operation has ended.
+	Awaited []string `json:"awaited,omitempty"`
+}
+
+// Compare holds a configuration against the cluster, for a run of targets; nil:
+// none is about to begin. What the operations explain that were begun and have
+// not ended is no deviation. A cluster that does not answer is no error: the run
+// says better what that means.
+func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration,
+	words []string, unended []begun.Operation) (out Comparison) {
+	all, err := compare(ctx, b, j, cfg)
+	if err != nil {
+		out.Uncompared = err.Error()
+	}
+	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(all)) > 0
+	for _, d := range all {
+		switch explained := slices.ContainsFunc(unended, func(o begun.Operation) bool { return o.Explains(d) }); {
+		case !explained:
+			out.Deviations = append(out.Deviations, d)
+		case d.Requested:
+			out.Awaited = append(out.Awaited, d.Variable)
+		}
+	}
+	return out
+}
+
+// compare asks the cluster. Before the pivot, when a run applies the manifests, only numbers of servers can differ
+// without that the next run says so.
+func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
+	cfg settings.Configuration) ([]deviations.Deviation, error) {
+	passed, err := b.Plan.PivotPassed(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := j.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	origin := func(field string) (place string, written bool) { return Origin(cfg, field) }
+	if !passed {
+		if recorded.Steps[b.Plan.Cluster.Name()].State != flow.StateDone {
+			return nil, nil
+		}
+		manager, err := connect.Cluster(b.Tools, platform.ManagementKubeconfig)
+		if err != nil {
+			return nil, nil // the run says it better
+		}
+		found, _ := deviations.Counts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
+		return found, nil
+	}
+	found, err := deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
+	if err != nil {
+		return nil, err
+	}
+	self, err := connect.Cluster(b.Tools, platform.Kubeconfig)
+	if err != nil {
+		return found, err
+	}
+	counts, err := deviations.Counts(ctx, b.Cfg, b.Tools, self, true, recorded, origin)
+	return append(found, counts...), err
+}
+
+// wholeCluster reports whether targets ask for the cluster as it is configured.
+// Those of single steps ask for no more than these do.
+func wholeCluster(words []string) bool {
+	return len(words) == 0 || slices.Contains(words, "bootstrap") || slices.Contains(words, "all")
+}
+
+// The first lines of the parts of a comparison.
+const (
+	RequestsHead = "the cluster manages itself, and no run brings these values of the configuration to it:"
+	DriftHead    = "these values of the cluster were changed since the configuration was last applied:"
+
+	UncomparedHead = "whether the cluster is as it is configured is not known: "
+
+	awaitedText = "the operation that was begun and has not ended brings %s to the cluster: resume it first"
+)
+
+// Lines tell a comparison, each deviation in a line of its own.
+func (c Comparison) Lines() (lines []string) {
+	if c.Uncompared != "" {
+		lines = append(lines, UncomparedHead+text.Printable(c.Uncompared))
+	}
+	if c.Refused && len(c.Awaited) > 0 {
+		lines = append(lines, fmt.Sprintf(awaitedText, strings.Join(c.Awaited, ", ")))
+	}
+	for _, part := range []struct {
+		head      string
+		requested bool
+	}{{RequestsHead, true}, {DriftHead, false}} {
+		head := part.head
+		for _, d := range c.Deviations {
+			if d.Requested != part.requested {
+				continue
+			}
+			if head != "" {
+				lines = append(lines, head)
+			}
+			head = ""
+			lines = append(lines, "- "+text.Printable(d.String()))
+		}
+	}
+	return lines
+}
+
+// WithoutSecrets hides secrets in everything that is printed.
+func (c *Comparison) WithoutSecrets(hide *redact.Redactor) {
+	hide.Each(&c.Uncompared)
+	for i := range c.Deviations {
+		d := &c.Deviations[i]
+		hide.Each(&d.Place, &d.Wanted, &d.Live, &d.What, &d.Change, &d.Keep)
+	}
+}
+
+// Print writes a comparison below a plan.
+func (c Comparison) Print(text func(string, ...any)) {
+	lines := c.Lines()
+	if c.Refused {
+		lines = append([]string{"the run would be REFUSED:"}, lines...)
+	}
+	for i, line := range lines {
+		if i == 0 {
+			text("")
+		}
+		text("%s", line)
+	}
+}

@@ -1,0 +1,242 @@
+// Package readopt is the plan that gives a cluster whose servers exist its Cluster API objects back.
+package readopt
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Plan is the graph of a readoption: a cluster whose servers exist gets the Cluster API objects back that
+// managed it.
+type Plan struct {
+	Graph *flow.Graph
+	// All names the steps that a readoption wants; they depend on the others.
+	All []string
+
+	Orphan      *flow.Step[Orphan]
+	Comparison  *flow.Step[Comparison]
+	Claim       *flow.Step[steps.Reservation]
+	Sweep       *flow.Step[recovery.Sweep]
+	Management  *flow.Step[steps.Management]
+	Providers   *flow.Step[steps.Providers]
+	Cluster     *flow.Step[steps.Cluster]
+	Secret      *flow.Step[steps.TokenSecret]
+	Released    *flow.Step[steps.Pivot]
+	Reconciled  *flow.Step[steps.Pivot]
+	Kubeconfig  *flow.Step[steps.Kubeconfig]  // nil: the cluster manages itself
+	Talosconfig *flow.Step[steps.Talosconfig] // the same
+	Nodes       *flow.Step[steps.Nodes]       // the same
+	Machines    *flow.Step[steps.Machines]    // the same
+	Access      *flow.Step[steps.Access]      // nil: it does not
+	HandOver    *flow.Step[steps.Reservation]
+
+	in inputs
+	b  *steps.Set
+}
+
+// inputs is what the steps of a readoption are made from, besides the steps of the bootstrap.
+type inputs struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+	source   source.Backup
+	accept   []string // IDs of differences
+}
+
+// The steps of a readoption that are its own.
+type (
+	orphanStep  struct{ inputs }
+	compareStep struct{ inputs }
+	putStep     struct{ inputs }
+)
+
+// mismatchKinds are the prefixes of the IDs of differences.
+var mismatchKinds = []string{
+	"load-balancer-missing", "load-balancer-replaced", "load-balancer-unlabelled", "machine-deleting", "member-missing",
+	"member-unknown", "network-missing",
+	"node-missing", "node-unknown", "object-left", "placement-group-missing", "placement-group-unknown", "replicas",
+	"rollout", "server-missing", "server-replaced",
+	"server-unknown", "server-unlabelled", "version",
+}
+
+// New plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person
+// accepts.
+func New(cfg config.Config, tools platform.Tools, source source.Backup, accept []string) (*Plan, error) {
+	cfg, err := source.Configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range accept {
+		kind, name, _ := strings.Cut(id, "/")
+		if name == "" || !slices.Contains(mismatchKinds, kind) {
+			return nil, fmt.Errorf("--accept: %q is the ID of no difference: they are written as the list of differences has "+
+				"them, %s/…, and so on", id, strings.Join(mismatchKinds[:3], "/…, "))
+		}
+	}
+	b, err := steps.NewSet(cfg, tools)
+	if err != nil {
+		return nil, err
+	}
+	accept = slices.Compact(slices.Sorted(slices.Values(accept)))
+	in := inputs{cfg: cfg, tools: tools.WithDefaults(), source: source, accept: accept}
+	if in.sources, err = render.Read(render.VariablesOf(cfg), in.tools.Overrides); err != nil {
+		return nil, err
+	}
+	in.observer = &situation.Observer{Cfg: cfg, Tools: in.tools, Sources: in.sources, Began: time.Now()}
+	p := &Plan{Graph: flow.New("slipway-readopt"), in: in, b: b}
+	if err := p.reopen(cfg); err != nil {
+		return nil, err
+	}
+	if in.itself() {
+		p.accessFromItself()
+	} else {
+		p.accessFromManagement()
+	}
+	p.HandOver = recovery.AddHandOver(p.Graph, cfg, tools, "readopting", p.last()...)
+	p.All = []string{p.HandOver.Name()}
+	return p, p.Graph.Validate()
+}
+
+// reopen are the steps until the controllers reconcile again.
+func (p *Plan) reopen(cfg config.Config) error {
+	g, r := p.Graph, p.in
+	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
+	installed, err := capiinit.Spec(cfg, r.tools, r.sources)
+	if err != nil {
+		return err
+	}
+	installing, err := capiinit.Waits(cfg, r.sources)
+	if err != nil {
+		return err
+	}
+	installing = append(installing, capiinit.LeaseWait(cfg))
+	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
+
+	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
+		Doc("the cluster exists and is the backup's, and no cluster manages it").
+		Spec(id).Deadline(wait.Overhead)
+
+	p.Comparison = flow.Add1(g, "compare", compare.compareAll, p.Orphan).
+		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
+		Spec(id).Deadline(wait.Overhead)
+
+	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
+		Doc("no other state folder readopts or restores this cluster").
+		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).
+		Waits(recovery.WaitClaim)
+
+	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
+		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
+		Deadline(wait.Overhead)
+
+	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
+	if r.itself() {
+		name, doc = "management", "the cluster itself, which managed itself"
+	}
+	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
+		Doc(doc).Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).
+		Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
+
+	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
+		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
+		Spec(installed).Deadline(3*cfg.ProvidersTimeout.D() + wait.Overhead).
+		Waits(installing...)
+
+	p.putBack(put, id)
+	return nil
+}
+
+// putBack are the steps that put the objects back and have them reconciled.
+func (p *Plan) putBack(put putStep, id any) {
+	g, cfg := p.Graph, p.in.cfg
+	p.Cluster = flow.Add2(g, "put-back", put.putBack, p.Management, p.Comparison).After(p.Providers).
+		Doc("the objects and Secrets of the backup exist, paused; the control plane provider knows that etcd is bootstrapped").
+		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(cfg))
+
+	p.Secret = flow.Add1(g, "secret", put.renewToken, p.Management).After(p.Cluster).
+		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
+		Deadline(wait.Overhead)
+
+	p.Released = flow.Add2(g, "unpause", put.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
+		Doc("everything was compared once more, and the controllers reconcile again").
+		Spec(id).Deadline(wait.Overhead)
+
+	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
+	p.Reconciled = flow.Add2(g, "reconcile", put.reconcile, p.Management, p.Comparison).After(p.Released).
+		Doc("the controllers have reconciled every object; no server was created or deleted except as announced").
+		Deadline(within + wait.Overhead).
+		Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
+}
+
+func (p *Plan) accessFromManagement() {
+	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
+	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
+	p.Machines = p.b.Machines(p.Graph, p.Management, p.Cluster).After(p.Nodes)
+}
+
+func (p *Plan) accessFromItself() {
+	p.Access = p.b.Access(p.Graph).After(p.Reconciled)
+}
+
+// last are the steps after which everything is done.
+func (p *Plan) last() []flow.Node {
+	if p.Access != nil {
+		return []flow.Node{p.Access}
+	}
+	return []flow.Node{p.Talosconfig, p.Nodes, p.Machines}
+}
+
+// Look looks at everything, and changes nothing.
+func (p *Plan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
+	r, compare := p.in, compareStep{p.in}
+	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
+		Differences: []Mismatch{}}
+	if !r.itself() {
+		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
+	}
+	say("looking for the cluster and for who manages it")
+	orphan, workload, _, err := orphanStep{r}.lookForManager(ctx, say)
+	if err != nil {
+		return out, err
+	}
+	record, err := records.ReadReadopt(r.tools.Files)
+	if err != nil {
+		return out, err
+	}
+	out.Underway = record != nil && record.Ended.IsZero() && slices.Equal(record.Accepted, r.accept)
+	if out.Released = orphan.Released; out.Released {
+		return out, nil
+	}
+	say("comparing the backup with the servers, the nodes and etcd's members")
+	if out.Differences, err = compare.compareWith(ctx, workload, orphan); err != nil {
+		return out, err
+	}
+	if out.Comparison, out.Open, err = compare.decide(ctx, out.Differences); err != nil {
+		return out, err
+	}
+	objects, err := r.returning(out.Comparison)
+	out.PutBack = len(objects)
+	if capi.Truth(r.source.Object(capi.ClusterKind.Kind, r.cfg.ClusterName), "spec", "paused") {
+		out.Notes = append(out.Notes, "the cluster was paused when the backup was taken; it is unpaused at the end")
+	}
+	return out, err
+}

@@ -1,0 +1,166 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
+	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
+)
+
+// controlPlane follows the servers of a control plane while the control plane provider replaces them.
+type controlPlane struct {
+	*environment
+	clusters
+	reader *rollout.Reader
+}
+
+func newControlPlane(e *environment, c clusters) *controlPlane {
+	return &controlPlane{environment: e, clusters: c, reader: &rollout.Reader{Cfg: e.cfg, Tools: e.tools,
+		Management: c.manager, Workload: c.workload, NodeRefs: true}}
+}
+
+// view is what was seen of the control plane at once.
+type view struct {
+	replicas int
+	machines []unstructured.Unstructured // of the control plane, but for those that are being deleted
+	updated  int                         // of them, with the wanted version and template, whose node is Ready
+	unready  []string                    // of them, whose node is not Ready
+	lacks    []string                    // until it is whole
+}
+
+// look reads the control plane. tcp is the TalosControlPlane whose version and template its Machines are to have.
+func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured) (view, error) {
+	state, err := c.reader.Read(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	v := view{replicas: state.Replicas}
+	var leaving []string
+	version, template := capi.Text(tcp, "spec", "version"), capi.Text(tcp, "spec", "infrastructureTemplate", "name")
+	for _, m := range capi.ControlPlaneMachines(state.Machines) {
+		name := serverOf(&m)
+		if m.GetDeletionTimestamp() != nil {
+			leaving = append(leaving, name)
+			line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
+			if troubles := why.Said(&m); troubles != "" {
+				line += " (" + troubles + ")"
+			}
+			v.lacks = append(v.lacks, line)
+			continue
+		}
+		v.machines = append(v.machines, m)
+		ready := readyNode(state.Nodes, name)
+		switch {
+		case !ready:
+			v.unready = append(v.unready, name)
+		case capi.Text(&m, "spec", "version") == version && strings.HasPrefix(name, template+"-"):
+			v.updated++
+		}
+	}
+	if len(leaving) > 0 {
+		if budgets, err := disruption.Blocking(ctx, c.workload, leaving); err == nil && len(budgets) > 0 {
+			v.lacks = append(v.lacks, "its drain waits for "+disruption.Sentence(budgets))
+		}
+	}
+	v.lacks = append(v.lacks, state.Missing(c.cfg.NetworkCIDR)...)
+	if len(v.lacks) > 0 {
+		return v, nil
+	}
+	etcd, err := etcdview.Ask(ctx, c.cfg, c.tools, c.manager, "")
+	if err != nil {
+		return view{}, err
+	}
+	if differs := etcd.Differs(serversOf(v.machines)); differs != "" {
+		v.lacks = append(v.lacks, differs)
+	}
+	return v, nil
+}
+
+// serverOf is the name of a Machine's server, node and member of etcd.
+func serverOf(machine *unstructured.Unstructured) string {
+	return capi.Text(machine, "spec", "infrastructureRef", "name")
+}
+
+func serversOf(machines []unstructured.Unstructured) (names []string) {
+	for i := range machines {
+		names = append(names, serverOf(&machines[i]))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func readyNode(nodes []corev1.Node, name string) bool {
+	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
+	if i < 0 {
+		return false
+	}
+	ready, _ := situation.NodeReady(&nodes[i])
+	return ready
+}
+
+// roll waits until every server of the control plane has the version and the template of the TalosControlPlane and is a
+// Ready node and a voting, healthy member of etcd. Each server has the time that one takes. The provider goes from one
+// server to the next by the health of etcd alone: while a new server is not a Ready node, it is held.
+func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := rollout.Merge(watching,
+		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
+			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
+		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
+	stock := stockout.Watch{Cfg: c.cfg, Tools: c.tools, Sources: c.sources, Say: say}
+	explain := c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))
+	c.reader.Balance = say
+	for before := -1; ; {
+		var v view
+		w := wait.Wait{What: what, Within: c.serverTakes(), Changes: changes, Explain: explain}
+		err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
+			tcp, err := c.talosControlPlane(ctx)
+			if err != nil {
+				return "", err
+			}
+			if v, err = c.look(ctx, tcp); err != nil {
+				return "", err
+			}
+			held, err := c.hold(ctx, tcp, len(v.unready) > 0 && len(v.machines) > v.replicas)
+			if err != nil {
+				return "", err
+			}
+			if before < 0 {
+				before = v.updated
+			}
+			if len(v.lacks) == 0 || v.updated > before {
+				return "", nil
+			}
+			_, out, err := stock.Look(ctx, c.manager)
+			return wait.Sentences(append(v.lacks, out, held)...), err
+		})
+		switch {
+		case err != nil:
+			return err
+		case len(v.lacks) == 0:
+			return nil
+		}
+		say("%s: %d of %d servers", what, min(v.updated, v.replicas), v.replicas)
+		before = v.updated
+	}
+}
+
+// talosControlPlane reads the TalosControlPlane.
+func (c *controlPlane) talosControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
+	return capi.Get(ctx, c.manager, c.cfg.Namespace, capi.TalosControlPlaneKind, c.cfg.ControlPlaneName())
+}

@@ -1,0 +1,159 @@
+// Package upgrade brings a cluster to other versions: the stages of the way there, what keeps it from beginning, and
+// the graph of steps that does it.
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// environment is what an upgrade works with. cfg has the versions that the cluster gets.
+type environment struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+}
+
+func newEnvironment(cfg config.Config, tools platform.Tools) (*environment, error) {
+	tools = tools.WithDefaults()
+	sources, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
+	if err != nil {
+		return nil, err
+	}
+	return &environment{cfg: cfg, tools: tools, sources: sources,
+		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}}, nil
+}
+
+// clusters are the two that an upgrade works with, which are one after the pivot.
+type clusters struct {
+	manager, workload *kube.Cluster
+	where             string // that the manager is, for people
+	kubeconfig        string // of the manager, in the state folder
+}
+
+// open finds the cluster that manages this one, and connects to both.
+func (e *environment) open(ctx context.Context, say flow.Say) (c clusters, err error) {
+	if c.manager, c.where, err = situation.ManagingCluster(ctx, e.cfg, e.tools, e.sources, say); err != nil {
+		return c, err
+	}
+	if c.workload, err = connect.Cluster(e.tools, platform.Kubeconfig); err != nil {
+		return c, fmt.Errorf("cluster %s: %w", e.cfg.ClusterName, err)
+	}
+	self, err := situation.SelfManaged(ctx, e.cfg, e.tools, e.sources)
+	if c.kubeconfig = platform.ManagementKubeconfig; self != nil {
+		c.kubeconfig = platform.Kubeconfig
+	}
+	return c, err
+}
+
+// state is what a cluster is before an upgrade, or in the middle of one.
+type state struct {
+	versions Versions
+	rolling  string // Kubernetes version that the control plane's servers are being replaced for; empty: they are not
+	replicas int
+	observed deviations.Observed
+	view     view
+}
+
+// read asks the cluster for its versions. Of a component whose servers are being replaced it takes the lowest version
+// that a server has.
+func (e *environment) read(ctx context.Context, c clusters) (state, error) {
+	o, err := deviations.Observe(ctx, e.cfg, e.sources, c.manager)
+	if err != nil {
+		return state{}, fmt.Errorf("read the versions of cluster %s: %w", e.cfg.ClusterName, err)
+	}
+	s := state{versions: Versions{}, observed: o}
+	for _, variable := range append(providerVariables(), talos, kubernetes) {
+		s.versions[variable] = o.Values[variable]
+	}
+	plane := newControlPlane(e, c)
+	plane.reader.NodeRefs = false // Cluster API sees new nodes by itself, within half a minute: each stage waits for that
+	tcp, err := plane.talosControlPlane(ctx)
+	if err != nil {
+		return state{}, err
+	}
+	for _, variable := range []string{talos, kubernetes} {
+		if s.versions[variable] == "" {
+			return state{}, fmt.Errorf("%s does not say its %s where %s has ${%s}: let that file use the variable, so that an "+
+				"upgrade knows what to change", kube.Describe(tcp), title(variable), e.sources.Cluster.Name, variable)
+		}
+	}
+	if s.view, err = plane.look(ctx, tcp); err != nil {
+		return state{}, err
+	}
+	s.replicas = s.view.replicas
+	if err := s.oldest(ctx, c, e.cfg); err != nil {
+		return state{}, err
+	}
+	return s, e.readCharts(c, s.versions)
+}
+
+// oldest replaces the versions that the control plane is changed to by the lowest that its servers have.
+func (s *state) oldest(ctx context.Context, c clusters, cfg config.Config) error {
+	machines, err := capi.List(ctx, c.manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
+	if err != nil {
+		return err
+	}
+	nodes := &corev1.NodeList{}
+	if err := c.workload.List(ctx, nodes); err != nil {
+		return fmt.Errorf("list the nodes: %w", err)
+	}
+	wanted := s.versions[kubernetes]
+	for _, m := range capi.ControlPlaneMachines(machines) {
+		s.versions[kubernetes] = lowest(s.versions[kubernetes], capi.Text(&m, "spec", "version"))
+		for _, n := range nodes.Items {
+			if n.Name == serverOf(&m) {
+				s.versions[talos] = lowest(s.versions[talos], talosOf(n.Status.NodeInfo.OSImage))
+			}
+		}
+	}
+	if s.versions[kubernetes] != wanted {
+		s.rolling = wanted
+	}
+	return nil
+}
+
+var osImage = regexp.MustCompile(`^Talos \((v\d+\.\d+\.\d+[^)]*)\)`)
+
+// talosOf is the version of Talos in what a node reports as its operating system: "Talos (v1.12.2)"; empty: it is not
+// one.
+func talosOf(image string) string {
+	if found := osImage.FindStringSubmatch(image); found != nil {
+		return found[1]
+	}
+	return ""
+}
+
+// readCharts asks for the versions of the releases. One that is not deployed is left out: the bootstrap installs it.
+func (e *environment) readCharts(c clusters, into Versions) error {
+	log := func(format string, args ...any) { fmt.Fprintf(e.tools.Log, "helm: "+format+"\n", args...) }
+	for _, v := range chartVariables() {
+		in := v.installation(e.cfg, e.sources)
+		helm, err := c.workload.Helm(in.Namespace, "", log)
+		if err != nil {
+			return err
+		}
+		deployed, err := helm.Deployed(in.Release)
+		if err != nil {
+			return fmt.Errorf("read release %s: %w", in.Release, err)
+		}
+		if deployed != nil {
+			into[v.name] = deployed.Version
+		}
+	}
+	return nil
+}

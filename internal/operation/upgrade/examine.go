@@ -1,0 +1,113 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
+	"github.com/slipway-k8s/slipway/internal/cluster/orders"
+	"github.com/slipway-k8s/slipway/internal/cluster/pools"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade/deprecation"
+	"github.com/slipway-k8s/slipway/internal/plan/planning"
+)
+
+// poolChanges are what an upgrade does to the worker pools.
+type poolChanges struct {
+	texts  []string
+	agreed []string // as the step workers compares them with what was agreed to
+	// replicas are the numbers of servers that the pools have, which an upgrade keeps.
+	replicas map[string]int
+}
+
+// keepReplicas are worker pools with the numbers of servers that the cluster has. One that it does not have is left
+// out: an upgrade creates none.
+func keepReplicas(configured config.WorkerPools, live map[string]int) (kept config.WorkerPools) {
+	for _, p := range configured {
+		n, exists := live[p.Name]
+		if !exists {
+			continue
+		}
+		if !p.Autoscaled() {
+			p.Replicas = n
+		}
+		kept = append(kept, p)
+	}
+	return kept
+}
+
+// pools says what the step workers does to the pools with the new versions.
+func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err error) {
+	deployments, templates, err := pools.Live(ctx, c.manager, e.cfg.Namespace, e.cfg.ClusterName)
+	if err != nil || len(e.cfg.Workers)+len(deployments)+len(templates) == 0 {
+		return p, err
+	}
+	p.replicas = map[string]int{}
+	for i := range deployments {
+		p.replicas[deployments[i].GetLabels()[capi.WorkerPoolLabel]] += orders.Replicas(&deployments[i])
+	}
+	e.cfg.Workers = keepReplicas(e.cfg.Workers, p.replicas)
+	all, err := planning.Pools(ctx, e.cfg, e.tools, e.sources, c.manager)
+	if err != nil {
+		return p, err
+	}
+	for _, one := range all {
+		p.texts = append(p.texts, one.String())
+		p.agreed = append(p.agreed, one.Summary())
+	}
+	return p, nil
+}
+
+// refuse says why the upgrade is not to begin. Checks that could not be made are returned by themselves.
+func (e *environment) refuse(ctx context.Context, c clusters, now state, x Examination, o Options) (unanswered []string,
+	err error) {
+	if !x.Servers() && !x.InPlace {
+		return nil, nil
+	}
+	var why []string
+	if now.replicas%2 == 0 {
+		why = append(why, fmt.Sprintf("the control plane has %d servers, an even number, of which one fewer may fail than of "+
+			"one more: run %s or %s first", now.replicas, e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas-1)),
+			e.tools.Command("scale", "control-plane", fmt.Sprint(now.replicas+1))))
+	}
+	if _, changes := change(x.From, x.To, talos); changes && e.cfg.ImageName != "" && e.cfg.ImageName == now.observed.Image() {
+		why = append(why, fmt.Sprintf("IMAGE_NAME=%s is the image of the servers that there are: set it to that of Talos %s, or "+
+			"leave it out", e.cfg.ImageName, x.To[talos]))
+	}
+	if len(now.view.lacks) > 0 && !o.Resumes && now.rolling == "" {
+		why = append(why, fmt.Sprintf("the control plane is not whole: %s; repair that first (%s)",
+			strings.Join(now.view.lacks, "; "), e.tools.Command("status")))
+	}
+	budgets, err := disruption.Blocking(ctx, c.workload, serversOf(now.view.machines))
+	switch {
+	case err != nil:
+		unanswered = append(unanswered, "whether a PodDisruptionBudget keeps a server from being drained: "+err.Error())
+	case len(budgets) > 0 && !o.Resumes:
+		why = append(why, blocked(budgets))
+	}
+	if before, after := parsed(x.From[kubernetes]), parsed(x.To[kubernetes]); after.Minor > before.Minor {
+		apis, err := deprecation.Removed(ctx, c.workload, now.replicas, after.Minor)
+		switch {
+		case err != nil:
+			unanswered = append(unanswered, "which removed APIs are in use: "+err.Error())
+		case len(apis) > 0 && !o.Resumes:
+			why = append(why, fmt.Sprintf("clients have asked for APIs that Kubernetes %s does not serve: %s; have them use "+
+				"newer ones (the audit log has who asks), then replace or restart the API servers, which count since their start",
+				x.To[kubernetes], sentenceOf(apis)))
+		}
+	}
+	if len(why) > 0 {
+		return unanswered, &RefusedError{why}
+	}
+	return unanswered, nil
+}
+
+func sentenceOf(apis []deprecation.API) string {
+	var all []string
+	for _, a := range apis {
+		all = append(all, a.String())
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,167 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/siderolabs/talos/pkg/machinery/constants"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
+)
+
+// askAgain is how long a server that has accepted an upgrade, drains and installs, and still runs the old Talos, is
+// left alone before it is asked again. Talos gives the drain five minutes.
+const askAgain = 10 * time.Minute
+
+// refuseInPlace says why the Talos of the control plane cannot be upgraded in place; nil: it can be.
+func (r request) refuseInPlace() []string {
+	system, changes := change(r.from, r.to, talos)
+	switch {
+	case !r.inPlace || !changes:
+		return nil
+	case !config.SameMinor(system.From, system.To):
+		return []string{fmt.Sprintf("%s is another minor version, whose machine configuration Cluster API brings to a server "+
+			"only by replacing it: leave --in-place out, or upgrade to a patch release of %s first", system, system.From)}
+	case r.image != "":
+		return []string{fmt.Sprintf("IMAGE_NAME=%s is an image of your own, and which installer belongs to it is not known: "+
+			"leave --in-place out", r.image)}
+	}
+	return nil
+}
+
+// inPlaceStep upgrades the Talos of the control plane's servers without replacing them.
+type inPlaceStep struct {
+	serversStep
+	installer string // image that Talos is installed from
+}
+
+func (s inPlaceStep) add(g *flow.Graph) *flow.Step[Servers] {
+	within := s.serverTakes()
+	return flow.Add(g, s.stage.Name, s.run).
+		Doc("every control plane server runs the new Talos on its own disk, and new servers are made with it").
+		Spec(map[string]string{talos: s.values()[talos], "installer": s.installer}).Verify(s.verify).
+		Deadline(time.Duration(s.replicas+1)*within+s.cfg.ReleaseTimeout.D()+s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
+		Waits(flow.Wait{For: "one server to be upgraded (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
+			wait.Webhooks(s.cfg))
+}
+
+// run upgrades one server after another, and then has Cluster API take them for servers of the new template.
+func (s inPlaceStep) run(ctx context.Context, say flow.Say) (Servers, error) {
+	c, err := s.open(ctx, say)
+	if err != nil {
+		return Servers{}, err
+	}
+	now, err := s.read(ctx, c)
+	if err != nil {
+		return Servers{}, err
+	}
+	if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
+		return Servers{}, err
+	}
+	plane, values := newControlPlane(s.environment, c), s.values()
+	names := serversOf(now.view.machines)
+	for i, name := range names {
+		if err := plane.upgradeServer(ctx, say, name, values[talos], s.installer); err != nil {
+			return Servers{}, err
+		}
+		say("%d of %d servers run %s", i+1, len(names), sentence(values))
+	}
+	if err := plane.takeOver(ctx, say, values); err != nil {
+		return Servers{}, err
+	}
+	if err := plane.gate(ctx, say); err != nil {
+		return Servers{}, err
+	}
+	return Servers{Versions: values, Names: names}, nil
+}
+
+// upgradeServer has a server install another Talos, once the control plane is whole and etcd has its quorum without it,
+// and waits until it is a Ready node and a healthy member again.
+func (c *controlPlane) upgradeServer(ctx context.Context, say flow.Say, name, version, installer string) error {
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := rollout.Merge(watching,
+		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
+			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
+		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
+	var asked time.Time
+	w := wait.Wait{What: fmt.Sprintf("server %s to run Talos %s", name, version), Within: c.serverTakes(), Changes: changes,
+		Explain: c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))}
+	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		tcp, err := c.talosControlPlane(ctx)
+		if err != nil {
+			return "", err
+		}
+		v, err := c.look(ctx, tcp)
+		if err != nil {
+			return "", err
+		}
+		node := &corev1.Node{}
+		if err := c.workload.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			return "", fmt.Errorf("read node %s: %w", name, err)
+		}
+		lacks := append(v.lacks, cordonedByTalos(node))
+		has := talosOf(node.Status.NodeInfo.OSImage)
+		if has != "" && compare(has, version) >= 0 {
+			return wait.Sentences(lacks...), nil
+		}
+		state := fmt.Sprintf("it runs Talos %s", has)
+		if missing := wait.Sentences(lacks...); missing != "" || time.Since(asked) < askAgain {
+			return wait.Sentences(state, missing), nil
+		}
+		if err := c.askToUpgrade(ctx, say, name, installer, v.replicas); err != nil {
+			return "", err
+		}
+		asked = time.Now()
+		return state, nil
+	})
+}
+
+// cordonedByTalos tells of a node that Talos has cordoned for the upgrade and not uncordoned yet.
+func cordonedByTalos(node *corev1.Node) string {
+	if _, by := node.Annotations[constants.AnnotationCordonedKey]; by && node.Spec.Unschedulable {
+		return "Talos has not uncordoned node " + node.Name + " yet"
+	}
+	return ""
+}
+
+// askToUpgrade calls the Talos of a server, unless etcd would lose its quorum while the server boots. The only server of
+// a control plane takes its etcd with it.
+func (c *controlPlane) askToUpgrade(ctx context.Context, say flow.Say, name, installer string, replicas int) error {
+	if replicas > 1 {
+		etcd, err := etcdview.Ask(ctx, c.cfg, c.tools, c.manager, "")
+		if err != nil {
+			return err
+		}
+		if needs := etcd.Needs(name); needs != "" {
+			return fmt.Errorf("%s", needs)
+		}
+	}
+	t, nodes, err := etcddata.AskControlPlane(ctx, c.cfg, c.tools)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(nodes, func(n etcddata.Node) bool { return n.Server == name })
+	switch {
+	case i < 0:
+		return fmt.Errorf("server %s is not at Hetzner", name)
+	case nodes[i].Silent():
+		return fmt.Errorf("the Talos of server %s does not answer: %w", name, nodes[i].Err)
+	}
+	say("upgrading the Talos of server %s with %s", name, installer)
+	return t.Upgrade(ctx, nodes[i].Route, installer)
+}

@@ -1,0 +1,247 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
+	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
+	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Providers are those that an upgrade has installed.
+type Providers struct {
+	Versions map[string]string `json:"versions"` // clusterctl's name of each → its version
+}
+
+// providersStep upgrades Cluster API and its providers in the cluster that manages this one.
+type providersStep struct{ *environment }
+
+func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
+	return flow.Add(g, StageProviders, p.run).
+		Doc("Cluster API and its providers have the new versions, in the cluster that manages this one").
+		Spec(providers.Versions(p.cfg)).Verify(p.verify).
+		Deadline(5*p.cfg.ProvidersTimeout.D()+wait.Overhead).
+		Waits(capiinit.LeaseWait(p.cfg),
+			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()})
+}
+
+func (p providersStep) run(ctx context.Context, say flow.Say) (Providers, error) {
+	c, err := p.open(ctx, say)
+	if err != nil {
+		return Providers{}, err
+	}
+	if err := capiinit.Upgrade(ctx, p.cfg, p.tools, p.sources, say, c.kubeconfig); err != nil {
+		return Providers{}, err
+	}
+	if c.kubeconfig == platform.ManagementKubeconfig {
+		if err := p.inWorkload(ctx, say, c); err != nil {
+			return Providers{}, err
+		}
+	}
+	return Providers{Versions: providers.Versions(p.cfg)}, nil
+}
+
+// inWorkload upgrades the providers that were installed in the cluster for a pivot that has not happened yet.
+func (p providersStep) inWorkload(ctx context.Context, say flow.Say, c clusters) error {
+	installed, err := providers.Installed(ctx, c.workload)
+	if kube.Absent(err) || err == nil && len(installed) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return capiinit.Upgrade(ctx, p.cfg, p.tools, p.sources, say, platform.Kubeconfig)
+}
+
+func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
+	c, err := p.open(ctx, silent)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	installed, err := providers.Installed(ctx, c.manager)
+	if err != nil {
+		return verdict.FromError(err)
+	}
+	for label, version := range was.Versions {
+		if installed[label] != version {
+			return flow.Gone("%s is installed at %s instead of %s", label, installed[label], version)
+		}
+	}
+	return flow.Holds()
+}
+
+func silent(string, ...any) {}
+
+// Servers are those of the control plane after a stage.
+type Servers struct {
+	Versions map[string]string `json:"versions"` // that the stage has brought
+	Names    []string          `json:"names"`
+}
+
+// serversStep replaces the control plane's servers by those of another Talos or Kubernetes.
+type serversStep struct {
+	*environment
+	stage    Stage
+	replicas int
+}
+
+func (s serversStep) values() map[string]string {
+	values := map[string]string{}
+	for _, c := range s.stage.Changes {
+		values[c.Variable] = c.To
+	}
+	return values
+}
+
+func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] {
+	within := s.serverTakes()
+	return flow.Add(g, s.stage.Name, s.run).
+		Doc("every control plane server has the new version, and is a Ready node and a healthy member of etcd").
+		Spec(s.values()).Verify(s.verify).
+		Deadline(time.Duration(s.replicas+2)*within+s.cfg.ReleaseTimeout.D()+s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
+		Waits(flow.Wait{For: "one server to be replaced (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
+			wait.Webhooks(s.cfg))
+}
+
+// serverTakes is the longest time for one server of the control plane.
+func (e *environment) serverTakes() time.Duration {
+	return e.cfg.ControlPlaneTimeout.D() + e.cfg.NodesTimeout.D()
+}
+
+func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
+	c, err := s.open(ctx, say)
+	if err != nil {
+		return Servers{}, err
+	}
+	now, err := s.read(ctx, c)
+	if err != nil {
+		return Servers{}, err
+	}
+	plane, values := newControlPlane(s.environment, c), s.values()
+	if !reached(now.observed.Values, values) {
+		if err := plane.roll(ctx, say, "the control plane to be whole before "+s.stage.Name); err != nil {
+			return Servers{}, err
+		}
+		if err := plane.drainable(ctx, serversOf(now.view.machines)); err != nil {
+			return Servers{}, err
+		}
+		if !talosconfig.ForClients(s.tools) { // the new servers may refuse it
+			if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
+				return Servers{}, err
+			}
+		}
+		if err := plane.change(ctx, say, values); err != nil {
+			return Servers{}, err
+		}
+	}
+	if err := plane.roll(ctx, say, "the control plane's servers to get "+sentence(values)); err != nil {
+		return Servers{}, err
+	}
+	if err := plane.gate(ctx, say); err != nil {
+		return Servers{}, err
+	}
+	if _, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, c.manager); err != nil {
+		return Servers{}, err
+	}
+	if now, err = s.read(ctx, c); err != nil {
+		return Servers{}, err
+	}
+	if !reached(now.versions, values) {
+		return Servers{}, fmt.Errorf("every control plane server was replaced, and they run %s instead of %s: look at what "+
+			"their image holds (HCloudMachineTemplate, imageName)", now.versions.of(values), sentence(values))
+	}
+	return Servers{Versions: values, Names: serversOf(now.view.machines)}, nil
+}
+
+func (s serversStep) verify(ctx context.Context, was Servers) flow.Verdict {
+	c, err := s.open(ctx, silent)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	now, err := s.read(ctx, c)
+	if err != nil {
+		return verdict.FromError(err)
+	}
+	if !reached(now.versions, was.Versions) {
+		return flow.Gone("the control plane's servers have %s", now.versions.of(was.Versions))
+	}
+	return flow.Holds()
+}
+
+// drainable is an error if a node could not be drained now.
+func (c *controlPlane) drainable(ctx context.Context, nodes []string) error {
+	budgets, err := disruption.Blocking(ctx, c.workload, nodes)
+	if err == nil && len(budgets) > 0 {
+		err = &RefusedError{[]string{blocked(budgets)}}
+	}
+	return err
+}
+
+func blocked(budgets []disruption.Budget) string {
+	return "a server that goes is drained first, and that would wait without an end for " + disruption.Sentence(budgets) +
+		": scale its Pods up or change it, then run again"
+}
+
+// gate waits until nothing that the next stage could make worse is wrong: every worker is Ready, the releases are
+// available, and nothing else is known that keeps the cluster from working.
+func (c *controlPlane) gate(ctx context.Context, say flow.Say) error {
+	workers := &rollout.WorkerReader{Cfg: c.cfg, Tools: c.tools, Management: c.manager, Workload: c.workload}
+	w := wait.Wait{What: "the cluster to be healthy before the next stage", Within: c.cfg.ReleaseTimeout.D()}
+	return w.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			w, err := workers.Read(ctx)
+			if err != nil {
+				return "", err
+			}
+			unready, err := c.unreadyReleases(ctx)
+			if err != nil {
+				return "", err
+			}
+			missing := append(w.Missing(c.cfg.NetworkCIDR), unready...)
+			if len(missing) == 0 {
+				seen, _ := c.observer.Observe(ctx, c.manager, situation.WatchedOf(c.cfg))
+				missing = append(missing, c.observer.Explain(seen).Troubles())
+			}
+			return wait.Sentences(missing...), nil
+		})
+}
+
+// unreadyReleases says which workloads of the releases are not available.
+func (c *controlPlane) unreadyReleases(ctx context.Context) (missing []string, err error) {
+	for _, v := range chartVariables() {
+		in := v.installation(c.cfg, c.sources)
+		helm, err := c.workload.Helm(in.Namespace, "", silent)
+		if err != nil {
+			return nil, err
+		}
+		deployed, err := helm.Deployed(in.Release)
+		if err != nil {
+			return nil, err
+		}
+		if deployed == nil {
+			continue
+		}
+		workloads, err := kube.Workloads(deployed.Manifest, in.Namespace)
+		if err != nil {
+			return nil, err
+		}
+		unready, err := c.workload.Unready(ctx, workloads...)
+		if err != nil {
+			return nil, err
+		}
+		if unready != "" {
+			missing = append(missing, unready)
+		}
+	}
+	return missing, nil
+}

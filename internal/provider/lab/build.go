@@ -1,0 +1,381 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/child"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/provider/lab/originals"
+)
+
+const (
+	// Module is the lab's own Go module; its tool directives name the upstream programs.
+	Module = "github.com/slipway-k8s/slipway/lab"
+	// sayBuildEvery keeps a compiler's progress from filling a log.
+	sayBuildEvery = 5 * time.Second
+)
+
+// builder makes the lab's programs: the upstream ones once for each version,
+// from the source tree or out of their images, into the user's cache, and the
+// lab's daemon, from source, into its own folder.
+type builder struct {
+	source string   // folder of the lab module
+	cache  string   // folder that holds a folder for each set of upstream programs
+	env    []string // for go; without secrets
+	lab    string   // folder of the lab that the programs are for
+	sets   *imageSets
+	// released are the programs that the lab has stand-ins for, overrides has the operator's files, which name them.
+	released  *originals.Cache
+	overrides string
+}
+
+// newBuilder finds the lab's source for a command that was called in the lab's WorkDir.
+func newBuilder(l *Lab) (*builder, error) {
+	source, err := source(l.WorkDir, carriedSource())
+	if err != nil {
+		return nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find a folder for the lab's programs: %w", err)
+	}
+	store, err := newStore(l.Programs.Registries)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{source: source, cache: filepath.Join(cache, "slipway", "lab"), env: withoutSecrets(l.Environment),
+		lab: l.Dir, overrides: l.Programs.Overrides,
+		released: &originals.Cache{Dir: filepath.Join(cache, "slipway", "lab-originals"), Store: store}}
+	b.sets = &imageSets{config: l.Programs.Config, dir: filepath.Join(cache, "slipway", "lab-images"), store: store,
+		modules: b.downloadModules, judgeAfter: judgeAfter}
+	return b, nil
+}
+
+// downloadModules makes sure that Go's module cache has modules, given as path@version.
+func (b *builder) downloadModules(ctx context.Context, modules []string) error {
+	_, err := b.goOutput(ctx, b.source, append([]string{"mod", "download"}, modules...)...)
+	return err
+}
+
+// withoutSecrets leaves out of an environment what only this command needs.
+func withoutSecrets(environment map[string]string) []string {
+	var list []string
+	for key, value := range environment {
+		if !strings.HasPrefix(key, "HCLOUD_") {
+			list = append(list, key+"="+value)
+		}
+	}
+	slices.Sort(list)
+	return child.Environment(list)
+}
+
+// Build makes everything, without starting it. With prune it removes what other
+// versions of the lab have left.
+func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
+	builder, err := newBuilder(l)
+	if err != nil {
+		return err
+	}
+	if builder.sets.config.HasGitea() { // before the other programs, which take long
+		if err := builder.giteaPossible(ctx); err != nil {
+			return err
+		}
+	}
+	bin, err := builder.programs(ctx, say)
+	if err != nil {
+		return err
+	}
+	bins := []string{bin}
+	version := l.Programs.Config.KubernetesVersion
+	if version != "" {
+		set, err := builder.kubernetesFor(ctx, version, builder.sets.has(bin), say)
+		if err != nil {
+			return err
+		}
+		if set.own {
+			bins = append(bins, set.bin)
+		}
+		if err := l.AddKubernetes(ctx, version, say); err != nil && !errors.Is(err, ErrDown) {
+			return err
+		}
+	}
+	flux, err := builder.buildConfiguredFlux(ctx, prune, say)
+	if err != nil {
+		return err
+	}
+	gitea, err := builder.buildConfiguredGitea(ctx, prune, say)
+	if err != nil {
+		return err
+	}
+	bins = append(append(bins, flux...), gitea...)
+	// Where it goes depends on the lab; now it is only made sure that it can.
+	if err := builder.daemon(ctx, os.DevNull, say); err != nil {
+		return err
+	}
+	for _, bin := range bins {
+		if builder.sets.has(bin) {
+			say("fetched: %s", bin)
+		} else {
+			say("built: %s", bin)
+		}
+	}
+	if err := builder.describeOriginals(ctx, bin, say); err != nil {
+		return err
+	}
+	if prune {
+		return builder.prune(ctx, bins, say)
+	}
+	return nil
+}
+
+// toolchain is what besides go.mod and go.sum makes two builds different.
+type toolchain struct{ GOVERSION, GOOS, GOARCH string }
+
+// upstream makes sure that the upstream programs are built and returns their folder.
+func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
+	return b.compileTools(ctx, b.source, "etcd, Kubernetes and the Cluster API providers", say)
+}
+
+// compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
+// them once.
+func (b *builder) compileTools(ctx context.Context, module, what string, say flow.Say) (string, error) {
+	return b.compileWith(ctx, module, what, recipe{}, say)
+}
+
+// recipe is what is special about building the tools of a module.
+type recipe struct {
+	args   []string                                    // further ones of go install
+	env    []string                                    // further variables for go
+	finish func(ctx context.Context, dir string) error // puts more into the tools' folder; nil: nothing
+}
+
+// compileWith is compileTools with a recipe.
+func (b *builder) compileWith(ctx context.Context, module, what string, r recipe, say flow.Say) (string, error) {
+	bin, ldflags, err := b.bin(ctx, module)
+	if err != nil || Exists(bin) {
+		return bin, err
+	}
+	home := filepath.Dir(bin)
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		return "", fmt.Errorf("create a folder for the lab's programs: %w", err)
+	}
+	unlock, err := waitForLock(ctx, home+".lock", "building the lab's programs", say)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if Exists(bin) { // by whom we waited for
+		return bin, nil
+	}
+	// Built beside and renamed, so that a bin folder that is there is whole.
+	unfinished := filepath.Join(home, "unfinished")
+	if err := os.MkdirAll(unfinished, 0o755); err != nil {
+		return "", err
+	}
+	say("building %s from source", what)
+	// With the flags of a plain `go run ./cmd/bootstrap`: what the command and these programs have in common is compiled
+	// once. Other flags, -trimpath or CGO_ENABLED among them, would compile it again.
+	args := append([]string{"install", "-v", "-ldflags", ldflags}, r.args...)
+	if err := b.compile(ctx, module, say, slices.Concat(b.env, r.env, []string{"GOBIN=" + unfinished}),
+		append(args, "tool")...); err != nil {
+		return "", fmt.Errorf("build %s: %w", what, err)
+	}
+	if r.finish != nil {
+		if err := r.finish(ctx, unfinished); err != nil {
+			return "", fmt.Errorf("build %s: %w", what, err)
+		}
+	}
+	if err := os.Rename(unfinished, bin); err != nil {
+		return "", err
+	}
+	return bin, nil
+}
+
+// bin is the folder of a module's tools, built or not, and the linker's flags that they are built with.
+func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, err error) {
+	required, err := requiredIn(module)
+	if err != nil {
+		return "", "", err
+	}
+	ldflags = plainFlags
+	if required[kubernetesPath] != "" {
+		version, err := b.kubernetesIn(ctx, module)
+		if err != nil {
+			return "", "", err
+		}
+		ldflags = versionFlags(version)
+	}
+	if version := required[giteaPath]; version != "" {
+		ldflags += " -X main.Version=" + strings.TrimPrefix(version, "v")
+	}
+	key, err := b.key(ctx, module, ldflags)
+	return filepath.Join(b.cache, key, "bin"), ldflags, err
+}
+
+// daemon builds the lab itself. Go's own cache makes that quick when nothing
+// changed.
+func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
+	say("building the lab")
+	err := b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-o", path, "./cmd/lab")
+	if err != nil {
+		return fmt.Errorf("build the lab: %w", err)
+	}
+	return nil
+}
+
+// kubernetesIn is the version of Kubernetes that a module requires.
+func (b *builder) kubernetesIn(ctx context.Context, module string) (string, error) {
+	out, err := b.goOutput(ctx, module, "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	if err != nil {
+		return "", fmt.Errorf("find the Kubernetes version of the lab: %w", err)
+	}
+	version := strings.TrimSpace(out)
+	if minorOf(version) == "" {
+		return "", fmt.Errorf("find the Kubernetes version of the lab: %q is not a version", version)
+	}
+	return version, nil
+}
+
+// plainFlags are the linker's flags that leave out what only a debugger reads.
+const plainFlags = "-s -w"
+
+// versionFlags are the linker's flags that give the Kubernetes programs their version, which Cluster API looks at and
+// refuses to be without.
+func versionFlags(version string) string {
+	const target = "k8s.io/component-base/version"
+	major, minor, _ := strings.Cut(strings.TrimPrefix(minorOf(version), "v"), ".")
+	return fmt.Sprintf("%s -X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s", plainFlags,
+		target, version, target, major, target, minor)
+}
+
+// key names a set of upstream programs by everything that goes into them.
+func (b *builder) key(ctx context.Context, module, ldflags string) (string, error) {
+	out, err := b.goOutput(ctx, module, "env", "-json", "GOVERSION", "GOOS", "GOARCH")
+	if err != nil {
+		return "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	var tools toolchain
+	if err := json.Unmarshal([]byte(out), &tools); err != nil {
+		return "", fmt.Errorf("ask go for its version: %w", err)
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%+v\n%s\n", tools, ldflags)
+	for _, name := range []string{"go.mod", "go.sum"} {
+		data, err := os.ReadFile(filepath.Join(module, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(data), data)
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+func (b *builder) goOutput(ctx context.Context, module string, args ...string) (string, error) {
+	command := child.Command(ctx, "go", args...)
+	command.Dir, command.Env = module, b.env
+	out, err := command.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", fmt.Errorf("go %s: %w: %s", args[0], err, text.LastLine(string(exit.Stderr)))
+	}
+	return string(out), err
+}
+
+// compile runs go in a module and says how far it is. The error has the end of what go said.
+func (b *builder) compile(ctx context.Context, module string, say flow.Say, env []string, args ...string) error {
+	progress := &compilation{say: say, said: time.Now()}
+	command := child.Command(ctx, "go", args...)
+	command.Dir, command.Env, command.Stderr = module, env, progress
+	// go ends its compilers when it is interrupted; killed, it would leave them.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = time.Second
+	err := command.Run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("go %s: %w:\n%s", args[0], err, strings.Join(progress.other, "\n"))
+	}
+	return nil
+}
+
+// compilation follows what go says with -v: a line for each package that it
+// compiles, lines about downloads, and complaints.
+type compilation struct {
+	say      flow.Say
+	said     time.Time
+	rest     string // a line that has no end yet
+	packages int
+	now      string
+	other    []string // the last lines that are neither
+}
+
+// Write takes what go writes, as it comes.
+func (c *compilation) Write(p []byte) (int, error) {
+	lines := strings.Split(c.rest+string(p), "\n")
+	c.rest = lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		c.line(line)
+	}
+	if time.Since(c.said) >= sayBuildEvery {
+		c.said = time.Now()
+		c.say("%d packages compiled, now %s", c.packages, c.now)
+	}
+	return len(p), nil
+}
+
+func (c *compilation) line(line string) {
+	line = text.Printable(line)
+	switch {
+	case strings.HasPrefix(line, "go: downloading "):
+		c.now = strings.TrimPrefix(line, "go: ")
+	case line != "" && !strings.ContainsAny(line, " :") && !strings.HasPrefix(line, "#"):
+		c.packages++
+		c.now = line
+	default:
+		const kept = 20
+		c.other = append(c.other, line)
+		c.other = c.other[max(0, len(c.other)-kept):]
+	}
+}
+
+// waitForLock takes a lock file, and says which process has it.
+func waitForLock(ctx context.Context, path, what string, say flow.Say) (unlock func() error, err error) {
+	const lookEvery = 200 * time.Millisecond
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	said := false
+	for {
+		unlock, err := flow.LockFile(ctx, path)
+		held, ok := errors.AsType[*flow.LockedError](err)
+		if !ok {
+			return unlock, err
+		}
+		if !said {
+			say("waiting for process %d, which is %s", held.PID, what)
+			said = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Exists reports whether a file or folder exists.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,97 @@
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
+)
+
+// Effect are the calls of a run that are called the same.
+type Effect struct {
+	Effect     string       `json:"effect"` // "hetzner create firewalls/k8s"
+	World      effect.World `json:"world"`
+	Step       string       `json:"step,omitempty"` // of the first
+	First      time.Time    `json:"first"`
+	Times      int          `json:"times"`
+	Failed     int          `json:"failed,omitempty"`
+	Unanswered int          `json:"unanswered,omitempty"` // the run ended before the reply
+}
+
+// Effects are the lines of a run: the one whose id begins like that, or the last
+// that changed anything.
+func Effects(s statedir.Dir, wanted string) (run string, lines []effect.Line, err error) {
+	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", nil, err
+	}
+	var ids []string
+	for _, e := range slices.Backward(entries) { // their names sort by time
+		if strings.HasPrefix(e.Name(), wanted) {
+			ids = append(ids, e.Name())
+		}
+	}
+	if wanted != "" && len(ids) > 1 && !slices.Contains(ids, wanted) {
+		return "", nil, usage.Errorf("several runs begin with %q: %s", wanted, strings.Join(ids, ", "))
+	}
+	for _, id := range ids {
+		lines, err := readEffects(s.Path(filepath.Join(statedir.RunsFolder, id, statedir.EffectsFile)))
+		if err != nil || len(lines) > 0 || wanted != "" {
+			return id, lines, err
+		}
+	}
+	if wanted != "" {
+		return "", nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
+			statedir.RunsKept)
+	}
+	return "", nil, fmt.Errorf("no run in %s has changed anything yet", s)
+}
+
+func readEffects(path string) ([]effect.Line, error) {
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // of an earlier version's run
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines, err := effect.Read(file)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return lines, nil
+}
+
+// CountEffects counts what is called the same.
+func CountEffects(lines []effect.Line) []Effect {
+	rows := []Effect{}
+	at := map[string]int{}
+	for _, l := range lines {
+		i, known := at[l.Name()]
+		switch {
+		case l.Phase == effect.Leaves && !known:
+			i = len(rows)
+			at[l.Name()] = i
+			rows = append(rows, Effect{Effect: l.Name(), World: l.World, Step: l.Step, First: l.Time})
+			fallthrough
+		case l.Phase == effect.Leaves:
+			rows[i].Times++
+			rows[i].Unanswered++
+		case l.Phase == effect.Applied && known:
+			rows[i].Unanswered--
+		case l.Phase == effect.Failed && known:
+			rows[i].Unanswered--
+			rows[i].Failed++
+		}
+	}
+	return rows
+}
