@@ -106,7 +106,7 @@ func clinicChart(t *testing.T) []byte {
 // engineProvider makes its cluster in a container engine.
 type engineProvider struct {
 	*clustertest.Provider
-	engine Engine
+	engine platform.Engine
 }
 
 func (p engineProvider) Engine(context.Context) (platform.Engine, error) {
