@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/platform"
@@ -55,7 +56,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	}
 	installed, err := providers.Installed(ctx, mgmt)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	for label, version := range was.Versions {
 		if installed[label] != version {
@@ -65,7 +66,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	missing, err := capiinit.Unready(ctx, mgmt)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case missing != "":
 		return flow.Gone("%s", missing)
 	}

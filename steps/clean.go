@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -100,7 +100,7 @@ func (c cleanStep) leave(ctx context.Context, say flow.Say) error {
 	case source == nil:
 		return nil
 	}
-	return namespace.Remove(ctx, c.cfg, say, source)
+	return apply.RemoveNamespace(ctx, c.cfg, say, source)
 }
 
 // remains says what may be left in a management cluster that cannot be opened, and whose kubeconfig is forgotten.

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
@@ -109,7 +108,7 @@ func (f fluxStep) verify(ctx context.Context, was Flux) flow.Verdict {
 	unready, err := workload.Unready(ctx, Release{Workloads: was.Workloads}.workloads()...)
 	switch {
 	case err != nil:
-		return verdict.FromError(fmt.Errorf("look at Flux's controllers: %w", err))
+		return kube.Verdict(fmt.Errorf("look at Flux's controllers: %w", err))
 	case unready != "":
 		return flow.Gone("%s", unready)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
@@ -247,7 +246,7 @@ func (f fluxSyncStep) verify(ctx context.Context, was FluxSync) flow.Verdict {
 		o := &unstructured.Unstructured{}
 		o.SetGroupVersionKind(is.kind)
 		if err := workload.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
-			return verdict.FromError(fmt.Errorf("get %s %s/%s: %w", is.kind.Kind, flux.Namespace, flux.Name, err))
+			return kube.Verdict(fmt.Errorf("get %s %s/%s: %w", is.kind.Kind, flux.Namespace, flux.Name, err))
 		}
 		if string(o.GetUID()) != is.uid {
 			return flow.Gone("%s is another one than the recorded", kube.Describe(o))

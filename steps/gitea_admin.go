@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -84,7 +83,7 @@ func (s addonStep) verifyGiteaAdmin(ctx context.Context) flow.Verdict {
 		return flow.Unknown(err)
 	}
 	if _, _, err := giteaCredentials(ctx, workload); err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	return flow.Holds()
 }

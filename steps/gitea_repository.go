@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/gitea"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
 	"github.com/slipway-k8s/slipway/platform"
@@ -154,7 +153,7 @@ func (s giteaRepositoryStep) verify(ctx context.Context, was GiteaRepository) fl
 		return flow.Gone("%v", err)
 	}
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	defer done()
 	if err := c.Ready(ctx); err != nil { // the step waits for it, and looks before it creates anything

@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/gitea"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -98,7 +97,7 @@ func (s giteaTokenStep) verify(ctx context.Context, was GiteaToken) flow.Verdict
 	token, err := store.Token(ctx)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case token == "":
 		return flow.Gone("Secret %s/%s has no token", was.Secret.Namespace, was.Secret.Name)
 	case string(store.uid) != was.Secret.UID || fingerprint(token) != was.Fingerprint:

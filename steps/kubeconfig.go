@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -110,7 +109,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	}
 	live, err := management.WorkloadKubeconfig(ctx, mgmt, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if !bytes.Equal(file, live) {
 		return flow.Gone("there is a newer kubeconfig")

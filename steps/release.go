@@ -20,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -233,7 +232,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	revision, err := workload.DeployedRevision(ctx, was.Namespace, was.Name)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case revision == 0:
 		return flow.Gone("Helm release %s is not deployed any more", was.Name)
 	case revision != was.Revision:
@@ -247,7 +246,7 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	unready, err := was.unready(ctx, workload)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case unready != "":
 		return flow.Gone("%s", unready)
 	}

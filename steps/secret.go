@@ -11,9 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/ensure/token"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -47,7 +46,7 @@ func (t tokenSecretStep) run(ctx context.Context, say flow.Say, m Management) (T
 	if err != nil {
 		return TokenSecret{}, err
 	}
-	uid, err := token.Write(ctx, t.cfg, t.tools, say, mgmt)
+	uid, err := apply.Token(ctx, t.cfg, t.tools, say, mgmt)
 	return TokenSecret{Namespace: t.cfg.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
@@ -91,7 +90,7 @@ func verifyToken(ctx context.Context, tools platform.Tools, c *kube.Cluster, was
 func verifySecret(ctx context.Context, c *kube.Cluster, was TokenSecret, want map[string]string) flow.Verdict {
 	is := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: was.Namespace, Name: was.Name}, is); err != nil {
-		return verdict.FromError(fmt.Errorf("get Secret %s/%s: %w", was.Namespace, was.Name, err))
+		return kube.Verdict(fmt.Errorf("get Secret %s/%s: %w", was.Namespace, was.Name, err))
 	}
 	if string(is.UID) != was.UID {
 		return flow.Gone("Secret %s/%s is another one than the recorded", was.Namespace, was.Name)

@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
 	"github.com/slipway-k8s/slipway/platform"
@@ -110,7 +109,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	}
 	config, err := management.WorkloadKubeconfig(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	workload, err := step.tools.Connect(config)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -77,7 +76,7 @@ func (step machinesStep) verify(ctx context.Context, _ Machines) flow.Verdict {
 	}
 	switch _, without, err := step.read(ctx, mgmt); {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case without != "":
 		return flow.Gone("%s", without)
 	}

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
 	"github.com/slipway-k8s/slipway/platform"
@@ -125,7 +124,7 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload}
 	r, err := reader.Read(ctx)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if missing := r.Missing(n.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
@@ -133,7 +132,7 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	without, err := reader.Untargeted(ctx, r)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case len(without) > 0:
 		return flow.Gone("%s", without[0])
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -185,11 +184,11 @@ func (s stableStep) verify(ctx context.Context, was Stability) flow.Verdict {
 	for _, r := range was.Releases {
 		unready, err := r.unready(ctx, workload)
 		if err != nil {
-			return verdict.FromError(err)
+			return kube.Verdict(err)
 		}
 		runs, err := workload.Runs(ctx, r.workloads()...)
 		if err != nil {
-			return verdict.FromError(err)
+			return kube.Verdict(err)
 		}
 		if trouble := cmp.Or(crashes(runs), unready); trouble != "" {
 			return flow.Gone("%s", trouble)

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -83,7 +82,7 @@ func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	}
 	r, err := reader.Read(ctx)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if missing := r.Missing(w.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))

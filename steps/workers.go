@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -19,9 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -285,7 +285,7 @@ func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case management.Paused(cluster):
 		return flow.Holds() // the pivot that moves it compares every object
 	}

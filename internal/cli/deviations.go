@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
-	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/planning"
 )
 
 // compareWithCluster names each value of the configuration that the cluster does not have, and refuses a run that asks

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/internal/base/graphview"
+	"github.com/slipway-k8s/slipway/internal/base/diagram"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -15,8 +15,8 @@ import (
 
 // graphDocument is what graph prints as JSON.
 type graphDocument struct {
-	Graph string           `json:"graph"` // its name
-	Steps []graphview.Step `json:"steps"`
+	Graph string         `json:"graph"` // its name
+	Steps []diagram.Step `json:"steps"`
 }
 
 // runGraph prints the steps and what each depends on. It reads the journal, for the colours, and opens no connection.
@@ -29,10 +29,10 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	drawn := graphview.Drawing(plan.Graph, recorded)
+	drawn := diagram.Drawing(plan.Graph, recorded)
 	switch a.Options.Output {
 	case "json":
-		return ui.PrintJSON(c.stdout, graphDocument{plan.Graph.Name(), graphview.WithStates(plan.Graph, drawn)})
+		return ui.PrintJSON(c.stdout, graphDocument{plan.Graph.Name(), diagram.WithStates(plan.Graph, drawn)})
 	case "dot":
 		_, err = io.WriteString(c.stdout, drawn.DOT())
 	case "svg":

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/graphview"
+	"github.com/slipway-k8s/slipway/internal/base/diagram"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -21,7 +21,7 @@ var mermaidFence = regexp.MustCompile("(?s)```mermaid\n(.*?)```")
 // The picture in the documentation is that of the code.
 func TestGraphInDocs(t *testing.T) {
 	const page = "../../docs/graph.md"
-	drawn := graphview.Drawing(paperPlan(t).Graph, nil).Mermaid()
+	drawn := diagram.Drawing(paperPlan(t).Graph, nil).Mermaid()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

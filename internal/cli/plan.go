@@ -23,7 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
-	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"

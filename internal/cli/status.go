@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
-	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"

@@ -93,7 +93,7 @@ var layers = []struct {
 	{"many clusters, an API, a report", []string{"internal/fleet", "internal/serve", "internal/report"}},
 	{"operations", []string{"internal/operation"}},
 	{"providers of management clusters", []string{"internal/provider", "platform/kind", "platform/lab"}},
-	{"state and plan", []string{"internal/state", "internal/plan"}},
+	{"state and plan", []string{"internal/state", "internal/planning"}},
 	{"the steps of the bootstrap", []string{"steps"}},
 	{"what steps create", []string{"internal/ensure"}},
 	{"what is known of a cluster", []string{"internal/cluster"}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/slipway-k8s/slipway/flow"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,15 @@ var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Vers
 // kind is missing from what the API server offers is no such answer: for a while after its start it does not offer
 // everything that it has. So every request asks for the kind's definition before it lets such an error pass.
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
+
+// Verdict is the verdict of flow on an error of asking: that an object or a kind does not exist is an answer, every other
+// error is none.
+func Verdict(err error) flow.Verdict {
+	if Absent(err) {
+		return flow.Gone("%v", err)
+	}
+	return flow.Unknown(err)
+}
 
 // UnknownKind reports whether err is about an object whose kind a reachable cluster does not serve (yet).
 func UnknownKind(err error) bool {

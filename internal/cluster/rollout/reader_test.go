@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 )
 
 // counting counts requests.

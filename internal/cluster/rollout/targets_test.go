@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 )
 
 // A wait adds the servers that CAPH left out of the load balancer, but for those that go and those that are no Ready

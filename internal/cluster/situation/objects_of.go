@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -51,7 +50,7 @@ func VerifyObjects(ctx context.Context, mgmt *kube.Cluster, namespace string, ob
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(name.APIVersion, name.Kind))
 		if err := mgmt.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name.Name}, o); err != nil {
-			return verdict.FromError(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
+			return kube.Verdict(fmt.Errorf("get %s %s: %w", name.Kind, name.Name, err))
 		}
 		if o.GetDeletionTimestamp() != nil {
 			return flow.Unknown(fmt.Errorf("%s %s is being deleted: wait until it is gone", name.Kind, name.Name))

@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/settle"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -44,7 +43,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	}
 	// until then its controllers are at work
 	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) {
-		if state.Servers, err = settle.ServerIDs(ctx, cfg, tools); err != nil {
+		if state.Servers, err = ServerIDs(ctx, cfg, tools); err != nil {
 			return pivotcopy.State{}, err
 		}
 	}

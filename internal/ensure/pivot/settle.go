@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/settle"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -30,7 +29,7 @@ func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return Result{}, err
 	}
-	uid, servers, err := settle.AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(),
+	uid, servers, err := AwaitReconciled(ctx, cfg, tools, observer, say, s.target, cfg.NodesTimeout.D(),
 		func(servers []int64) error {
 			return sameServers(cfg, tools, say, &state, servers)
 		})

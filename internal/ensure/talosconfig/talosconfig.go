@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -180,7 +179,7 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	}
 	config, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if _, err := accepted(config, cfg.Namespace, cfg.ClusterName); err != nil {
 		return flow.Unknown(err)
@@ -192,7 +191,7 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	nodes, missing, err := nodesOf(ctx, mgmt, cfg.Namespace, cfg.ClusterName, cfg.ControlPlaneName())
 	switch {
 	case err != nil:
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	case missing != "":
 		return flow.Gone("%s", missing)
 	case mine.fingerprint != live.fingerprint:

@@ -25,7 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -322,7 +322,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 					strings.Join(others, ", "), err)
 			}
 			say("leaving management cluster %s: it manages %s", name, strings.Join(others, ", "))
-			return namespace.Remove(ctx, d.cfg, say, source)
+			return apply.RemoveNamespace(ctx, d.cfg, say, source)
 		}
 	}
 	say("deleting management cluster %s (%s)", name, p.Name())
@@ -356,7 +356,7 @@ func (d Destroyer) leaveManagement(ctx context.Context, say flow.Say, source *ku
 	if found {
 		return nil
 	}
-	return namespace.Remove(ctx, d.cfg, say, source)
+	return apply.RemoveNamespace(ctx, d.cfg, say, source)
 }
 
 // remembersManagement reports whether the state folder opens a management cluster that is not the cluster itself.

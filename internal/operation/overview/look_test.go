@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

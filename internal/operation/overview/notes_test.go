@@ -7,7 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 )
 
 // status says what the firewall does not cover, once there is one over the servers.

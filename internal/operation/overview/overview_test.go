@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 	"github.com/slipway-k8s/slipway/platform"
 )
 

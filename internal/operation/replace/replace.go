@@ -27,7 +27,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
-	"github.com/slipway-k8s/slipway/internal/ensure/nodes"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
 	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
 	"github.com/slipway-k8s/slipway/platform"
@@ -173,7 +173,7 @@ func removeNode(ctx context.Context, say flow.Say, workload *kube.Cluster, name 
 	if err := workload.Get(ctx, client.ObjectKey{Name: name}, n); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	return nodes.Remove(ctx, say, workload, n)
+	return apply.RemoveNode(ctx, say, workload, n)
 }
 
 // replacement finds the machine; or the record of a run that was killed after it had deleted it.
@@ -333,7 +333,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		NodeRefs: true, Balance: say}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
-			if err := nodes.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
+			if err := apply.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {
 				return "", err
 			}
 			freed = true

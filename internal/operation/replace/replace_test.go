@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/plan/bootstrapped"
+	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 )
 
 // TestOneMachineIsReplacedAtATime has the first of three Machines being deleted: its member of etcd still votes, and

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -22,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 )
 
 // change writes the numbers: first what gets more servers, then what gets fewer.

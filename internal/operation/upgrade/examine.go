@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade/deprecation"
-	"github.com/slipway-k8s/slipway/internal/plan/planning"
+	"github.com/slipway-k8s/slipway/internal/planning"
 )
 
 // poolChanges are what an upgrade does to the worker pools.

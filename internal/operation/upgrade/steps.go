@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
@@ -70,7 +69,7 @@ func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
 	}
 	installed, err := providers.Installed(ctx, c.manager)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	for label, version := range was.Versions {
 		if installed[label] != version {
@@ -170,7 +169,7 @@ func (s serversStep) verify(ctx context.Context, was Servers) flow.Verdict {
 	}
 	now, err := s.read(ctx, c)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if !reached(now.versions, was.Versions) {
 		return flow.Gone("the control plane's servers have %s", now.versions.of(was.Versions))

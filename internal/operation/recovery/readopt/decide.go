@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/ensure/settle"
+	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -76,7 +76,7 @@ func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison
 		d.Accepted = append(d.Accepted, m.ID)
 		m.accepted(&d)
 	}
-	ids, err := settle.ServerIDs(ctx, r.cfg, r.tools)
+	ids, err := pivot.ServerIDs(ctx, r.cfg, r.tools)
 	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
 	if want := max(r.source.Replicas(), d.Replicas); err == nil {
 		d.Made = max(0, int(want)-r.managed(d))

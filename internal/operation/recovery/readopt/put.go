@@ -23,12 +23,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
-	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
-	"github.com/slipway-k8s/slipway/internal/ensure/nodes"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/settle"
-	"github.com/slipway-k8s/slipway/internal/ensure/token"
+	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -82,10 +80,10 @@ func (r putStep) removeGone(ctx context.Context, say flow.Say, d Comparison) (re
 		if err := r.refuseNodeOfLiving(ctx, node); err != nil {
 			return recovery.Sweep{}, err
 		}
-		if err := nodes.FreePods(ctx, r.tools, say, workload, name); err != nil {
+		if err := apply.FreePods(ctx, r.tools, say, workload, name); err != nil {
 			return recovery.Sweep{}, err
 		}
-		if err := nodes.Remove(ctx, say, workload, node); err != nil {
+		if err := apply.RemoveNode(ctx, say, workload, node); err != nil {
 			return recovery.Sweep{}, err
 		}
 	}
@@ -159,7 +157,7 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
 			return steps.Cluster{}, err
 		}
-		if err := namespace.Ensure(ctx, r.cfg, say, target); err != nil {
+		if err := apply.Namespace(ctx, r.cfg, say, target); err != nil {
 			return steps.Cluster{}, err
 		}
 		for i, o := range objects {
@@ -182,7 +180,7 @@ func (r putStep) renewToken(ctx context.Context, say flow.Say, m steps.Managemen
 	if err != nil {
 		return steps.TokenSecret{}, err
 	}
-	uid, err := token.Write(ctx, r.cfg, r.tools, say, target)
+	uid, err := apply.Token(ctx, r.cfg, r.tools, say, target)
 	return steps.TokenSecret{Namespace: r.cfg.Namespace, Name: config.TokenSecretName, UID: uid}, err
 }
 
@@ -333,7 +331,7 @@ func (r putStep) reconcile(ctx context.Context, say flow.Say, m steps.Management
 	if d.Made > 0 || d.Rolling {
 		within += r.cfg.ControlPlaneTimeout.D()
 	}
-	uid, servers, err := settle.AwaitReconciled(ctx, r.cfg, r.tools, r.observer, say, target, within, d.untouched)
+	uid, servers, err := pivot.AwaitReconciled(ctx, r.cfg, r.tools, r.observer, say, target, within, d.untouched)
 	return steps.Pivot{Cluster: uid, Servers: servers}, err
 }
 

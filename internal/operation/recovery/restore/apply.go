@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -159,7 +158,7 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 	}
 	tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if _, paused := tcp.GetAnnotations()[situation.PausedAnnotation]; paused {
 		return flow.Gone("%s is paused", kube.Describe(tcp))

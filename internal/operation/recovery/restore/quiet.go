@@ -27,7 +27,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
-	"github.com/slipway-k8s/slipway/internal/ensure/nodes"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/steps"
@@ -290,7 +289,7 @@ func (r staleStep) sweepNodes(ctx context.Context, say flow.Say, workload *kube.
 			alive[n.Name] = true
 			continue
 		}
-		if err := nodes.Remove(ctx, say, workload, n); err != nil {
+		if err := apply.RemoveNode(ctx, say, workload, n); err != nil {
 			return nil, err
 		}
 		gone = append(gone, n.Name)
@@ -306,7 +305,7 @@ func sweepPods(ctx context.Context, say flow.Say, workload *kube.Cluster, alive 
 		return fmt.Errorf("list the Pods: %w", err)
 	}
 	dead := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return alive[p.Spec.NodeName] })
-	if err := nodes.EndPods(ctx, workload, dead); err != nil {
+	if err := apply.EndPods(ctx, workload, dead); err != nil {
 		return err
 	}
 	if len(dead) > 0 {

@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -96,7 +95,7 @@ func (r releaseStep) verifyRelease(ctx context.Context, was steps.Cluster) flow.
 	}
 	tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, was.ControlPlane)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
 		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)

@@ -12,10 +12,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
-	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -49,7 +47,7 @@ func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Managem
 	if err := r.refuseOther(ctx, mgmt, name, data); err != nil {
 		return Seed{}, err
 	}
-	if err := namespace.Ensure(ctx, r.cfg, say, mgmt); err != nil {
+	if err := apply.Namespace(ctx, r.cfg, say, mgmt); err != nil {
 		return Seed{}, err
 	}
 	say("writing Secret %s", name)
@@ -98,7 +96,7 @@ func (r seedStep) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
 	}
 	is := &corev1.Secret{}
 	if err := mgmt.Get(ctx, client.ObjectKey{Namespace: was.Secret.Namespace, Name: was.Secret.Name}, is); err != nil {
-		return verdict.FromError(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
+		return kube.Verdict(fmt.Errorf("get Secret %s: %w", was.Secret.Name, err))
 	}
 	if string(is.UID) != was.Secret.UID {
 		return flow.Gone("Secret %s is another one than the recorded", was.Secret.Name)

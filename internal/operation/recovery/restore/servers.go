@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/verdict"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -85,7 +84,7 @@ func (r etcdStep) verifyTarget(ctx context.Context, was recovery.Target) flow.Ve
 	}
 	machine, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.MachineKind, was.Machine)
 	if err != nil {
-		return verdict.FromError(err)
+		return kube.Verdict(err)
 	}
 	if machine.GetDeletionTimestamp() != nil {
 		return flow.Gone("Machine %s is being deleted", was.Machine)

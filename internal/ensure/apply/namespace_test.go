@@ -1,4 +1,4 @@
-package namespace
+package apply
 
 import (
 	"fmt"
@@ -57,7 +57,7 @@ func in(namespace string) config.Config {
 func TestEnsure(t *testing.T) {
 	s, c := connected(t)
 	for range 2 {
-		if err := Ensure(t.Context(), in("team-a"), clustertest.Silent, c); err != nil {
+		if err := Namespace(t.Context(), in("team-a"), clustertest.Silent, c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -67,7 +67,7 @@ func TestEnsure(t *testing.T) {
 	}
 	s.Put(kubetest.Object("v1", "Namespace", "", "theirs", nil))
 	for _, there := range []string{"theirs", config.DefaultNamespace} {
-		if err := Ensure(t.Context(), in(there), clustertest.Silent, c); err != nil || len(s.Writes()) != 1 {
+		if err := Namespace(t.Context(), in(there), clustertest.Silent, c); err != nil || len(s.Writes()) != 1 {
 			t.Errorf("%s: %v, %v", there, err, s.Writes())
 		}
 	}
@@ -85,7 +85,7 @@ func TestEnsureAwaitsDeletion(t *testing.T) {
 			s.Remove("v1", "Namespace", "", "team-a")
 		}
 	}
-	if err := Ensure(t.Context(), in("team-a"), say, c); err != nil || !waited ||
+	if err := Namespace(t.Context(), in("team-a"), say, c); err != nil || !waited ||
 		s.Get("v1", "Namespace", "", "team-a") == nil {
 		t.Errorf("%v, waited: %v", err, waited)
 	}
@@ -143,7 +143,7 @@ func TestRemove(t *testing.T) {
 			var said strings.Builder
 			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
 			for range 2 { // the second time it is gone
-				if err := Remove(t.Context(), in(tt.namespace), say, c); err != nil {
+				if err := RemoveNamespace(t.Context(), in(tt.namespace), say, c); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -178,7 +178,7 @@ func TestRemoveOfAnUnknownNamespace(t *testing.T) {
 			}
 			var said strings.Builder
 			say := func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
-			if err := Remove(t.Context(), in("team-a"), say, c); err != nil {
+			if err := RemoveNamespace(t.Context(), in("team-a"), say, c); err != nil {
 				t.Fatal(err)
 			}
 			there := s.Get("v1", "Namespace", "", "team-a") != nil
@@ -200,7 +200,7 @@ func TestRemoveWithoutAnAnswer(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if err := Remove(t.Context(), in("team-a"), clustertest.Silent, c); err == nil ||
+	if err := RemoveNamespace(t.Context(), in("team-a"), clustertest.Silent, c); err == nil ||
 		!strings.Contains(err.Error(), "find out what is in namespace team-a") {
 		t.Errorf("got %v", err)
 	}

@@ -1,6 +1,4 @@
-// Package namespace creates the namespace of a cluster's Cluster API objects, and deletes it where Slipway created it
-// and it holds nothing else.
-package namespace
+package apply
 
 import (
 	"context"
@@ -35,8 +33,8 @@ const (
 	defaultAccount   = "default"
 )
 
-// Ensure creates the namespace of the cluster's objects where it is missing. The default namespace is always there.
-func Ensure(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
+// Namespace creates the namespace of the cluster's objects where it is missing. The default namespace is always there.
+func Namespace(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
 	if cfg.Namespace == config.DefaultNamespace {
 		return nil
 	}
@@ -70,10 +68,10 @@ func unlessUnwell(err error) error {
 	return wait.Final(err)
 }
 
-// Remove deletes the namespace of a cluster whose objects are gone, where Slipway created it. A namespace that holds
+// RemoveNamespace deletes the namespace of a cluster whose objects are gone, where Slipway created it. A namespace that holds
 // objects of any kind besides what a cluster of this name leaves behind is kept, and so is one of which that cannot be
 // found out, and the default namespace.
-func Remove(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
+func RemoveNamespace(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
 	if cfg.Namespace == config.DefaultNamespace {
 		return nil
 	}

@@ -1,5 +1,4 @@
-// Package nodes removes nodes whose servers do not exist any more, and ends their Pods.
-package nodes
+package apply
 
 import (
 	"context"
@@ -41,8 +40,8 @@ func FreePods(ctx context.Context, tools platform.Tools, say flow.Say, workload 
 	return nil
 }
 
-// Remove removes a node whose server is gone.
-func Remove(ctx context.Context, say flow.Say, workload *kube.Cluster, n *corev1.Node) error {
+// RemoveNode removes a node whose server is gone.
+func RemoveNode(ctx context.Context, say flow.Say, workload *kube.Cluster, n *corev1.Node) error {
 	say("removing node %s, whose server is gone", n.Name)
 	none := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := client.IgnoreNotFound(workload.Patch(ctx, n, none)); err != nil {

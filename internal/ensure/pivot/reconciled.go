@@ -1,5 +1,4 @@
-// Package settle waits until the controllers have reconciled every object of a cluster that was moved or put back.
-package settle
+package pivot
 
 import (
 	"context"

@@ -1,5 +1,4 @@
-// Package token writes the Hetzner token where CAPH reads it, unless it is of another project than the cluster.
-package token
+package apply
 
 import (
 	"context"
@@ -18,23 +17,21 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/ensure/apply"
-	"github.com/slipway-k8s/slipway/internal/ensure/namespace"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Write writes the token where manifests/cluster.yaml tells CAPH to look, and returns the UID of its Secret. The
+// Token writes the token where manifests/cluster.yaml tells CAPH to look, and returns the UID of its Secret. The
 // label makes the Secret move along when the cluster is moved into itself, also before CAPH has put its own mark on it.
-func Write(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string,
+func Token(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster) (string,
 	error) {
 	if err := refuseToken(ctx, cfg, tools, mgmt); err != nil {
 		return "", err
 	}
-	if err := namespace.Ensure(ctx, cfg, say, mgmt); err != nil {
+	if err := Namespace(ctx, cfg, say, mgmt); err != nil {
 		return "", err
 	}
 	say("writing Secret %s/%s", cfg.Namespace, config.TokenSecretName)
-	return apply.Secret(ctx, say, mgmt, &corev1.Secret{
+	return Secret(ctx, say, mgmt, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cfg.Namespace, Name: config.TokenSecretName,
 			Labels: map[string]string{capi.MoveLabel: ""}},
 		Data: map[string][]byte{config.TokenSecretKey: []byte(tools.Token.Reveal())},
@@ -83,7 +80,7 @@ func refuseToken(ctx context.Context, cfg config.Config, tools platform.Tools, m
 	if err != nil && !absent {
 		return fmt.Errorf("read Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
 	}
-	if err := apply.CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil || absent {
+	if err := CheckToken(ctx, tools, cfg.Namespace, config.TokenSecretName); err != nil || absent {
 		return err
 	}
 	if err := refuseTokenOfOtherCluster(ctx, cfg, tools, mgmt); err != nil {

@@ -1,34 +1,32 @@
-// Package graphview draws a graph of steps with the states that a journal has of them.
-package graphview
+package diagram
 
 import (
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/diagram"
 )
 
 // Drawing is a graph with the states of a journal; of none, without states.
-func Drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
-	states := map[string]diagram.State{}
+func Drawing(g *flow.Graph, recorded []flow.Status) Graph {
+	states := map[string]State{}
 	for _, s := range recorded {
 		switch {
 		case s.State != "":
-			states[s.Name] = diagram.State(s.State)
+			states[s.Name] = State(s.State)
 		case s.Sealed != "": // its record is lost, and it is past all the same
-			states[s.Name] = diagram.Done
+			states[s.Name] = Done
 		}
 	}
-	d := diagram.Graph{Name: g.Name()}
+	d := Graph{Name: g.Name()}
 	for _, s := range g.Steps() {
 		state, known := states[s.Name]
 		if !known {
-			state = diagram.Never
+			state = Never
 		}
-		d.Nodes = append(d.Nodes, diagram.Node{Name: s.Name, Doc: s.Doc, State: state, Seal: s.Sealed})
+		d.Nodes = append(d.Nodes, Node{Name: s.Name, Doc: s.Doc, State: state, Seal: s.Sealed})
 		drawn := map[string]bool{}
 		for _, l := range s.Behind { // the strongest reason first
 			if !drawn[l.Step] {
 				drawn[l.Step] = true
-				d.Edges = append(d.Edges, diagram.Edge{From: l.Step, To: s.Name, Kind: edgeKind(l.Kind)})
+				d.Edges = append(d.Edges, Edge{From: l.Step, To: s.Name, Kind: edgeKind(l.Kind)})
 			}
 		}
 	}
@@ -38,11 +36,11 @@ func Drawing(g *flow.Graph, recorded []flow.Status) diagram.Graph {
 // Step is a step in `bootstrap graph --output json`.
 type Step struct {
 	flow.Info
-	State diagram.State `json:"state"`
+	State State `json:"state"`
 }
 
 // WithStates are the steps with the states that were drawn.
-func WithStates(g *flow.Graph, drawn diagram.Graph) []Step {
+func WithStates(g *flow.Graph, drawn Graph) []Step {
 	infos := g.Steps() // in the order of the drawing's nodes
 	all := make([]Step, len(infos))
 	for i, info := range infos {
@@ -51,13 +49,13 @@ func WithStates(g *flow.Graph, drawn diagram.Graph) []Step {
 	return all
 }
 
-func edgeKind(k flow.LinkKind) diagram.Kind {
+func edgeKind(k flow.LinkKind) Kind {
 	switch k {
 	case flow.LinkArgument, flow.LinkRerunAfter:
-		return diagram.Output
+		return Output
 	case flow.LinkOrderAfter:
-		return diagram.Yields
+		return Yields
 	default:
-		return diagram.After
+		return After
 	}
 }

@@ -1,4 +1,4 @@
-package token
+package apply
 
 import (
 	"encoding/base64"
@@ -64,7 +64,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = Write(t.Context(), w.Config(), tools.WithDefaults(), clustertest.Silent, mgmt)
+			_, err = Token(t.Context(), w.Config(), tools.WithDefaults(), clustertest.Silent, mgmt)
 			if tt.refused != (err != nil && strings.Contains(err.Error(), says)) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
 			}
@@ -120,7 +120,7 @@ func TestTokenIsNotReplacedUnderAnotherCluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = Write(t.Context(), cfg, tools.WithDefaults(), clustertest.Silent, mgmt)
+			_, err = Token(t.Context(), cfg, tools.WithDefaults(), clustertest.Silent, mgmt)
 			if tt.refused != (err != nil && strings.Contains(err.Error(), "cluster other is managed from namespace team-a") &&
 				strings.Contains(err.Error(), "Set NAMESPACE")) || !tt.refused && err != nil {
 				t.Fatalf("got %v", err)
