@@ -2,11 +2,11 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/drift"
 	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/usage"
 )
 
 // compareWithCluster names each value of the configuration that the cluster does not have, and refuses a run that asks
@@ -29,5 +29,5 @@ func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) e
 	}
 	lines := append(found.Lines(),
 		"nothing was changed; a single step (access, cilium, image and others) can still be run")
-	return errors.New(strings.Join(lines, "\n"))
+	return usage.Errorf("%s", strings.Join(lines, "\n"))
 }
