@@ -492,6 +492,16 @@ func TestFleetTokenOfAnotherValue(t *testing.T) {
 	f.refuses("is another one than in Secret fleets/demo-token-default", "apply")
 }
 
+// A rehearsal of what cannot become ready in a lab is refused before the lab starts.
+func TestFleetNotInLab(t *testing.T) {
+	f := newFleetTest(t, fleetOfTwo+"    gitea: true\n    addons: [hcloud-csi]\n")
+	r := f.run("apply", "--lab")
+	if r.code != ExitUsage || !strings.Contains(r.stderr, "cluster beta: Gitea and the add-on hcloud-csi") ||
+		!strings.Contains(r.stderr, "leave it out of addons in ") || !strings.Contains(r.stderr, "fleet.yaml") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A rollout is stopped, and goes on with the next apply.
 func TestFleetStop(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)

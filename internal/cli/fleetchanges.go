@@ -61,6 +61,9 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		if err == nil {
 			err = checkFleetFiles(ctx, one)
 		}
+		if notInLab := one.cfg.NotInLab(f.Path(), nil); err == nil && f.options.Lab && notInLab != nil {
+			err = fmt.Errorf("cluster %s: %w", c.Name, notInLab)
+		}
 		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {
 			f.console.hide.Learn(passwords...)
 			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet are in "+
