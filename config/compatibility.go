@@ -48,6 +48,11 @@ func caphSupports() map[uint64]struct{ capi, kubernetes Minors } {
 // serve: their manager ends with "no matches for kind Cluster in version cluster.x-k8s.io/v1beta2".
 const CAPHMinor = 0
 
+// ServedVersion is the only version of their kinds that Cluster API of ClusterctlMinor, in the groups cluster.x-k8s.io and
+// addons.cluster.x-k8s.io, and CAPH of CAPHMinor serve: the definitions of both (config/crd/bases at v1.10.10, at v1.0.7 and
+// at v1.0.12).
+const ServedVersion = "v1beta1"
+
 // ciliumTests is the Kubernetes that a minor of Cilium 1.x is tested with
 // (Documentation/network/kubernetes/compatibility.rst at its tags). It calls other versions neither good nor bad.
 func ciliumTests() map[uint64]Minors { return map[uint64]Minors{18: {30, 33}} }

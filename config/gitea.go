@@ -60,16 +60,19 @@ func (c Config) giteaAddon() Addon {
 // GiteaKept says whether what is in Gitea outlives its Pod: with hcloud-csi it has a volume.
 func (c Config) GiteaKept() bool { return slices.Contains(c.Addons.names(), AddonCSI) }
 
-// NotInLab is what of a configuration cannot become ready in a lab, with what to write in its place; nil: nothing is
-// known.
-func (c Config) NotInLab() error {
+// NotInLab is what of a configuration cannot become ready in a lab; nil: nothing is known. command has what is typed for
+// a rehearsal with these values in place of the configured ones; nil: file, which has them, is to be changed.
+func (c Config) NotInLab(file string, command func(values string) string) error {
 	if !c.HasGitea() || !c.GiteaKept() {
 		return nil
 	}
 	others := slices.DeleteFunc(c.Addons.names(), func(name string) bool { return name == AddonCSI })
+	instead := "leave it out of addons in " + file
+	if command != nil {
+		instead = command("ADDONS="+strings.Join(others, ",")) + ", or " + instead
+	}
 	return fmt.Errorf("Gitea and the add-on %s: Gitea's Pod would wait for a volume, which nothing provisions in a lab: "+
-		"rehearse without it, where Gitea keeps its data in its Pod: --lab ADDONS=%s, or leave it out of addons in "+
-		"bootstrap.yaml", AddonCSI, strings.Join(others, ","))
+		"rehearse without it, where Gitea keeps its data in its Pod: %s", AddonCSI, instead)
 }
 
 // GiteaURL is Gitea's address for programs in the cluster.

@@ -18,6 +18,9 @@ const (
 	ActionRefuse     Action = "refuse" // a point of no return that was passed, and whose work is gone
 	ActionUnknown    Action = "unknown"
 	ActionNotReached Action = "not-reached" // the run would stop at a step before it
+	// ActionAdopt is that of a step that runs and finds what it would create. Predict, which knows records alone, does not
+	// give it: who knows what exists does.
+	ActionAdopt Action = "adopt"
 )
 
 // Prediction is what a run would do with a step, and why.

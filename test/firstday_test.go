@@ -187,7 +187,7 @@ func (d *firstDay) configurationChanges(t *testing.T) {
 		{"LOCATION=fsn1", "and the cluster has nbg1; to change the cluster: it cannot be changed"},
 	} {
 		o := d.run(nil, "all", "--lab", c.value)
-		if o.exit != 1 || !strings.Contains(o.output, c.says) || len(o.steps("step-started")) > 0 {
+		if o.exit != 2 || !strings.Contains(o.output, c.says) || len(o.steps("step-started")) > 0 {
 			t.Errorf("%s: exit %d, ran %v\n%s", c.value, o.exit, o.steps("step-started"), o.output)
 		}
 	}

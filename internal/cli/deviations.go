@@ -2,9 +2,9 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"strings"
 
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/planning"
 )
@@ -29,5 +29,5 @@ func compareWithCluster(ctx context.Context, r *running, b planning.Bootstrap) e
 	}
 	lines := append(found.Lines(),
 		"nothing was changed; a single step (access, cilium, image and others) can still be run")
-	return errors.New(strings.Join(lines, "\n"))
+	return usage.Errorf("%s", strings.Join(lines, "\n"))
 }

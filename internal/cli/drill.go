@@ -89,6 +89,12 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, usage.Errorf("look at the drill's state folder: %w", err)
 	}
+	a.Options.Lab = true
+	if o.Backup == "" { // else the configuration is the backup's
+		if err := refuseInLab(a, cfg); err != nil {
+			return nil, err
+		}
+	}
 	own := *c
 	own.environment, own.stateStays = maps.Clone(c.environment), true
 	d := &drillRun{console: &own, given: a, options: o, state: state, parts: 6,
@@ -96,7 +102,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 	if o.Backup != "" {
 		d.parts = 2
 	}
-	own.given.Options.Lab, own.given.Options.StateDir = true, string(state)
+	own.given.Options.StateDir = string(state)
 	return d, nil
 }
 

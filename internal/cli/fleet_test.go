@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -54,6 +55,21 @@ type fleetTest struct {
 	installed []string
 	known     map[string]bool // UIDs of Jobs that have begun
 	begin     func()          // is called as a Job begins
+	hetzner   *httptest.Server
+}
+
+// readOnlyToken ends a token that Hetzner takes for reading alone.
+const readOnlyToken = "-for-reading"
+
+// answerWrite answers as Hetzner does where something that cannot exist is to be deleted.
+func answerWrite(w http.ResponseWriter, r *http.Request) {
+	status, code := http.StatusNotFound, "not_found"
+	if strings.HasSuffix(r.Header.Get("Authorization"), readOnlyToken) {
+		status, code = http.StatusForbidden, "forbidden"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	fmt.Fprintf(w, `{"error":{"code":%q,"message":"of the test"}}`, code)
 }
 
 func newFleetTest(t *testing.T, file string) *fleetTest {
@@ -70,7 +86,8 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 		_, below, _ := strings.Cut(r.URL.Path, "/pods/")
 		fmt.Fprintf(w, "2026-01-02T03:04:05Z first line of %s\n2026-01-02T03:04:06Z last line\n", strings.TrimSuffix(below, "/log"))
 	}
-	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
+	f.hetzner = httptest.NewServer(http.HandlerFunc(answerWrite))
+	t.Cleanup(func() { f.CloseClientConnections(); f.Close(); f.hetzner.Close() })
 	f.write("kubeconfig", string(f.Kubeconfig()))
 	f.write("fleet.yaml", file)
 	f.useKey(f.key)
@@ -81,7 +98,7 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 func (f *fleetTest) useKey(key string) {
 	f.key = key
 	f.environment = []string{"MANAGEMENT_KUBECONFIG=kubeconfig", "FLEET_TOKEN=" + fleetToken,
-		settings.StateIdentityVariable + "=" + key}
+		settings.StateIdentityVariable + "=" + key, settings.EndpointVariable + "=" + f.hetzner.URL}
 }
 
 // secret is the content of a key of a Secret.
@@ -490,6 +507,35 @@ func TestFleetTokenOfAnotherValue(t *testing.T) {
 	f.says(ExitDone, "2 done", "apply", "--yes")
 	f.environment = was
 	f.refuses("is another one than in Secret fleets/demo-token-default", "apply")
+}
+
+// A token that may only read is written nowhere, neither as the first one nor, with consent, in place of another.
+func TestFleetTokenForReadingIsNotWritten(t *testing.T) {
+	f := newFleetTest(t, fleetOfTwo)
+	writes := f.environment
+	reads := append(slices.Clone(writes), "FLEET_TOKEN="+fleetToken+readOnlyToken)
+	f.environment = reads
+	f.refuses("token default of the fleet: the Hetzner token is not written into Secret fleets/demo-token-default", "apply")
+	if f.environment = writes; f.Get("v1", "Secret", fleetNamespace, "demo-token-default") != nil {
+		t.Error("the token was written")
+	}
+	f.says(ExitDone, "2 done", "apply")
+	was := f.contents()
+	f.environment = reads
+	f.refuses("create a token with read and write permission", "apply", "--yes")
+	if is := f.contents(); is != was {
+		t.Errorf("a refused apply changed something: was\n%s\nis\n%s", was, is)
+	}
+}
+
+// A rehearsal of what cannot become ready in a lab is refused before the lab starts.
+func TestFleetNotInLab(t *testing.T) {
+	f := newFleetTest(t, fleetOfTwo+"    gitea: true\n    addons: [hcloud-csi]\n")
+	r := f.run("apply", "--lab")
+	if r.code != ExitUsage || !strings.Contains(r.stderr, "cluster beta: Gitea and the add-on hcloud-csi") ||
+		!strings.Contains(r.stderr, "leave it out of addons in ") || !strings.Contains(r.stderr, "fleet.yaml") {
+		t.Errorf("%+v", r)
+	}
 }
 
 // A rollout is stopped, and goes on with the next apply.

@@ -18,7 +18,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/planning"
@@ -60,6 +62,9 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		}
 		if err == nil {
 			err = checkFleetFiles(ctx, one)
+		}
+		if notInLab := one.cfg.NotInLab(f.Path(), nil); err == nil && f.options.Lab && notInLab != nil {
+			err = fmt.Errorf("cluster %s: %w", c.Name, notInLab)
 		}
 		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {
 			f.console.hide.Learn(passwords...)
@@ -295,7 +300,7 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 		if (f.Tokens[c.Token].Secret == "" || f.lab != nil) && !written[c.Token] {
 			secret := objects.Secret(f.Namespace, objects.TokenSecretName(f.Name, c.Token), objects.TokenSecretKey,
 				[]byte(token.Reveal()))
-			if err := f.refuseOtherToken(ctx, c.Token, secret); err != nil {
+			if err := f.refuseOtherToken(ctx, c.Token, token, secret); err != nil {
 				return nil, err
 			}
 			secrets = append(secrets, secret)
@@ -317,16 +322,32 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 	return append(secrets, derived...), err
 }
 
-// refuseOtherToken refuses to replace a token by another one without consent: it may be of another project, and all
-// clusters of the fleet that use it would get it.
-func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, wanted *corev1.Secret) error {
+// refuseOtherToken refuses to write a token that may not write, and to replace a token by another one without consent: it
+// may be of another project, and all clusters of the fleet that use it would get it.
+func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, token platform.Secret,
+	wanted *corev1.Secret) error {
 	is := &corev1.Secret{}
 	err := f.management.Get(ctx, client.ObjectKeyFromObject(wanted), is)
-	if apierrors.IsNotFound(err) || err == nil && sameData(is.Data, wanted.Data) || f.options.Yes {
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return fmt.Errorf("look for token %s of the fleet: %w", name, err)
+	}
+	if !absent && sameData(is.Data, wanted.Data) {
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("look for token %s of the fleet: %w", name, err)
+	if f.lab == nil { // the lab has but one, which may write
+		tools := platform.Tools{Hetzner: hetznerClient(f.console.environment[settings.EndpointVariable], token, nil,
+			lookGovernor(f.console))}
+		err := apply.CheckToken(ctx, tools, wanted.Namespace, wanted.Name)
+		if errors.Is(err, hetzner.ErrReadOnly) || errors.Is(err, hetzner.ErrToken) {
+			err = &usage.Error{Err: err}
+		}
+		if err != nil {
+			return fmt.Errorf("token %s of the fleet: %w", name, err)
+		}
+	}
+	if absent || f.options.Yes {
+		return nil
 	}
 	return usage.Errorf("token %s of the fleet is another one than in Secret %s/%s, which all of its clusters use: if it is a new "+
 		"one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)

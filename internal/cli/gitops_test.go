@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 )
 
 // TestGiteaWithAVolumeInALab: what no lab provisions is refused before one is started, and what is to be written works.
@@ -22,7 +25,15 @@ func TestGiteaWithAVolumeInALab(t *testing.T) {
 			t.Errorf("%s: %+v", words, r)
 		}
 	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 1 {
+	writeBackup(t, "whole", backup.Seal{Unencrypted: true}, backup.Header{Cluster: "k8s", UID: "uid", Taken: time.Now()})
+	for _, words := range []string{"drill", "drill --backup whole --unencrypted",
+		"upgrade --rehearse whole --unencrypted --yes"} {
+		r := execute(t, t.Context(), dir, "", strings.Fields(words)...)
+		if r.code != ExitUsage || !strings.Contains(r.stderr, "which nothing provisions in a lab") {
+			t.Errorf("%s: %+v", words, r)
+		}
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 2 {
 		t.Errorf("they left %v, %v", entries, err)
 	}
 	for _, words := range []string{"plan --lab ADDONS=", "plan"} {

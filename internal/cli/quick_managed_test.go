@@ -86,7 +86,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	before := q.look()
 	for _, target := range []string{"all", "bootstrap"} {
 		code, said := q.command(t, target, "KUBERNETES_VERSION=v1.33.5")
-		if code != ExitFailed {
+		if code != ExitUsage {
 			t.Errorf("%s: exit %d", target, code)
 		}
 		wantSaid(t, target, said, is, "kubernetesVersion: v1.32.2 in bootstrap.yaml", "nothing was changed")

@@ -132,8 +132,10 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 	}
 	b.arguments = a
 	b.arguments.base = b.source.Contents.Config
-	b.cfg, err = loadConfig(b.arguments, c.environment)
-	return b, err
+	if b.cfg, err = loadConfig(b.arguments, c.environment); err != nil {
+		return b, err
+	}
+	return b, refuseInLab(a, b.cfg)
 }
 
 // refuseDuringRestore keeps other runs out of a folder whose cluster is being

@@ -152,8 +152,8 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 // is made.
 func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
 	tellLiterals(c, cfg)
-	if err := cfg.NotInLab(); err != nil && a.Options.Lab {
-		return nil, &usage.Error{Err: err}
+	if err := refuseInLab(a, cfg); err != nil {
+		return nil, err
 	}
 	b, err := planOnPaper(c, cfg)
 	if err != nil {
@@ -164,6 +164,18 @@ func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.
 		return targets, err
 	}
 	return targets, checkFiles(ctx, b, targets)
+}
+
+// refuseInLab refuses a rehearsal of what cannot become ready in a lab.
+func refuseInLab(a arguments, cfg settings.Configuration) error {
+	if !a.Options.Lab {
+		return nil
+	}
+	err := cfg.NotInLab(settings.DefaultConfigFile, func(values string) string { return "--lab " + values })
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	return nil
 }
 
 // paperTools are tools with nothing behind them.

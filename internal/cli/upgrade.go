@@ -154,9 +154,7 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 	for _, line := range upgradeLines(r.cfg.Config, x) {
 		r.hub.Note("%s", line)
 	}
-	tools := r.tools
-	tools.Agreed = x.Agreed
-	plan, err := upgrade.NewPlan(r.cfg.Config, tools, x)
+	plan, err := upgrade.NewPlan(r.cfg.Config, r.tools, x)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -269,6 +267,9 @@ func upgradeLines(cfg config.Config, x upgrade.Examination) []string {
 	lines := []string{x.String()}
 	for i, s := range x.Stages {
 		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
+	}
+	for _, left := range x.Left {
+		lines = append(lines, "left as it is, because an upgrade changes versions only: "+left)
 	}
 	for _, remark := range append(cfg.UpgradeRemarks(x.From, x.Seen...), cfg.Remarks(time.Now())...) {
 		lines = append(lines, "known of these versions: "+remark.String())

@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -97,13 +98,7 @@ func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) 
 	return objectsOfPools(ctx, b.Cfg, b.Tools, b.Sources, manager)
 }
 
-// Pools says what the step workers does to the worker pools, in the cluster that manages this one.
-func Pools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	manager *kube.Cluster) ([]consequences.Consequence, error) {
-	_, all, err := objectsOfPools(ctx, cfg, tools, sources, manager)
-	return all, err
-}
-
+// objectsOfPools are the objects of the worker pools, and what applying them does in the cluster that manages this one.
 func objectsOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	manager *kube.Cluster) ([]*unstructured.Unstructured, []consequences.Consequence, error) {
 	objects, err := pools.Render(ctx, cfg, tools, sources, manager)
@@ -120,10 +115,23 @@ func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self boo
 		return manager, manager != nil, err
 	}
 	manager, err = connect.Cluster(b.Tools, platform.ManagementKubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return manager, false, err
+	}
+	if !b.Tools.ManagementGiven() {
 		return nil, false, nil
 	}
-	return manager, false, err
+	data, err := b.Tools.Existing(ctx, b.Cfg.ManagementName()) // the one that the run connects to
+	if err != nil {
+		return nil, false, err
+	}
+	if manager, err = connect.Management(b.Tools, data); err != nil {
+		return nil, false, err
+	}
+	if object, err := management.FindCluster(ctx, b.Cfg, manager); err != nil || object == nil {
+		return nil, false, err
+	}
+	return manager, false, nil
 }
 
 // Seen is what of the cluster known problems depend on, as config names it; none where it cannot be asked.

@@ -54,7 +54,15 @@ func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
 	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {
 		return nil, err
 	}
-	return append(found, wrong...), nil
+	for _, w := range wrong {
+		known := slices.ContainsFunc(found, func(e FileError) bool {
+			return e.File == w.File && e.Line == w.Line && e.Object == w.Object
+		})
+		if !known {
+			found = append(found, w)
+		}
+	}
+	return found, nil
 }
 
 // Rendered are the objects of the manifests with made-up values of what only a run knows.

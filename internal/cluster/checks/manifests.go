@@ -3,8 +3,10 @@ package checks
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +26,11 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 	kinds := map[string]int{}
 	for _, o := range objects {
 		kinds[o.GetKind()]++
+		for _, u := range unservedIn(o.Object, nil) {
+			add(where(sources, o, u.path...), fmt.Sprintf("write apiVersion: %s/%s, and the fields of that version", u.group,
+				config.ServedVersion), "%s is %s/%s, which neither Cluster API %s nor CAPH %s serves", dotted(u.path), u.group,
+				u.version, cfg.CAPIVersion, cfg.CAPHVersion)
+		}
 		if o.GroupVersionKind() == capi.HetznerClusterKind {
 			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
 				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port",
@@ -46,6 +53,43 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 		}
 	}
 	return found
+}
+
+// unserved is an apiVersion, of an object or of a reference, that the configured providers do not serve.
+type unserved struct {
+	path           []any
+	group, version string
+}
+
+// unservedIn finds them below a value. Nothing is known of groups and kinds that others bring.
+func unservedIn(value any, path []any) (found []unserved) {
+	switch value := value.(type) {
+	case map[string]any:
+		apiVersion, _ := value["apiVersion"].(string)
+		kind, _ := value["kind"].(string)
+		if group, version, is := strings.Cut(apiVersion, "/"); is && version != config.ServedVersion && servedBy(group, kind) {
+			found = append(found, unserved{append(slices.Clone(path), "apiVersion"), group, version})
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			found = append(found, unservedIn(value[key], append(slices.Clone(path), key))...)
+		}
+	case []any:
+		for i, child := range value {
+			found = append(found, unservedIn(child, append(slices.Clone(path), i))...)
+		}
+	}
+	return found
+}
+
+// servedBy tells whether a kind is one of Cluster API's own or of CAPH.
+func servedBy(group, kind string) bool {
+	switch group {
+	case capi.ClusterKind.Group, "addons." + capi.ClusterKind.Group:
+		return true
+	case capi.HetznerClusterKind.Group: // other infrastructure providers have it, too
+		return strings.HasPrefix(kind, "Hetzner") || strings.HasPrefix(kind, "HCloud")
+	}
+	return false
 }
 
 // ErrNoRepository means that the providers' releases are not on this machine.

@@ -24,6 +24,8 @@ type ExistingCluster struct {
 	Sentence string `json:"sentence"`
 	// Refused tells that the step reserve refuses a run with this state folder; else the run takes the cluster over.
 	Refused bool `json:"refused"`
+	// ManagesItself tells that the management cluster is the cluster itself, as after a pivot.
+	ManagesItself bool `json:"managesItself,omitempty"`
 }
 
 // howToGoOn ends the text of a cluster that exists and is not this state folder's.
@@ -80,12 +82,14 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 			nil
 	}
 	what := "the management cluster at " + manager.Host() + " holds its objects"
-	if self, err := isItself(ctx, cfg, manager); err != nil {
+	self, err := isItself(ctx, cfg, manager)
+	if err != nil {
 		return nil, err
-	} else if self {
+	}
+	if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &ExistingCluster{Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each " +
+	return &ExistingCluster{ManagesItself: self, Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each " +
 		"step finds what exists, and creates nothing a second time"}, nil
 }
 

@@ -43,6 +43,13 @@ func TestCheckFiles(t *testing.T) {
 			"cluster.proxy.disabled is missing"},
 		"an even number": {manifest("replicas: ${CONTROL_PLANE_REPLICAS:=3}", "replicas: 2"), "  replicas: 2 # odd; the " +
 			"provider does not check", "2 replicas"},
+		"a version that is not served": {manifest("apiVersion: cluster.x-k8s.io/v1beta1\nkind: Cluster\n",
+			"apiVersion: cluster.x-k8s.io/v1beta2\nkind: Cluster\n"), "apiVersion: cluster.x-k8s.io/v1beta2",
+			"apiVersion is cluster.x-k8s.io/v1beta2, which neither"},
+		"a reference to one": {manifest("    apiVersion: infrastructure.cluster.x-k8s.io/v1beta1\n    kind: HetznerCluster",
+			"    apiVersion: infrastructure.cluster.x-k8s.io/v1beta2\n    kind: HetznerCluster"),
+			"    apiVersion: infrastructure.cluster.x-k8s.io/v1beta2",
+			"spec.infrastructureRef.apiVersion is infrastructure.cluster.x-k8s.io/v1beta2"},
 		"workers with a typing error": {appended(templateWith("machine:\n  kubelet:\n    extraArg:\n      v: planted-secret\n")), "              extraArg:",
 			"TalosConfigTemplate workers: strategicPatches[0]: unknown key machine.kubelet.extraArg:"},
 		"workers that are none": {appended(strings.Replace(templateWith("machine: {}"), "generateType: worker",

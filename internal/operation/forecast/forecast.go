@@ -124,21 +124,42 @@ func (f *Forecast) Ask(ctx context.Context, plan source, graph *flow.Graph, j fl
 	if f.Existing != nil && f.Existing.Refused {
 		refuseAt(claims.Step, graph.Steps(), foreseen)
 	}
-	if f.Offline == "" {
+	if f.Unpriced = f.Offline; f.Offline == "" {
 		f.addConsequences(ctx, plan, foreseen)
+		if bill, err := plan.Bill(ctx, foreseen, f.Consequences); err != nil {
+			f.Unpriced = err.Error()
+		} else {
+			f.Bill = &bill
+		}
+		f.adopt(ctx, plan, foreseen)
 	}
 	f.add(plan, graph, foreseen, took)
-	f.Unpriced = f.Offline
-	if f.Offline != "" {
-		return nil
-	}
-	bill, err := plan.Bill(ctx, foreseen, f.Consequences)
-	if err != nil {
-		f.Unpriced = err.Error()
-		return nil
-	}
-	f.Bill = &bill
 	return nil
+}
+
+// adopter is a source that knows which steps of a run find all that they would create.
+type adopter interface {
+	Adopts(context.Context, *claims.ExistingCluster, *orders.Bill, bool) map[string]bool
+}
+
+// adopt says of the steps of a run that takes a cluster over which of them find what exists, and change nothing.
+func (f *Forecast) adopt(ctx context.Context, plan source, foreseen []flow.Prediction) {
+	by, ok := plan.(adopter)
+	if !ok || f.Existing == nil || f.Existing.Refused {
+		return
+	}
+	adopts := by.Adopts(ctx, f.Existing, f.Bill, len(f.Consequences) == 0 && f.Unforeseen == "")
+	for i := range foreseen {
+		switch p := &foreseen[i]; {
+		case p.Action != flow.ActionRun:
+		case p.Name == claims.Step:
+			p.Why = "it takes the reservation of the name over"
+		case slices.Contains(steps.ReadOnlySteps(), p.Name) && adopts[p.Name]:
+			p.Action, p.Why = flow.ActionAdopt, "it only looks: nothing is created"
+		case adopts[p.Name]:
+			p.Action, p.Why = flow.ActionAdopt, "what it would create exists: it is found, and nothing is created"
+		}
+	}
 }
 
 // refuseAt says of a step that it fails, and of those that come after it that they are not reached.
@@ -276,6 +297,8 @@ func (s Step) verb() string {
 		return "may run"
 	case flow.ActionSkip:
 		return "be passed over"
+	case flow.ActionAdopt:
+		return "adopt"
 	case flow.ActionRefuse, flow.ActionUnknown:
 		return "FAIL"
 	case flow.ActionNotReached:

@@ -11,15 +11,17 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade/deprecation"
-	"github.com/slipway-k8s/slipway/internal/planning"
 )
 
 // poolChanges are what an upgrade does to the worker pools.
 type poolChanges struct {
-	texts  []string
-	agreed []string // as the step workers compares them with what was agreed to
+	texts []string
 	// replicas are the numbers of servers that the pools have, which an upgrade keeps.
 	replicas map[string]int
+	// left is what else of the pools is not as it is configured, which an upgrade leaves.
+	left []string
+	// unanswered is why that is not known; empty: it is.
+	unanswered string
 }
 
 // keepReplicas are worker pools with the numbers of servers that the cluster has. One that it does not have is left
@@ -38,7 +40,7 @@ func keepReplicas(configured config.WorkerPools, live map[string]int) (kept conf
 	return kept
 }
 
-// pools says what the step workers does to the pools with the new versions.
+// pools says what the new versions do to the pools.
 func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err error) {
 	deployments, templates, err := pools.Live(ctx, c.manager, e.cfg.Namespace, e.cfg.ClusterName)
 	if err != nil || len(e.cfg.Workers)+len(deployments)+len(templates) == 0 {
@@ -49,13 +51,22 @@ func (e *environment) pools(ctx context.Context, c clusters) (p poolChanges, err
 		p.replicas[deployments[i].GetLabels()[capi.WorkerPoolLabel]] += orders.Replicas(&deployments[i])
 	}
 	e.cfg.Workers = keepReplicas(e.cfg.Workers, p.replicas)
-	all, err := planning.Pools(ctx, e.cfg, e.tools, e.sources, c.manager)
+	all, kept, err := e.newVersionsOf(ctx, c.manager)
 	if err != nil {
 		return p, err
 	}
-	for _, one := range all {
+	found, err := e.consequencesOf(ctx, c.manager, all)
+	if err != nil {
+		return p, err
+	}
+	for _, one := range found {
 		p.texts = append(p.texts, one.String())
-		p.agreed = append(p.agreed, one.Summary())
+	}
+	p.left = kept
+	if left, err := e.otherChanges(ctx, c.manager, all); err != nil {
+		p.unanswered = "what else of the worker pools is not as it is configured: " + err.Error()
+	} else {
+		p.left = append(p.left, left...)
 	}
 	return p, nil
 }

@@ -39,8 +39,7 @@ func (p *Plan) Targets(stage string) ([]string, error) {
 		usage.DidYouMean("", stage, names))
 }
 
-// NewPlan makes the graph of an examined upgrade. cfg has the versions that the cluster gets, and tools the consent to
-// what Examine has said of the worker pools.
+// NewPlan makes the graph of an examined upgrade. cfg has the versions that the cluster gets.
 func NewPlan(cfg config.Config, tools platform.Tools, x Examination) (*Plan, error) {
 	cfg.Workers = keepReplicas(cfg.Workers, x.Workers)
 	e, err := newEnvironment(cfg, tools)
@@ -102,7 +101,7 @@ func (b *builder) add(s Stage) {
 		b.ended(s.Name, step, step.Name())
 	case s.Name == StageWorkers:
 		b.images()
-		workers := b.set.Workers(b.Graph, b.offer, b.snapshot).After(b.before...)
+		workers := poolsStep{b.environment}.add(b.Graph).After(b.snapshot).After(b.before...)
 		step := b.set.WaitWorkers(b.Graph, workers)
 		b.ended(s.Name, step, step.Name())
 	default:
@@ -161,8 +160,8 @@ type Examination struct {
 	InPlace  bool     `json:"inPlace,omitempty"` // Talos is upgraded without replacing the control plane's servers
 	// Workers are the numbers of servers that the worker pools have and keep.
 	Workers map[string]int `json:"workers,omitempty"`
-	// Agreed are the consequences for the worker pools, as the step workers will say them.
-	Agreed []string `json:"-"`
+	// Left is what of the worker pools is not as it is configured, and stays: an upgrade changes versions only.
+	Left []string `json:"left,omitempty"`
 	// Seen is what was seen of the cluster that known problems of the new versions depend on, as config names it.
 	Seen []string `json:"seen,omitempty"`
 	// Unanswered are checks that could not be made.
@@ -226,7 +225,7 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 	if err != nil {
 		return x, err
 	}
-	x.Agreed, x.Workers = pools.agreed, pools.replicas
+	x.Left, x.Workers = pools.left, pools.replicas
 	r := request{from: x.From, to: x.To, via: via, rolling: now.rolling, replicas: now.replicas, workers: pools.texts,
 		inPlace: o.InPlace, image: cfg.ImageName}
 	if o.InPlace {
@@ -238,6 +237,9 @@ func Examine(ctx context.Context, cfg config.Config, tools platform.Tools, o Opt
 		return x, err
 	}
 	x.Unanswered, err = e.refuse(ctx, c, now, x, o)
+	if pools.unanswered != "" {
+		x.Unanswered = append(x.Unanswered, pools.unanswered)
+	}
 	return x, err
 }
 
