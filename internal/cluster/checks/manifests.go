@@ -67,7 +67,8 @@ func unservedIn(value any, path []any) (found []unserved) {
 	case map[string]any:
 		apiVersion, _ := value["apiVersion"].(string)
 		kind, _ := value["kind"].(string)
-		if group, version, is := strings.Cut(apiVersion, "/"); is && version != config.ServedVersion && servedBy(group, kind) {
+		group, version, is := strings.Cut(apiVersion, "/")
+		if is && version != config.ServedVersion && servedBy(group, kind) {
 			found = append(found, unserved{append(slices.Clone(path), "apiVersion"), group, version})
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {

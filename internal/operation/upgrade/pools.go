@@ -25,8 +25,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// newVersions are a MachineDeployment with new versions and the templates that it takes them from. Everything else in them
-// is as the cluster has it.
+// newVersions are a MachineDeployment with new versions and the templates that it takes them from. Everything else in
+// them is as the cluster has it.
 type newVersions struct {
 	was, is   *unstructured.Unstructured
 	templates []*unstructured.Unstructured // of is; also those that stay
@@ -37,8 +37,8 @@ type newVersions struct {
 // changes tells whether the versions change anything.
 func (n newVersions) changes() bool { return !jsonEqual(n.was.Object["spec"], n.is.Object["spec"]) }
 
-// newVersionsOf are the worker pools that there are with the new versions. kept names those that keep the versions that they
-// have, and why.
+// newVersionsOf are the worker pools that there are with the new versions. kept names those that keep the versions that
+// they have, and why.
 func (e *environment) newVersionsOf(ctx context.Context, manager *kube.Cluster) (all []newVersions, kept []string,
 	err error) {
 	deployments, _, err := pools.Live(ctx, manager, e.cfg.Namespace, e.cfg.ClusterName)
@@ -62,8 +62,8 @@ func (e *environment) newVersionsOf(ctx context.Context, manager *kube.Cluster) 
 	return all, kept, nil
 }
 
-// newVersionsFor renders the pool's objects with the cluster's versions and with the new ones, and adds the difference to
-// the live objects.
+// newVersionsFor renders the pool's objects with the cluster's versions and with the new ones, and adds the difference
+// to the live objects.
 func (e *environment) newVersionsFor(ctx context.Context, manager *kube.Cluster, d *unstructured.Unstructured,
 	p config.WorkerPool) (n newVersions, err error) {
 	template, err := capi.Get(ctx, manager, e.cfg.Namespace, capi.MachineTemplateKind, capi.Text(d, templateName...))
@@ -160,7 +160,8 @@ func (o poolObjects) template(d *unstructured.Unstructured, path []string) *unst
 	return nil
 }
 
-// deployment is the spec of the rendered deployment of this name, without what names its templates; empty: there is none.
+// deployment is the spec of the rendered deployment of this name, without what names its templates; empty: there is
+// none.
 func (o poolObjects) deployment(d *unstructured.Unstructured) any {
 	rendered := o.find(capi.MachineDeploymentKind, d.GetName())
 	if rendered == nil {

@@ -50,8 +50,8 @@ func TestWorkerPoolsKeepTheirNumbers(t *testing.T) {
 	}
 }
 
-// An upgrade changes the versions of a pool and nothing else of it: what else was edited since stays as the cluster has it,
-// and is named.
+// An upgrade changes the versions of a pool and nothing else of it: what else was edited since stays as the cluster has
+// it, and is named.
 func TestWorkerPoolsGetVersionsOnly(t *testing.T) {
 	p, tools := newProvider(t)
 	labels := object{"labels": object{capi.WorkerPoolLabel: "db", capi.ClusterNameLabel: "k8s"}}
