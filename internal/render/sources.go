@@ -243,7 +243,7 @@ func (s Source) Digest(v Variables) (Digest, error) {
 	i := Digest{SHA256: text.Sum(), Variables: map[string]string{}}
 	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(text.written)
 	if err != nil {
-		return Digest{}, fmt.Errorf("%s: %w", s.Name, err)
+		return Digest{}, fmt.Errorf("%s: %w", s.at(text.written), err)
 	}
 	for _, name := range names {
 		if value, ok := v[name]; ok && (name != namespaceVariable || value != config.DefaultNamespace) {
