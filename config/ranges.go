@@ -55,10 +55,22 @@ func (v *Findings) Networks(c Config) {
 	}
 	if b := services.prefix.Bits(); services.ok && (b < widestServices || b > narrowestServices) {
 		v.add(services.field, services.value, fmt.Sprintf("is not between a /%d and a /%d", widestServices, narrowestServices),
-			fmt.Sprintf("kube-apiserver takes no wider range, and the cluster's DNS has the tenth address: write %s/%d, for example",
-				services.prefix.Addr(), min(max(b, widestServices), narrowestServices-8)))
+			"kube-apiserver takes no wider range, and the cluster's DNS has the tenth address: write "+
+				servicesLike(services.prefix, before).String()+", for example")
 	}
 	v.wideEnough(c, servers, pods)
+}
+
+// servicesLike is a range of Services with the address of one that is too wide or too narrow, or another one where that
+// overlaps others.
+func servicesLike(p netip.Prefix, others []*addressRange) netip.Prefix {
+	like := netip.PrefixFrom(p.Addr(), min(max(p.Bits(), widestServices), narrowestServices-8)).Masked()
+	for _, try := range []netip.Prefix{like, netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("192.168.0.0/20")} {
+		if !slices.ContainsFunc(others, func(r *addressRange) bool { return r.field != "serviceCidr" && r.prefix.Overlaps(try) }) {
+			return try
+		}
+	}
+	return like
 }
 
 // network checks the range of a Hetzner network.

@@ -126,7 +126,7 @@ func (v *Findings) cluster(c Config) {
 			"use %d or %d", n, n-1, n-1, n+1))
 	case n > maxReplicas:
 		v.add("controlPlaneReplicas", n, fmt.Sprintf("is more than %d", maxReplicas), "a placement group holds 10 servers "+
-			"and a rollout needs one more than there are")
+			fmt.Sprintf("and a rollout needs one more than there are: use %d at most", maxReplicas))
 	}
 	if c.ImageName != "" && !labelValue.MatchString(c.ImageName) {
 		v.add("imageName", c.ImageName, "cannot be a label's value", "it is compared with the snapshot's label "+
@@ -194,7 +194,7 @@ func (v *Findings) backups(c Config) {
 	case !s3.Is(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
 		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
 	case s3.Is(c.BackupTo) && c.BackupS3Endpoint == "":
-		v.add("backupS3Endpoint", "", "is empty while backupTo is in an S3 store",
+		v.addPair("backupS3Endpoint", "backupTo", "", "is empty while backupTo is in an S3 store",
 			"Hetzner's is https://<location>.your-objectstorage.com")
 	case s3.Is(c.BackupTo):
 		if _, err := s3.Open(c.BackupTo, s3.Options{Endpoint: c.BackupS3Endpoint}); err != nil {
@@ -206,12 +206,12 @@ func (v *Findings) backups(c Config) {
 func (v *Findings) oidc(c Config) {
 	switch {
 	case c.OIDCIssuerURL == "" && c.OIDCClientID != "":
-		v.add("oidcIssuerUrl", "", "is empty while oidcClientId is set", "set both, or neither")
+		v.addPair("oidcIssuerUrl", "oidcClientId", "", "is empty while oidcClientId is set", "set both, or neither")
 		return
 	case c.OIDCIssuerURL == "":
 		return
 	case c.OIDCClientID == "":
-		v.add("oidcClientId", "", "is empty while oidcIssuerUrl is set", "set both, or neither")
+		v.addPair("oidcClientId", "oidcIssuerUrl", "", "is empty while oidcIssuerUrl is set", "set both, or neither")
 	}
 	if u, err := url.Parse(c.OIDCIssuerURL); err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" ||
 		u.Fragment != "" {
@@ -272,7 +272,7 @@ func (v *Findings) sources(c Config) {
 			"only by its absolute path")
 	}
 	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
-		v.add("certManagerUrl", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
+		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
 			c.CertManagerVersion), "set both, or neither")
 	}
 	if !slices.Contains(labProgramSources, c.LabPrograms) {

@@ -50,14 +50,18 @@ type ImageError struct {
 	Architecture string
 	Found        []Image // what matches; empty: nothing
 	Prune        string  // the command that deletes all but one
+	Own          bool    // it is the operator's: no target creates it
 }
 
 // Error implements error.
 func (e *ImageError) Error() string {
 	if len(e.Found) == 0 {
-		return fmt.Sprintf("no image for %s carries the label %s=%s (a snapshot's description does not count): the target "+
-			"image creates one",
-			e.Architecture, imageLabel, e.Name)
+		text := fmt.Sprintf("no image for %s carries the label %s=%s (a snapshot's description does not count)", e.Architecture,
+			imageLabel, e.Name)
+		if e.Own {
+			return text
+		}
+		return text + ": the target image creates one"
 	}
 	list := make([]string, len(e.Found))
 	for i, one := range e.Found {

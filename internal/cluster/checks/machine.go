@@ -20,6 +20,9 @@ import (
 // madeUpEndpoint is the control plane endpoint of configurations that are only judged: render.MadeUp has its address.
 const madeUpEndpoint = "https://192.0.2.1:6443"
 
+// publicInterface is the interface with the servers' public address, by which they reach everything outside.
+const publicInterface = "eth0"
+
 // privateInterface is what the servers of Hetzner Cloud call the interface in the private network: eth0 is the public one.
 const privateInterface = "eth1"
 
@@ -57,7 +60,8 @@ func (u unfitMachine) writtenIn(patches []string) (i, line int) {
 func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) []unfitMachine {
 	all := m.unmet()
 	for _, judge := range []func(config.Config, render.Sources) *unfitMachine{
-		m.unfitEndpoint, m.unfitTalosAPIAccess, m.unfitNetwork, m.unfitRanges, m.unfitFirewall} {
+		m.unfitEndpoint, m.unfitPort, m.unfitHostname, m.unfitImages, m.unfitTalosAPIAccess, m.unfitNetwork, m.unfitRanges,
+		m.unfitFirewall} {
 		if u := judge(cfg, sources); u != nil {
 			all = append(all, *u)
 		}
@@ -144,6 +148,10 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 	selected, configured := false, false
 	for _, d := range m.Machine().Network().Devices() {
 		selected = selected || d.Selector() != nil
+		if d.Interface() == publicInterface && d.Ignore() {
+			return &unfitMachine{path: path, hint: "write interface: " + publicInterface + " with dhcp: true", problem: "the interface " +
+				publicInterface + " is ignored: servers reach registries, and what Hetzner tells of them, by it"}
+		}
 		if d.Interface() != privateInterface {
 			continue
 		}
@@ -246,7 +254,7 @@ func (m machineConfiguration) unfitFirewall(cfg config.Config, sources render.So
 		open := slices.ContainsFunc(m.NetworkRules().Rules(), func(r talosconfig.NetworkRule) bool {
 			return r.Protocol() == o.protocol &&
 				slices.ContainsFunc(r.PortRanges(), func(p [2]uint16) bool { return p[0] <= o.port && o.port <= p[1] }) &&
-				slices.ContainsFunc(r.Subnets(), servers.Overlaps)
+				covered(servers, r.Subnets(), r.ExceptSubnets())
 		})
 		if !open {
 			closed = append(closed, fmt.Sprintf("%d/%s (%s)", o.port, o.protocol, o.what))

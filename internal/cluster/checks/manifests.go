@@ -42,8 +42,18 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}", "hcloudNetwork.enabled is not true: without a "+
 				"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
 		}
-		if n := capi.Number(o, "spec", "replicas"); o.GroupVersionKind() == capi.TalosControlPlaneKind && n%2 == 0 {
-			add(where(sources, o, "spec", "replicas"), "etcd needs an odd number", "it has %d replicas", n)
+		if o.GroupVersionKind() == capi.TalosControlPlaneKind {
+			n, is, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
+			const hint = "write replicas: ${CONTROL_PLANE_REPLICAS}, or an odd number, as etcd needs it"
+			switch {
+			case err != nil || !is:
+				add(where(sources, o, "spec", "replicas"), hint, "spec.replicas is missing, or no number: quotes make it a text")
+			case n%2 == 0:
+				add(where(sources, o, "spec", "replicas"), hint, "it has %d replicas", n)
+			}
+		}
+		for _, u := range unfitObjects(cfg, o, objects) {
+			add(where(sources, o, u.path...), u.hint, "%s", u.problem)
 		}
 	}
 	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind,

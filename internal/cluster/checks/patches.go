@@ -88,11 +88,29 @@ func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileEr
 			fmt.Sprintf("hostname.source is %s: the node must be called like its server, as the HCloudMachine is", is),
 			"hostname", "source")}
 	}
+	if own := capi.Text(p.Object, spec("talosVersion")...); own != "" {
+		if problem := unfitContract(own, cfg.TalosVersion); problem != "" {
+			return []FileError{at("write talosVersion: ${TALOS_VERSION}", problem, "talosVersion")}
+		}
+	}
 	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, spec(StrategicPatches)...)
 	if err != nil {
 		return []FileError{at("write each patch as a text", err.Error(), StrategicPatches)}
 	}
 	return checkTexts(cfg, sources, p, patches, at)
+}
+
+// unfitContract is what is wrong with the version of Talos that configurations are written for; empty: nothing.
+func unfitContract(own, talos string) string {
+	contract, err := machineconfig.ParseContractFromVersion(own)
+	if err != nil {
+		return fmt.Sprintf("talosVersion is %q, which is not a version", own)
+	}
+	if runs, err := machineconfig.ParseContractFromVersion(talos); err == nil && contract.Greater(runs) {
+		return fmt.Sprintf("talosVersion is %s, and the servers' image has Talos %s, which would not read all of a configuration for "+
+			"a newer one", own, talos)
+	}
+	return ""
 }
 
 // checkTexts checks the patches one by one, and the whole configuration that they make.
@@ -127,6 +145,14 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		return found
 	}
 	m, err := p.whole(cfg, loaded)
+	if err != nil && strings.Contains(err.Error(), "hostname") {
+		e := at("", "", StrategicPatches)
+		if i, line := ownHostname(patches); i >= 0 {
+			e = place(i, func(string) int { return line })
+		}
+		e.Hint, e.Problem = hostnameHint, "Talos would refuse the configuration that they result in: "+err.Error()
+		return []FileError{e}
+	}
 	if err != nil {
 		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(),
 			StrategicPatches)}
@@ -224,6 +250,11 @@ func (cloudMode) InContainer() bool     { return false }
 
 // strict reads a patch as Talos does: unknown keys are an error, and so is a JSON patch.
 func strict(patch string) (configpatcher.Patch, error) {
+	var content any
+	if err := yaml.Unmarshal([]byte(patch), &content); err == nil && content == nil {
+		return nil, errors.New("it is empty, or a comment only: the bootstrap provider takes it for a JSON patch, and makes no " +
+			"configuration; remove it")
+	}
 	loaded, err := configpatcher.LoadPatch([]byte(patch))
 	if err != nil {
 		return nil, err

@@ -86,7 +86,17 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 	}
 	env, _, _ := unstructured.NestedMap(values, "env")
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		is, _ := env[name].(map[string]any)
+		is, mapping := env[name].(map[string]any)
+		if value, given := is["value"]; !mapping || given {
+			if !mapping {
+				value = env[name]
+			}
+			if _, text := value.(string); !text || !mapping {
+				f := problemf(fmt.Sprintf("write value: \"%v\" below env.%s", value, name), "%s: env.%s is no environment variable of a "+
+					"container: that has a text as value, and YAML reads numbers, true and false as none without quotes", file, name)
+				return &f
+			}
+		}
 		secret, named, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "name")
 		key, _, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "key")
 		optional, _, _ := unstructured.NestedBool(is, "valueFrom", "secretKeyRef", "optional")
@@ -211,9 +221,16 @@ func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem 
 	}
 	if fmt.Sprint(values["routingMode"]) == "native" && !in.routed {
 		f := problemf("remove routingMode: native, or write env.HCLOUD_NETWORK_ROUTES_ENABLED.value: \"true\" into "+
-			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR",
+			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR and ipv4NativeRoutingCIDR: ${NETWORK_CIDR} here",
 			"%s: routingMode is native, and nothing creates routes between the nodes' Pods (HCLOUD_NETWORK_ROUTES_ENABLED of the "+
 				"Hetzner CCM is not true): Pods of different nodes would not reach each other", file)
+		return &f
+	}
+	masquerades := fmt.Sprint(values["enableIPv4Masquerade"]) != "false" && !nestedTruth(values, "ipMasqAgent", "enabled")
+	if routed, _ := values["ipv4NativeRoutingCIDR"].(string); fmt.Sprint(values["routingMode"]) == "native" && masquerades &&
+		routed == "" {
+		f := problemf("write ipv4NativeRoutingCIDR: ${NETWORK_CIDR}", "%s: routingMode is native, and ipv4NativeRoutingCIDR is missing: "+
+			"Cilium's agents would end at their start, as they have to know what is not masqueraded", file)
 		return &f
 	}
 	for _, who := range []string{"ciliumAgent", "cleanCiliumState"} {
@@ -232,6 +249,11 @@ func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem 
 		}
 	}
 	return nil
+}
+
+func nestedTruth(values map[string]any, path ...string) bool {
+	is, _, _ := unstructured.NestedFieldNoCopy(values, path...)
+	return fmt.Sprint(is) == "true"
 }
 
 func unfitTalosCCM(file string, values map[string]any) *ValueProblem {

@@ -1,8 +1,10 @@
 package render
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -179,9 +181,26 @@ func (s Source) Fill(text []byte, v Variables) ([]byte, error) {
 		return "", fmt.Errorf("%s is not set", name)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, fmt.Errorf("%s: %w", s.at(text), err)
 	}
 	return out, nil
+}
+
+// unclosed is a variable whose brace is not closed in its line, where none is meant to be in two.
+var unclosed = regexp.MustCompile(`(?m)(^|[^$])(\$\$)*\$\{[^}\n]*$`)
+
+// at is the file, and the line in it of what cannot be read as a variable, where it is found.
+func (s Source) at(text []byte) string {
+	i := unclosed.FindIndex(text)
+	if i == nil {
+		return s.Name
+	}
+	before := bytes.Index(s.Data, text) // of a document in it
+	if before < 0 {
+		return s.Name
+	}
+	return fmt.Sprintf("%s:%d: close the brace of the variable, or write $${ for one that is to stay", s.Name,
+		bytes.Count(s.Data[:before+i[1]], []byte("\n"))+1)
 }
 
 // unknownVariables are those of a text that have neither a value nor a default.
@@ -224,7 +243,7 @@ func (s Source) Digest(v Variables) (Digest, error) {
 	i := Digest{SHA256: text.Sum(), Variables: map[string]string{}}
 	names, err := yamlprocessor.NewSimpleProcessor().GetVariables(text.written)
 	if err != nil {
-		return Digest{}, fmt.Errorf("%s: %w", s.Name, err)
+		return Digest{}, fmt.Errorf("%s: %w", s.at(text.written), err)
 	}
 	for _, name := range names {
 		if value, ok := v[name]; ok && (name != namespaceVariable || value != config.DefaultNamespace) {

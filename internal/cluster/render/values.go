@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -41,9 +42,16 @@ func (s Source) decode(text []byte, v Variables) (map[string]any, error) {
 		return nil, fmt.Errorf("%s: it has %d YAML documents, and Helm takes one: write the values into one, without --- between "+
 			"them", s.Name, len(docs))
 	}
-	values := map[string]any{}
-	if err := yaml.UnmarshalStrict(filled, &values); err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	var content any
+	if err := yaml.UnmarshalStrict(filled, &content); err != nil {
+		return nil, fmt.Errorf("%s: %s", s.Name, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	values, are := content.(map[string]any)
+	if !are && content != nil {
+		return nil, fmt.Errorf("%s: it is no mapping: write the values as name: value", s.Name)
+	}
+	if values == nil {
+		values = map[string]any{}
 	}
 	return values, nil
 }

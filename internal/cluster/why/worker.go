@@ -86,7 +86,8 @@ func (s Situation) workerComplaint(m member, c condition) Finding {
 	f.What = strings.Replace(f.What, runOrders, "the pool's MachineHealthCheck replaces it, as it becomes no node", 1)
 	switch c.reason {
 	case "ImageNotFound":
-		f.Do = "the target image creates it, unless it is an image of the pool's own"
+		f.Do = "the target image creates it, unless it is an image of the pool's own: then give the snapshot the label " +
+			"caph-image-name with this name, or correct the pool's image, and run again"
 	case "InstanceHasNonExistingPlacementGroup":
 		f.What = fmt.Sprintf("its placement group %s does not exist yet (CAPH looks again within %s)",
 			text(m.server, "spec", "placementGroupName"), spoken(impossibleAgain))

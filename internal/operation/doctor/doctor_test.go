@@ -459,7 +459,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"a pool's server type that does not exist": {pool(config.WorkerPool{ServerType: "cx99"}), "worker-pools", Failed, "cx99"},
 		"a pool out of stock":                      {pool(config.WorkerPool{ServerType: "cpx62"}), "worker-pools", Failed, "worker pool general: "},
 		"a pool whose image does not exist": {pool(config.WorkerPool{Image: "gpu"}), "worker-pools", Failed,
-			"worker pool general: no image for amd64 carries the label caph-image-name=gpu"},
+			"worker pool general: no image for amd64 carries the label caph-image-name=gpu (a snapshot's description does not count)"},
 		"a pool of another architecture": {pool(config.WorkerPool{ServerType: "cax21"}), "worker-pools", Failed,
 			"are arm64, and a run makes no image for those"},
 		"somebody's server with a pool's name": {func(t *testing.T, c *clinic) {

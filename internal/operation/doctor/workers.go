@@ -68,9 +68,12 @@ func (d *Doctor) pool(ctx context.Context, p config.WorkerPool, zone string, ima
 	}
 	if p.Image != "" { // the others are those of the check image
 		_, err := hetzner.FindImage(ctx, d.tools.Hetzner, name, choice.Architecture, d.tools.Command("image", "--prune"))
+		missing, is := errors.AsType[*hetzner.ImageError](err)
 		switch {
-		case errors.As(err, new(*hetzner.ImageError)):
-			return wrong(failed("create the snapshot, or choose another image of the pool", "worker pool %s: %v", p.Name, err))
+		case is:
+			missing.Own = true
+			return wrong(failed("give the pool's snapshot this label, or choose another image of the pool", "worker pool %s: %v", p.Name,
+				missing))
 		case err != nil:
 			return wrong(unheard(err))
 		}

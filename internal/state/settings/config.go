@@ -360,7 +360,7 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		}
 	}
 	if value.Kind != yaml.ScalarNode {
-		f.problem(value, "%s takes one plain value", key.Value)
+		f.problem(value, "%s takes one plain value: write %s: VALUE%s", key.Value, key.Value, onlyOne(value))
 		return
 	}
 	if value.Tag == "!!null" {
@@ -379,6 +379,14 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 		}
 		f.config.Places[variables[i].Field] = f.place(value)
 	}
+}
+
+// onlyOne is what a list of one value has in it.
+func onlyOne(value *yaml.Node) string {
+	if value.Kind != yaml.SequenceNode || len(value.Content) != 1 || value.Content[0].Kind != yaml.ScalarNode {
+		return ""
+	}
+	return ", here " + value.Content[0].Value
 }
 
 // words makes a list of plain values the text that a variable of several values has: "fsn1,nbg1". Everything else stays as
