@@ -65,8 +65,10 @@ func (v *Findings) Networks(c Config) {
 // overlaps others.
 func servicesLike(p netip.Prefix, others []*addressRange) netip.Prefix {
 	like := netip.PrefixFrom(p.Addr(), min(max(p.Bits(), widestServices), narrowestServices-8)).Masked()
-	for _, try := range []netip.Prefix{like, netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("192.168.0.0/20")} {
-		if !slices.ContainsFunc(others, func(r *addressRange) bool { return r.field != "serviceCidr" && r.prefix.Overlaps(try) }) {
+	tries := []netip.Prefix{like, netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("192.168.0.0/20")}
+	for _, try := range tries {
+		overlaps := func(r *addressRange) bool { return r.field != "serviceCidr" && r.prefix.Overlaps(try) }
+		if !slices.ContainsFunc(others, overlaps) {
 			return try
 		}
 	}

@@ -33,11 +33,12 @@ var ErrToken = errors.New("Hetzner does not accept the API token: create one wit
 	"project's Security settings")
 
 // ErrLimit is wrapped by errors about a limit of the project.
-var ErrLimit = errors.New("the project's limit is reached: delete what is not needed or have Hetzner raise the limit (Console, " +
+var ErrLimit = errors.New("the project's limit is reached: delete what is not needed or have Hetzner raise the " +
+	"limit (Console, " +
 	"Limits), then run again")
 
-// explain turns Hetzner's answer about the token into ErrToken, that about a limit into ErrLimit, and leaves other errors as they
-// are.
+// explain turns Hetzner's answer about the token into ErrToken, that about a limit into ErrLimit, and leaves other errors
+// as they are.
 func explain(err error) error {
 	if hcloud.IsError(err, hcloud.ErrorCodeResourceLimitExceeded) {
 		return fmt.Errorf("%w (%w)", ErrLimit, err)

@@ -14,7 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
-const hostnameHint = "remove the name from the patch: the node must be called like its server, which Talos learns from Hetzner"
+const hostnameHint = "remove the name from the patch: the node must be called like its server, which Talos learns " +
+	"from Hetzner"
 
 // ownHostname is the last patch that names the server, and the line in it; -1: none does.
 func ownHostname(patches []string) (i, line int) {
@@ -31,8 +32,9 @@ func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfi
 		return nil
 	}
 	u := unfitMachine{path: []string{"machine", "network", "hostname"}, hint: hostnameHint,
-		problem: fmt.Sprintf("every server would be called %s: CAPH and the Hetzner CCM find no server of that name", name.Hostname())}
-	if m.RawV1Alpha1().MachineConfig.MachineNetwork == nil || m.RawV1Alpha1().MachineConfig.MachineNetwork.NetworkHostname == "" {
+		problem: fmt.Sprintf("every server would be called %s: CAPH and the Hetzner CCM find no server of that name",
+			name.Hostname())}
+	if network := m.RawV1Alpha1().MachineConfig.MachineNetwork; network == nil || network.NetworkHostname == "" {
 		u.document = "HostnameConfig"
 	}
 	return &u
@@ -42,7 +44,8 @@ func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfi
 func (m machineConfiguration) unfitPort(config.Config, render.Sources) *unfitMachine {
 	if is := m.Cluster().LocalAPIServerPort(); m.kind == machine.TypeControlPlane && is != apiServerPort {
 		return &unfitMachine{path: []string{"cluster", "controlPlane", "localAPIServerPort"}, hint: "leave it away",
-			problem: fmt.Sprintf("cluster.controlPlane.localAPIServerPort is %d, and the load balancer leads to %d", is, apiServerPort)}
+			problem: fmt.Sprintf("cluster.controlPlane.localAPIServerPort is %d, and the load balancer leads to %d", is,
+				apiServerPort)}
 	}
 	return nil
 }
@@ -60,7 +63,8 @@ func (m machineConfiguration) unfitImages(cfg config.Config, _ render.Sources) *
 	}
 	for _, path := range slices.Sorted(maps.Keys(images)) {
 		if tag := versionTag.FindStringSubmatch(images[path]); tag != nil && tag[1] != cfg.KubernetesVersion {
-			return &unfitMachine{path: strings.Split(path, "."), problem: fmt.Sprintf("%s is %s, and the cluster's Kubernetes is %s", path,
+			return &unfitMachine{path: strings.Split(path, "."), problem: fmt.Sprintf("%s is %s, and the cluster's "+
+				"Kubernetes is %s", path,
 				images[path], cfg.KubernetesVersion), hint: "write the tag ${KUBERNETES_VERSION}, or leave it away"}
 		}
 	}

@@ -107,7 +107,8 @@ func unfitContract(own, talos string) string {
 		return fmt.Sprintf("talosVersion is %q, which is not a version", own)
 	}
 	if runs, err := machineconfig.ParseContractFromVersion(talos); err == nil && contract.Greater(runs) {
-		return fmt.Sprintf("talosVersion is %s, and the servers' image has Talos %s, which would not read all of a configuration for "+
+		return fmt.Sprintf("talosVersion is %s, and the servers' image has Talos %s, which would not read all of a "+
+			"configuration for "+
 			"a newer one", own, talos)
 	}
 	return ""
@@ -252,7 +253,8 @@ func (cloudMode) InContainer() bool     { return false }
 func strict(patch string) (configpatcher.Patch, error) {
 	var content any
 	if err := yaml.Unmarshal([]byte(patch), &content); err == nil && content == nil {
-		return nil, errors.New("it is empty, or a comment only: the bootstrap provider takes it for a JSON patch, and makes no " +
+		return nil, errors.New("it is empty, or a comment only: the bootstrap provider takes it for a JSON patch, and " +
+			"makes no " +
 			"configuration; remove it")
 	}
 	loaded, err := configpatcher.LoadPatch([]byte(patch))

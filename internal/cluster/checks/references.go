@@ -42,7 +42,8 @@ func unfitCluster(o *unstructured.Unstructured) (found []unfitObject) {
 			"remove paused"})
 	}
 	for field, variable := range map[string]string{"pods": "POD_CIDR", "services": "SERVICE_CIDR"} {
-		if blocks, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "clusterNetwork", field, "cidrBlocks"); len(blocks) > 1 {
+		path := []string{"spec", "clusterNetwork", field, "cidrBlocks"}
+		if blocks, _, _ := unstructured.NestedStringSlice(o.Object, path...); len(blocks) > 1 {
 			found = append(found, unfitObject{[]any{"spec", "clusterNetwork", field, "cidrBlocks", 1},
 				fmt.Sprintf("spec.clusterNetwork.%s.cidrBlocks has %d ranges: there is no dual stack here", field, len(blocks)),
 				fmt.Sprintf("write one IPv4 range, as ${%s}", variable)})
@@ -53,7 +54,8 @@ func unfitCluster(o *unstructured.Unstructured) (found []unfitObject) {
 }
 
 // unfitReferences looks for objects that are named and are not in the files.
-func unfitReferences(o *unstructured.Unstructured, all []*unstructured.Unstructured, fields ...string) (found []unfitObject) {
+func unfitReferences(o *unstructured.Unstructured, all []*unstructured.Unstructured,
+	fields ...string) (found []unfitObject) {
 	for _, field := range fields {
 		kind, name := capi.Text(o, "spec", field, "kind"), capi.Text(o, "spec", field, "name")
 		var there []string
@@ -76,7 +78,8 @@ func unfitReferences(o *unstructured.Unstructured, all []*unstructured.Unstructu
 func unfitLoadBalancer(cfg config.Config, o *unstructured.Unstructured) (found []unfitObject) {
 	balancer := []any{"spec", "controlPlaneLoadBalancer"}
 	host := capi.Text(o, "spec", "controlPlaneEndpoint", "host")
-	if own := host != "" && host != render.MadeUp(cfg).IP; !capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled") && !own {
+	own := host != "" && host != render.MadeUp(cfg).IP
+	if !capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled") && !own {
 		return append(found, unfitObject{append(balancer, "enabled"), "controlPlaneLoadBalancer.enabled is not true, and " +
 			"controlPlaneEndpoint has no host of its own: nothing would lead to the Kubernetes API",
 			"write enabled: true, or the host of a load balancer of your own into controlPlaneEndpoint"})
@@ -91,16 +94,19 @@ func unfitLoadBalancer(cfg config.Config, o *unstructured.Unstructured) (found [
 
 // unfitTokenReference looks for a Secret with the token that no step creates.
 func unfitTokenReference(o *unstructured.Unstructured) []unfitObject {
-	name, key := capi.Text(o, "spec", "hetznerSecretRef", "name"), capi.Text(o, "spec", "hetznerSecretRef", "key", "hcloudToken")
+	name := capi.Text(o, "spec", "hetznerSecretRef", "name")
+	key := capi.Text(o, "spec", "hetznerSecretRef", "key", "hcloudToken")
 	if name == config.TokenSecretName && key == config.TokenSecretKey {
 		return nil
 	}
-	return []unfitObject{{[]any{"spec", "hetznerSecretRef"}, fmt.Sprintf("hetznerSecretRef is key %q of Secret %q, which no step "+
+	return []unfitObject{{[]any{"spec", "hetznerSecretRef"}, fmt.Sprintf("hetznerSecretRef is key %q of Secret %q, "+
+		"which no step "+
 		"creates: CAPH would have no token", key, name), fmt.Sprintf("write name: %s, and hcloudToken: %s below key",
 		config.TokenSecretName, config.TokenSecretKey)}}
 }
 
-// unfitPlacementGroup looks for a placement group that CAPH does not create. Those of worker pools are added to the HetznerCluster.
+// unfitPlacementGroup looks for a placement group that CAPH does not create. Those of worker pools are added to the
+// HetznerCluster.
 func unfitPlacementGroup(o *unstructured.Unstructured, all []*unstructured.Unstructured) []unfitObject {
 	name := capi.Text(o, "spec", "template", "spec", "placementGroupName")
 	if name == "" || ofPool(o) {
@@ -117,7 +123,8 @@ func unfitPlacementGroup(o *unstructured.Unstructured, all []*unstructured.Unstr
 	if slices.Contains(there, name) {
 		return nil
 	}
-	return []unfitObject{{[]any{"spec", "template", "spec", "placementGroupName"}, fmt.Sprintf("placementGroupName is %s, and "+
+	return []unfitObject{{[]any{"spec", "template", "spec", "placementGroupName"}, fmt.Sprintf("placementGroupName "+
+		"is %s, and "+
 		"hcloudPlacementGroups of the HetznerCluster is [%s]: CAPH would create no server", name, strings.Join(there, ", ")),
 		"add it there with type: spread, or write one of those"}}
 }

@@ -92,7 +92,8 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 				value = env[name]
 			}
 			if _, text := value.(string); !text || !mapping {
-				f := problemf(fmt.Sprintf("write value: \"%v\" below env.%s", value, name), "%s: env.%s is no environment variable of a "+
+				f := problemf(fmt.Sprintf("write value: \"%v\" below env.%s", value, name), "%s: env.%s is no environment "+
+					"variable of a "+
 					"container: that has a text as value, and YAML reads numbers, true and false as none without quotes", file, name)
 				return &f
 			}
@@ -221,15 +222,17 @@ func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem 
 	}
 	if fmt.Sprint(values["routingMode"]) == "native" && !in.routed {
 		f := problemf("remove routingMode: native, or write env.HCLOUD_NETWORK_ROUTES_ENABLED.value: \"true\" into "+
-			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR and ipv4NativeRoutingCIDR: ${NETWORK_CIDR} here",
+			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR and ipv4NativeRoutingCIDR: "+
+			"${NETWORK_CIDR} here",
 			"%s: routingMode is native, and nothing creates routes between the nodes' Pods (HCLOUD_NETWORK_ROUTES_ENABLED of the "+
 				"Hetzner CCM is not true): Pods of different nodes would not reach each other", file)
 		return &f
 	}
 	masquerades := fmt.Sprint(values["enableIPv4Masquerade"]) != "false" && !nestedTruth(values, "ipMasqAgent", "enabled")
-	if routed, _ := values["ipv4NativeRoutingCIDR"].(string); fmt.Sprint(values["routingMode"]) == "native" && masquerades &&
-		routed == "" {
-		f := problemf("write ipv4NativeRoutingCIDR: ${NETWORK_CIDR}", "%s: routingMode is native, and ipv4NativeRoutingCIDR is missing: "+
+	native := fmt.Sprint(values["routingMode"]) == "native"
+	if routed, _ := values["ipv4NativeRoutingCIDR"].(string); native && masquerades && routed == "" {
+		f := problemf("write ipv4NativeRoutingCIDR: ${NETWORK_CIDR}", "%s: routingMode is native, and "+
+			"ipv4NativeRoutingCIDR is missing: "+
 			"Cilium's agents would end at their start, as they have to know what is not masqueraded", file)
 		return &f
 	}
