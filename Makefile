@@ -171,39 +171,45 @@ release-check:   ; $(GO) run ./hack/release -check -targets host
 install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
-test test-endtoend test-packages test-flux test-fleet test-serve crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
+test test-all test-endtoend test-packages test-flux test-fleet test-serve crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
 
-# Everything: the lab's programs first, so that no test meets Go's own limit while they build; then two sequences at once, as the
-# end to end tests wait for much of their time. RACE=-race runs the packages with the race detector, which needs a C compiler, but
-# for the end to end tests and internal/cli. That one runs whole commands, for which it takes nine minutes; what runs at the same
-# time in them are the steps, which have tests of their own.
-RACE ?=
-# The steps, which take longest, come first.
-packages = ./steps $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' $(if $(RACE),-e '/slipway/internal/cli$$'))
+# The tests of a change: every package, and the whole bootstrap in the lab once (TestFirstDay). -short leaves out the other end to
+# end tests and single tests that take longest. The lab's programs first, so that no test meets Go's own limit while they build.
+# The end to end tests and the steps come first, as they take longest.
+packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' -e '/slipway/steps$$' -e '/slipway/internal/cli$$')
+.PHONY: test
+test:
+	$(GO) run ./cmd/bootstrap lab build
+	$(GO) test -short -timeout 30m ./test ./internal/cli ./steps ./test/crash $(packages)
+	cd lab && $(GO) test -short -timeout 30m ./...
+	@echo 'not run: the other end to end tests and the race detector (make test-all)'
+
+# Everything that a change has to pass before it lands. The end to end tests wait for much of their time, so that packages run beside
+# them. Those that start goroutines run with the race detector, which needs a C compiler.
+# Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
+at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
+# Another sequence of end to end tests than the first, with clusters of its own.
+second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
+raced = $$(grep -lrE '\bgo func|\.Go\(|\bgo [a-z]' --include=*.go --exclude=*_test.go flow internal | xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
 # TestRandomRunsAtOnce, which does not, has fewer cases with it. No other package may have a test of these names: it would not run.
 without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)$$
-without_race_in = ./flow ./internal/cluster/backup ./internal/client/etcd ./internal/state/remotestate ./internal/serve/auth
-# An end to end test with clusters of its own, which shares little with the others.
-upgrades = ^TestTwoVersions$$
-# Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
-at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
-.PHONY: test test-endtoend test-packages test-flux
-test:
+.PHONY: test-all test-endtoend test-packages test-flux
+test-all:
 	$(GO) run ./cmd/bootstrap lab build
 	$(MAKE) --no-print-directory --jobs $(at_once) test-endtoend test-packages
 	@echo 'not run: all moments of the pivot, of upgrades and of recoveries (make crash-pivot crash-restore crash-upgrade), the crash suite (make crash),' \
 		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/client/etcd ./internal/client/talos)'
 
 test-endtoend:
-	$(GO) test -timeout 85m -skip '$(upgrades)' ./test ./test/crash
+	$(GO) test -timeout 85m -skip '$(second)' ./test
 test-packages:
-	$(GO) test $(RACE) $(if $(RACE),-vet=off -skip '$(without_race)') -timeout 60m $(packages)
-	$(if $(RACE),$(GO) test -timeout 60m -run '$(without_race)' $(without_race_in))
-	$(if $(RACE),RAPID_CHECKS=500 $(GO) test $(RACE) -run '^TestRandomRunsAtOnce$$' ./flow)
-	$(if $(RACE),$(GO) test -timeout 60m ./internal/cli)
+	$(GO) test -vet=off -timeout 60m ./internal/cli ./steps $(packages)
+	$(GO) test -vet=off -race -timeout 60m -skip '$(without_race)' $(raced)
+	RAPID_CHECKS=500 $(GO) test -vet=off -race -run '^TestRandomRunsAtOnce$$' ./flow
 	cd lab && $(GO) test -timeout 60m ./...
-	$(GO) test -timeout 60m -run '$(upgrades)' ./test
+	$(GO) test -timeout 60m -run '$(second)' ./test
+	$(GO) test -timeout 60m ./test/crash
 
 # The page of serve, in a browser: a rehearsal is watched from start to end, killed and resumed. A few minutes; it is skipped
 # where no Chromium or Chrome is installed. SCREENSHOTS=DIR keeps pictures.

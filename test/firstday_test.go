@@ -26,7 +26,7 @@ type firstDay struct {
 }
 
 // TestFirstDay runs the target all, from nothing to a cluster that manages itself behind its firewall, and then what
-// happens to such a cluster next. All parts use one lab, in this order.
+// happens to such a cluster next. All parts use one lab, in this order. With -short no server is added or replaced.
 func TestFirstDay(t *testing.T) {
 	c := newSharing(t, "all")
 	d := &firstDay{command: c}
@@ -47,6 +47,9 @@ func TestFirstDay(t *testing.T) {
 	part("the report", (*firstDay).report)
 	part("run again, nothing changes", (*firstDay).again)
 	part("the configuration changes", (*firstDay).configurationChanges)
+	if testing.Short() {
+		return
+	}
 	c.share("all")
 	part("the firewall", (*firstDay).firewall)
 	part("a vanished server is replaced", (*firstDay).vanishedServer)

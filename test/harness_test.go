@@ -36,9 +36,15 @@ type command struct {
 	args map[string]bool // every argument list of a process of this machine during the runs
 }
 
+// inShort is the one test in a lab that go test -short does not leave out.
+const inShort = "TestFirstDay"
+
 // newCommand builds the command and creates a folder for it. The lab that it starts ends with the test.
 func newCommand(t *testing.T) *command {
 	t.Helper()
+	if testing.Short() && t.Name() != inShort {
+		t.Skipf("with -short, %s alone runs in a lab; make test-all runs this one", inShort)
+	}
 	root := repositoryRoot(t)
 	bin := buildCommand(t)
 	needPrograms(t, bin, root)

@@ -23,9 +23,6 @@ const newerKubernetes = "v1.33.13"
 // TestTwoVersions has two minor versions of Kubernetes really run: in two labs at once, each with another version of
 // CAPH, and then in one cluster that manages itself and is upgraded from one to the other.
 func TestTwoVersions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds the programs of another Kubernetes version")
-	}
 	c := bootstrapped(t, "all")
 	began := time.Now()
 	if out, err := c.exec(t.Context(), "lab", "build", "KUBERNETES_VERSION="+newerKubernetes); err != nil {
