@@ -1,5 +1,5 @@
 // Package begun lists the operations on a cluster that were begun and have not ended, from their records in the state
-// folder: upgrade, scale, pivot, and the recoveries.
+// folder: upgrade, scale, replace-machine, pivot, and the recoveries.
 package begun
 
 import (
@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/replace"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/platform"
@@ -26,6 +27,7 @@ const (
 	Restore       = "restore"
 	Readopt       = "readopt"
 	RecoverQuorum = "recover-quorum"
+	Replace       = "replace-machine"
 )
 
 // Operation is one that was begun and has not ended.
@@ -72,7 +74,7 @@ func In(ctx context.Context, tools platform.Tools, cluster, run string) (all []O
 	r := reader{ctx: ctx, tools: tools, cluster: cluster, run: run}
 	for operation, read := range map[string]func() ([]Operation, error){
 		Upgrade: r.upgrade, Scale: r.scale, Pivot: r.pivot,
-		Restore: r.restore, Readopt: r.readopt, RecoverQuorum: r.quorum} {
+		Restore: r.restore, Readopt: r.readopt, RecoverQuorum: r.quorum, Replace: r.replacement} {
 		found, err := read()
 		if err != nil {
 			found = append(found, Operation{Operation: operation,
@@ -205,6 +207,20 @@ func (r reader) readopt() ([]Operation, error) {
 		"the readoption of cluster %s (etcd snapshot %.12s…) begun at %s", record.Cluster, record.Snapshot,
 		at(record.Began))}
 	return r.cutOff(o, ", and takes the same file", Readopt, "FILE"), nil
+}
+
+// replacement is a replacement of a Machine: its record is removed once it has ended.
+func (r reader) replacement() ([]Operation, error) {
+	record, err := replace.Begun(r.tools.Files)
+	if err != nil || record == nil {
+		return nil, err
+	}
+	o := Operation{Operation: Replace, Began: record.Began,
+		Sentence: fmt.Sprintf("the replacement of Machine %s begun at %s", record.Machine, at(record.Began))}
+	if record.Began.IsZero() { // of an older release
+		o.Sentence = fmt.Sprintf("the replacement of Machine %s", record.Machine)
+	}
+	return r.cutOff(o, "", Replace, record.Asked), nil
 }
 
 func (r reader) quorum() ([]Operation, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -167,6 +168,21 @@ func TestScalingThatWasCutOff(t *testing.T) {
 	}
 	if all := In(t.Context(), tools, "k8s", ""); len(all) > 0 {
 		t.Errorf("once it has ended: %v", all)
+	}
+}
+
+// A replacement is listed from its record: of today's release, and of one that did not record when it began.
+func TestReplacementThatWasCutOff(t *testing.T) {
+	for record, says := range map[string]string{
+		`{"asked": "k8s-control-plane-a", "machine": "m-1", "began": "2026-11-26T10:00:00Z"}`: "the replacement of Machine m-1 " +
+			"begun at 2026-11-26T10:00:00Z was cut off",
+		`{"asked": "k8s-control-plane-a", "machine": "m-1"}`: "the replacement of Machine m-1 was cut off",
+	} {
+		tools := newTools(t)
+		if err := tools.Files.Write(management.ReplacementFile, []byte(record)); err != nil {
+			t.Fatal(err)
+		}
+		wantOne(t, In(t.Context(), tools, "k8s", ""), says, "bootstrap replace-machine k8s-control-plane-a")
 	}
 }
 

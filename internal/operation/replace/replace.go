@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -36,6 +39,7 @@ import (
 // Replacement is a machine that was replaced.
 type Replacement struct {
 	Asked   string    `json:"asked"` // as the caller named it
+	Began   time.Time `json:"began,omitzero"`
 	Machine string    `json:"machine"`
 	UID     types.UID `json:"uid"`
 	Server  string    `json:"server"` // the HCloudMachine's, the server's, the node's and the etcd member's name
@@ -218,8 +222,27 @@ func namesOf(objects []unstructured.Unstructured) (names []string) {
 }
 
 func (replacer Replacer) underway() (r Replacement, ok bool) {
-	data, err := replacer.tools.Files.Read(management.ReplacementFile)
-	return r, err == nil && json.Unmarshal(data, &r) == nil
+	was, err := Begun(replacer.tools.Files)
+	if err != nil || was == nil {
+		return r, false
+	}
+	return *was, true
+}
+
+// Begun is the replacement that was begun and has not ended; nil: there is none.
+func Begun(files platform.Files) (*Replacement, error) {
+	data, err := files.Read(management.ReplacementFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	r := &Replacement{}
+	if err == nil {
+		err = json.Unmarshal(data, r)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read which Machine is being replaced, in %s: %w", files.Path(management.ReplacementFile), err)
+	}
+	return r, nil
 }
 
 // removeMachine deletes the Machine, once etcd can do without it, and its node can be drained.
@@ -236,6 +259,7 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	if err := replacer.mayRemove(ctx, say, manager, workload, r); err != nil {
 		return err
 	}
+	r.Began = time.Now().UTC()
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
