@@ -41,7 +41,7 @@ func TestReleasedCommandHasNoFaultInjection(t *testing.T) {
 			t.Fatal(err)
 		}
 		deps := strings.Fields(string(out))
-		const here = "github.com/slipway-k8s/slipway/internal/"
+		const here = "github.com/slipway-k8s/slipway/internal/base/"
 		if !slices.Contains(deps, here+"effect") {
 			t.Errorf("with tags %q the command does not record its effects", tags)
 		}

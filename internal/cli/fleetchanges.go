@@ -291,6 +291,18 @@ func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Se
 // secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the states;
 // and the operator's key, which no Job of a cluster reads.
 func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets []*corev1.Secret, err error) {
+	own, identity, err := f.identitySecret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, c := range all {
+		names = append(names, c.Name)
+	}
+	derived, err := f.keySecrets(identity, names)
+	if err != nil {
+		return nil, err
+	}
 	written := map[string]bool{}
 	for _, c := range all {
 		token, err := f.token(ctx, c.Token)
@@ -307,19 +319,10 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 			written[c.Token] = true
 		}
 	}
-	own, identity, err := f.identitySecret(ctx)
-	if err != nil {
-		return nil, err
-	}
 	if own != nil {
 		secrets = append(secrets, own)
 	}
-	var names []string
-	for _, c := range all {
-		names = append(names, c.Name)
-	}
-	derived, err := f.keySecrets(identity, names)
-	return append(secrets, derived...), err
+	return append(secrets, derived...), nil
 }
 
 // refuseOtherToken refuses to write a token that may not write, and to replace a token by another one without consent: it

@@ -95,7 +95,7 @@ func TestRecordedSituations(t *testing.T) {
 		fmt.Fprintf(&doc, "## %s\n\n> %s\n\n%s\n\n", strings.TrimSuffix(r.happened, "."),
 			strings.ReplaceAll(sentence, "<", "\\<"), do)
 	}
-	path := filepath.Join("..", "..", "docs", "waiting.md")
+	path := filepath.Join("..", "..", "..", "docs", "waiting.md")
 	text := strings.TrimRight(doc.String(), "\n") + "\n"
 	if *update {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
