@@ -46,16 +46,16 @@ func (t Tools) recorded(kubeconfig []byte, trusted bool) transport.WrapperFunc {
 	if t.Effects == nil {
 		return nil
 	}
-	world := t.world(kubeconfig, trusted)
+	system := t.system(kubeconfig, trusted)
 	return func(next http.RoundTripper) http.RoundTripper {
-		return t.Effects.Transport(next, world, effect.KubernetesCall)
+		return t.Effects.Transport(next, system, effect.KubernetesCall)
 	}
 }
 
-// world distinguishes the two clusters by the authority of their certificates. A cluster that manages itself may be
+// system distinguishes the two clusters by the authority of their certificates. A cluster that manages itself may be
 // named in the file of the management cluster, too: it is the workload cluster all the same. Every management cluster
 // is in that file before anything is changed in it.
-func (t Tools) world(kubeconfig []byte, trusted bool) effect.World {
+func (t Tools) system(kubeconfig []byte, trusted bool) effect.System {
 	id := fingerprint(kubeconfig, trusted)
 	is := func(file string) bool {
 		data, err := t.Files.Read(file)

@@ -74,9 +74,9 @@ func TestWhichClusterAClientChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	check := func(when string, data []byte, want effect.World) {
+	check := func(when string, data []byte, want effect.System) {
 		t.Helper()
-		if got := tools.world(data, false); got != want {
+		if got := tools.system(data, false); got != want {
 			t.Errorf("%s: %s, not %s", when, got, want)
 		}
 	}

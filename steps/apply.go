@@ -70,7 +70,7 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
 func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image],
-	offer *flow.Step[Offer], endpoint *flow.Step[Endpoint]) *flow.Step[Cluster] {
+	offer *flow.Step[Placement], endpoint *flow.Step[Endpoint]) *flow.Step[Cluster] {
 	step := newApplyStep(s)
 	return flow.Add4(g, "apply", step.run, management, image, offer, endpoint).
 		Doc("the cluster's objects are applied; its network and load balancer exist").
@@ -93,7 +93,7 @@ func newApplyStep(s *Set) applyStep {
 // run applies the manifests. Where CAPH is to create the load balancer, first what can do without its address, then,
 // once CAPH has created it, the rest. Where the address is known, as in every later run, there is one part only, so
 // that what is there is never taken back.
-func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Offer,
+func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Placement,
 	endpoint Endpoint) (Cluster, error) {
 	mgmt, err := connect.Cluster(a.tools, m.Kubeconfig)
 	if err != nil {
@@ -145,7 +145,7 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 // placement is what the next server is, and where, and its image. A cluster keeps what it has, where that is
 // configured: a server type that came into stock since does not replace its servers.
 func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Cluster, image Image,
-	offer Offer) (render.Placement, Image, error) {
+	offer Placement) (render.Placement, Image, error) {
 	live, err := situation.LivePlacement(ctx, a.cfg, mgmt)
 	if err != nil {
 		return render.Placement{}, image, err

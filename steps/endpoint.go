@@ -33,7 +33,7 @@ func (e Endpoint) rendered() render.Endpoint {
 }
 
 // Endpoint adds the step endpoint to a graph: the control plane's address exists, and a load balancer that has it.
-func (s *Set) Endpoint(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Endpoint] {
+func (s *Set) Endpoint(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[Endpoint] {
 	step := newEndpointStep(s)
 	waits, deadline := []flow.Wait{wait.Endpoint(s.cfg)}, s.cfg.LoadBalancerTimeout.D()+wait.Overhead
 	if s.cfg.EndpointHostName() != "" {
@@ -57,7 +57,7 @@ func newEndpointStep(s *Set) endpointStep {
 
 // run ensures the endpoint. A cluster that exists without one keeps the address that CAPH's load balancer has: the
 // endpoint of a cluster is in every certificate and kubeconfig, and never changes.
-func (step endpointStep) run(ctx context.Context, say flow.Say, offer Offer) (Endpoint, error) {
+func (step endpointStep) run(ctx context.Context, say flow.Say, offer Placement) (Endpoint, error) {
 	byCAPH := Endpoint{Kind: config.EndpointLoadBalancer}
 	spec, err := situation.EndpointSpec(step.cfg, step.sources, offer.NetworkZone, offer.placement())
 	if err != nil {

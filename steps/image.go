@@ -27,7 +27,7 @@ type Image struct {
 }
 
 // Image adds the step image to a graph: the snapshot that servers are made from exists.
-func (s *Set) Image(g *flow.Graph, offer *flow.Step[Offer]) *flow.Step[Image] {
+func (s *Set) Image(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[Image] {
 	step := newImageStep(s)
 	within := imagesTimeout(s.cfg)
 	return flow.Add1(g, "image", step.run, offer).
@@ -56,7 +56,7 @@ func newImageStep(s *Set) imageStep {
 }
 
 // run finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
-func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, error) {
+func (i imageStep) run(ctx context.Context, say flow.Say, offer Placement) (Image, error) {
 	run, err := ownership.Identity(i.tools)
 	if err != nil {
 		return Image{}, err
@@ -80,7 +80,7 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Offer) (Image, e
 
 // wanted are the images of the control plane, one for each architecture, and those of worker pools with a schematic of
 // their own.
-func (i imageStep) wanted(offer Offer) (all []Image) {
+func (i imageStep) wanted(offer Placement) (all []Image) {
 	for _, architecture := range i.cfg.Architectures(offer.Architecture) {
 		all = append(all, Image{Name: i.cfg.Image(architecture), Architecture: architecture})
 	}

@@ -37,7 +37,7 @@ type imageMaker struct {
 	schematic          factory.Schematic
 	schematicID        string
 	schematicName      string // of a worker pool's; empty: the control plane's
-	offer              Offer
+	offer              Placement
 	name, architecture string
 
 	found hetzner.Image // by look; zero: there is none, and no process is creating it

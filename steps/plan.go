@@ -19,7 +19,7 @@ type Plan struct {
 	// AllRefused is why the configuration allows no target all; empty: it does.
 	AllRefused string
 
-	Preflight    *flow.Step[Offer]
+	Preflight    *flow.Step[Placement]
 	Reservation  *flow.Step[Reservation]
 	Endpoint     *flow.Step[Endpoint]
 	Image        *flow.Step[Image]

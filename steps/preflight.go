@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Offer is what the control plane is created with, of what the configuration allows and Hetzner has in stock.
-type Offer struct {
+// Placement is what the control plane is created with, of what the configuration allows and Hetzner has in stock.
+type Placement struct {
 	Location         string `json:"location"` // of the load balancer
 	NetworkZone      string `json:"networkZone"`
 	ServerType       string `json:"serverType"`
@@ -47,7 +47,7 @@ func workerOffers(choices []pools.Choice) (all []WorkerOffer) {
 	return all
 }
 
-func (o Offer) choices() (all []pools.Choice) {
+func (o Placement) choices() (all []pools.Choice) {
 	for _, w := range o.Workers {
 		all = append(all, pools.Choice(w))
 	}
@@ -69,8 +69,8 @@ func offerSpec(cfg config.Config) any {
 }
 
 // offerOf is a choice, as the journal has it.
-func offerOf(c capacity.Choice) Offer {
-	o := Offer{Location: c.Location, NetworkZone: c.NetworkZone, ServerType: c.ServerType, Architecture: c.Architecture,
+func offerOf(c capacity.Choice) Placement {
+	o := Placement{Location: c.Location, NetworkZone: c.NetworkZone, ServerType: c.ServerType, Architecture: c.Architecture,
 		LoadBalancerType: c.LoadBalancerType, PassedOver: c.Passed}
 	if !slices.Equal(c.Locations, []string{c.Location}) {
 		o.Locations = c.Locations
@@ -79,7 +79,7 @@ func offerOf(c capacity.Choice) Offer {
 }
 
 // placement is the offer as manifests are rendered for it.
-func (o Offer) placement() render.Placement {
+func (o Placement) placement() render.Placement {
 	p := render.Placement{ServerType: o.ServerType, Location: o.Location, Locations: o.Locations}
 	if len(p.Locations) == 0 {
 		p.Locations = []string{o.Location}
@@ -88,7 +88,7 @@ func (o Offer) placement() render.Placement {
 }
 
 // Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
-func (s *Set) Preflight(g *flow.Graph) *flow.Step[Offer] {
+func (s *Set) Preflight(g *flow.Graph) *flow.Step[Placement] {
 	step := newPreflightStep(s)
 	return flow.Add(g, "preflight", step.run).
 		Doc("the token is good; location, server type and load balancer type exist, go together and are chosen by stock").
@@ -106,7 +106,7 @@ func newPreflightStep(s *Set) preflightStep {
 }
 
 // run asks Hetzner what only Hetzner can know, before anything is made.
-func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
+func (p preflightStep) run(ctx context.Context, say flow.Say) (Placement, error) {
 	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType,
 		p.cfg.LoadBalancerType)
 	choice, err := capacity.Choose(ctx, p.tools.Hetzner, p.cfg)
@@ -114,12 +114,12 @@ func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
 		say("the control plane gets %s", choice.Explain())
 	}
 	if err != nil {
-		return Offer{}, err
+		return Placement{}, err
 	}
 	offer := offerOf(choice)
 	choices, err := pools.Choose(ctx, p.cfg, p.tools, choice.NetworkZone)
 	if err != nil {
-		return Offer{}, err
+		return Placement{}, err
 	}
 	for _, c := range choices {
 		say("worker pool %s gets %s", c.Pool, c.Describe())
@@ -130,7 +130,7 @@ func (p preflightStep) run(ctx context.Context, say flow.Say) (Offer, error) {
 
 // verify asks whether Hetzner still has what was chosen. Stock does not matter: it is for what is created next, and the
 // waits for that continue with another server type.
-func (p preflightStep) verify(ctx context.Context, was Offer) flow.Verdict {
+func (p preflightStep) verify(ctx context.Context, was Placement) flow.Verdict {
 	is, err := capacity.Again(ctx, p.tools.Hetzner, capacity.Choice{Location: was.Location, ServerType: was.ServerType,
 		LoadBalancerType: was.LoadBalancerType, Locations: was.placement().Locations, Passed: was.PassedOver})
 	now := offerOf(is)

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// TestSetKnowsWhenItBegan: what was found hopeless before the run may have been mended since, so a plan that is
+// TestSetKnowsWhenItBegan: what was found terminal before the run may have been mended since, so a plan that is
 // composed from a set must not end at it.
 func TestSetKnowsWhenItBegan(t *testing.T) {
 	before := time.Now()

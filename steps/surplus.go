@@ -126,7 +126,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 	if len(spare) == 0 {
 		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
-	one = mostSpare(s, spare, replaces)
+	one = machineToDelete(s, spare, replaces)
 	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name,
 		p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
@@ -163,9 +163,9 @@ func toReplace(tcp *unstructured.Unstructured, machines, servers,
 	})
 }
 
-// mostSpare is the Machine to delete: one that has no server yet; otherwise, of those that are replaced, the oldest,
+// machineToDelete is the Machine to delete: one that has no server yet; otherwise, of those that are replaced, the oldest,
 // as the provider has it, and of those that are alike the newest.
-func mostSpare(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
+func machineToDelete(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
 	made := func(m unstructured.Unstructured) int {
 		if hasServer(s, &m) {
 			return 1

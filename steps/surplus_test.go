@@ -342,15 +342,15 @@ func TestSurplusGoesByItsUID(t *testing.T) {
 	}
 }
 
-// TestSurplusDoesNotEndTheWait: what is hopeless of a Machine that goes anyway does not count.
+// TestSurplusDoesNotEndTheWait: what is terminal of a Machine that goes anyway does not count.
 func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	t.Parallel()
 	w := newSurplus(t)
 	w.serverless("m4")
 	w.Environment.Management.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "m4",
 		clustertest.Map{"status": clustertest.Map{"failureReason": "CreateError", "failureMessage": "the project's limit"}})
-	if s := w.see(t); why.Explain(s).Hopeless(time.Time{}) == nil {
-		t.Fatal("nothing is hopeless")
+	if s := w.see(t); why.Explain(s).Terminal(time.Time{}) == nil {
+		t.Fatal("nothing is terminal")
 	}
 	w.waitUntilLeft(t, "m1 m2 m3")
 }

@@ -65,7 +65,7 @@ func TestUnmadeMachine(t *testing.T) {
 	}
 }
 
-// Before etcd is started the wait for the control plane deletes it, too, and does not take it for hopeless without
+// Before etcd is started the wait for the control plane deletes it, too, and does not take it for terminal without
 // consent.
 func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	t.Parallel()

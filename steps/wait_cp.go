@@ -83,13 +83,13 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 		}
 		changed, lacks, err := stock.Look(ctx, mgmt)
 		if err != nil || changed {
-			return a.Beside(), err
+			return a.Summary(), err
 		}
 		busy, keeps, err := spare.look(ctx, say, s)
-		if hopeless := a.Hopeless(step.observer.Began); hopeless != nil && !busy {
-			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", hopeless, a.Beside()))
+		if terminal := a.Terminal(step.observer.Began); terminal != nil && !busy {
+			return "", wait.Final(fmt.Errorf("waiting for the control plane: %w; last seen: %s", terminal, a.Summary()))
 		}
-		return wait.Sentences(a.Beside(), lacks, keeps), err
+		return wait.Sentences(a.Summary(), lacks, keeps), err
 	})
 	out.Continued = stock.Changed
 	return out, err

@@ -68,8 +68,8 @@ func TestWaitSaysWhyNothingHappens(t *testing.T) {
 	if got := a.Sentence(); !strings.HasPrefix(got, want) || !strings.Contains(got, "TalosControlPlane: no such template") {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}
-	if hopeless := a.Hopeless(time.Time{}); hopeless != nil {
-		t.Errorf("what may yet mend itself counts as hopeless: %v", hopeless)
+	if terminal := a.Terminal(time.Time{}); terminal != nil {
+		t.Errorf("what may yet mend itself counts as terminal: %v", terminal)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 	}
 }
 
-// A wait tells why what it waits for is not there, after a moment, and ends where that is hopeless since the run began.
+// A wait tells why what it waits for is not there, after a moment, and ends where that is terminal since the run began.
 func TestWaitBecause(t *testing.T) {
 	w, b, mgmt, c := stuck(t)
 	because := b.observer.Progress(mgmt, c.watched(config.DefaultNamespace))

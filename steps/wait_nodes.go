@@ -87,7 +87,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 		if err != nil {
 			return "", err
 		}
-		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes()), r.Placeless()
+		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes()), r.MissingTopologyLabels()
 		missing := r.Missing(n.cfg.NetworkCIDR)
 		if len(missing) == 0 {
 			return "", nil

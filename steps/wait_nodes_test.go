@@ -77,12 +77,12 @@ func TestNodeProblems(t *testing.T) {
 func TestNodesWithoutAPlace(t *testing.T) {
 	placed := goodNode()
 	placed.Labels[corev1.LabelTopologyRegion], placed.Labels[corev1.LabelTopologyZone] = "nbg1", "nbg1-dc3"
-	if note := (rollout.State{Nodes: []corev1.Node{*placed}}).Placeless(); note != "" {
+	if note := (rollout.State{Nodes: []corev1.Node{*placed}}).MissingTopologyLabels(); note != "" {
 		t.Errorf("a note on a node that says where it stands: %s", note)
 	}
 	empty := placed.DeepCopy()
 	empty.Name, empty.Labels[corev1.LabelTopologyZone] = "b", ""
-	note := rollout.State{Nodes: []corev1.Node{*placed, *empty}}.Placeless()
+	note := rollout.State{Nodes: []corev1.Node{*placed, *empty}}.MissingTopologyLabels()
 	if !strings.HasPrefix(note, "note: b without") || !strings.Contains(note, "1.29.2") {
 		t.Errorf("the note %q", note)
 	}

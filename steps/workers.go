@@ -64,7 +64,7 @@ func workersSpec(cfg config.Config, sources render.Sources) (any, error) {
 
 // Workers adds the step workers to a graph: the objects of the worker pools are applied to the cluster that manages
 // this one. It runs before and after the pivot.
-func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Offer], image *flow.Step[Image]) *flow.Step[Workers] {
+func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Placement], image *flow.Step[Image]) *flow.Step[Workers] {
 	step := newWorkersStep(s)
 	return flow.Add2(g, "workers", step.run, offer, image).
 		Doc("the worker pools' objects are applied; Cluster API creates, replaces and removes their servers").
@@ -95,7 +95,7 @@ func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 }
 
 // run applies the pools and deletes what is no longer configured, with consent where that removes servers.
-func (w workersStep) run(ctx context.Context, say flow.Say, offer Offer, image Image) (Workers, error) {
+func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, image Image) (Workers, error) {
 	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources)
 	if err != nil {
 		return Workers{}, err

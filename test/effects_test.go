@@ -19,10 +19,10 @@ import (
 func everyEffectIsRecorded(t *testing.T, c *command) {
 	told := map[string]int{}
 	for _, l := range effects(t, c) {
-		switch l.World {
+		switch l.System {
 		case effect.Hetzner, effect.Management, effect.Workload:
 			name := strings.Replace(l.Name(), " apply ", " patch ", 1)
-			if l.World == effect.Hetzner && l.Verb == "create" {
+			if l.System == effect.Hetzner && l.Verb == "create" {
 				name, _, _ = strings.Cut(name, "/") // the log has no bodies, and they have the names
 			}
 			told[name]++
@@ -39,13 +39,13 @@ func everyEffectIsRecorded(t *testing.T, c *command) {
 		t.Fatalf("audit logs: %v, %v; at least those of two clusters are expected", logs, err)
 	}
 	for _, log := range logs {
-		world := effect.Workload
+		environment := effect.Workload
 		if strings.HasSuffix(filepath.Dir(log), "-mgmt") {
-			world = effect.Management
+			environment = effect.Management
 		}
 		for _, line := range jsonLines[auditLine](t, log) {
 			if line.changes() && ours(line.UserAgent) {
-				seen[string(world)+" "+line.Verb+" "+line.object()]++
+				seen[string(environment)+" "+line.Verb+" "+line.object()]++
 			}
 		}
 	}

@@ -266,8 +266,8 @@ func (d *firstDay) status(t *testing.T) (s statusReport) {
 	return s
 }
 
-// world is the status's verdict on a step.
-func (s statusReport) world(step string) (answer, reason string) {
+// environment is the status's verdict on a step.
+func (s statusReport) environment(step string) (answer, reason string) {
 	for _, one := range s.Steps {
 		if one.Step == step {
 			return one.World, one.Reason

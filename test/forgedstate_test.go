@@ -126,7 +126,7 @@ func ofAnotherCluster(t *testing.T, key *age.X25519Identity) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := remotestate.Place{Store: objectstore.Folder(t.TempDir()), Cluster: of.Cluster, World: of.Environment, Keys: k,
+	p := remotestate.Place{Store: objectstore.Folder(t.TempDir()), Cluster: of.Cluster, Environment: of.Environment, Keys: k,
 		Dir: t.TempDir(), Who: remotestate.Here("push")}
 	if err := os.WriteFile(filepath.Join(p.Dir, "kubeconfig"), []byte("of shop\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -73,10 +73,10 @@ func giteaFluxHandsOver(t *testing.T) (moments []string) {
 		if !slices.Contains(giteaFluxSteps, line.Step) || line.Nth > 1 {
 			continue
 		}
-		if line.World == effect.Gitea {
+		if line.System == effect.Gitea {
 			moments = append(moments, "before "+line.Key())
 		}
-		if line.World == effect.Gitea || line.World == effect.Workload {
+		if line.System == effect.Gitea || line.System == effect.Workload {
 			moments = append(moments, "applied "+line.Key())
 		}
 	}

@@ -87,7 +87,7 @@ func TestParseArgumentsRefuses(t *testing.T) {
 	}
 }
 
-func paperPlan(t *testing.T) *steps.Plan {
+func offlinePlan(t *testing.T) *steps.Plan {
 	t.Helper()
 	plan, err := steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 	if err != nil {
@@ -97,7 +97,7 @@ func paperPlan(t *testing.T) *steps.Plan {
 }
 
 func TestResolveTargets(t *testing.T) {
-	plan := paperPlan(t)
+	plan := offlinePlan(t)
 	for _, targets := range [][]string{nil, {"bootstrap"}} {
 		got, err := resolveTargets(targets, plan, false)
 		if err != nil || !slices.Equal(got, plan.Bootstrap) {
@@ -131,12 +131,12 @@ func TestHelpNamesEverything(t *testing.T) {
 	screen := []string{"--lab", "--state-dir", "130 interrupted", "help variables"}
 	flags := []string{"--lab-until-gone", "--parallel", "--skip-doctor"}
 	var docs, variables []string
-	walk(newRoot(&invocation{only: true}, paperPlan(t)), func(cmd *cobra.Command) {
+	walk(newRoot(&invocation{only: true}, offlinePlan(t)), func(cmd *cobra.Command) {
 		if cmd.HasParent() && !cmd.Parent().HasParent() {
 			screen = append(screen, cmd.Name())
 		}
 	})
-	for _, s := range paperPlan(t).Graph.Steps() {
+	for _, s := range offlinePlan(t).Graph.Steps() {
 		docs = append(docs, s.Name+" ", s.Doc)
 	}
 	for _, v := range config.Variables() {

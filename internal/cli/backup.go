@@ -72,7 +72,7 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if err != nil {
 		return err
 	}
-	scope := keys.Scope{Environment: worldOf(a.Options), Cluster: cfg.ClusterName}
+	scope := keys.Scope{Environment: environmentOf(a.Options), Cluster: cfg.ClusterName}
 	unproven, err := access.Authenticate(&seal, scope)
 	if err != nil {
 		return err
@@ -140,7 +140,7 @@ func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.
 		return backup.Stored{}, 0, err
 	}
 	h := &source.Contents.Header
-	h.Environment = worldOf(b.arguments.Options)
+	h.Environment = environmentOf(b.arguments.Options)
 	h.Host, _ = os.Hostname() // of no consequence: it tells the operator where to look
 	stream, err := source.Snapshot(ctx, say)
 	if err != nil {

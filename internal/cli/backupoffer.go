@@ -18,7 +18,7 @@ func offerBackup(ctx context.Context, r *running, a arguments, danger string) er
 		return nil // there is no cluster yet
 	}
 	_, unsealed := accessTo(r.console, r.cfg).Seal(ctx, false)
-	if unsealed != nil || r.console.width() == 0 || !answerable(r.console) || r.options.Output != "text" {
+	if unsealed != nil || r.console.width() == 0 || !canPrompt(r.console) || r.options.Output != "text" {
 		r.hub.Note("%s: the target backup writes a backup first (docs/backup.md)", danger)
 		return nil
 	}

@@ -11,7 +11,7 @@ func checkBudget(c *console, cfg settings.Configuration, targets []string, paral
 	if cfg.BootstrapTimeout == 0 {
 		return nil
 	}
-	b, err := planOnPaper(c, cfg)
+	b, err := planOffline(c, cfg)
 	if err != nil {
 		return err
 	}

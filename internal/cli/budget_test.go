@@ -33,7 +33,7 @@ func TestTheRunsDeadlineIsAddedUpFirst(t *testing.T) {
 			t.Errorf("%s: %+v does not say %q", args, r, says)
 		}
 	}
-	if len(seen) > 0 || lab.Exists(s.Path(statedir.RunsFolder)) || lab.Exists(s.Path(statedir.WorldFile)) {
+	if len(seen) > 0 || lab.Exists(s.Path(statedir.RunsFolder)) || lab.Exists(s.Path(statedir.EnvironmentFile)) {
 		t.Errorf("something was done: %v", seen)
 	}
 	if r := do("preflight BOOTSTRAP_TIMEOUT=80s"); r.code != ExitFailed || !strings.Contains(r.stderr, "unauthorized") {

@@ -17,7 +17,7 @@ func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
 		if cmd.Name() == "completion" {
-			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, wrongVerb
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, unknownSubcommand
 		}
 	}
 }

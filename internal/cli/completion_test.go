@@ -76,7 +76,7 @@ func choicesOf(name string) (all []string) {
 // No word of the command is missing, and each script is one that a shell can read.
 func TestCompletionKnowsEveryWord(t *testing.T) {
 	first := strings.Fields(completed(t, ""))
-	for _, s := range paperPlan(t).Graph.Steps() {
+	for _, s := range offlinePlan(t).Graph.Steps() {
 		if !slices.Contains(first, s.Name) {
 			t.Errorf("%s is not offered", s.Name)
 		}
@@ -153,7 +153,7 @@ func TestHelpOnATarget(t *testing.T) {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
-	for _, s := range paperPlan(t).Graph.Steps() {
+	for _, s := range offlinePlan(t).Graph.Steps() {
 		if r := execute(t, t.Context(), t.TempDir(), "", "help", s.Name); r.code != ExitDone ||
 			!strings.Contains(r.stdout, s.Doc) {
 			t.Errorf("help %s: %+v", s.Name, r)

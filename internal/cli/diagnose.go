@@ -52,11 +52,11 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		}
 		a, cfg, source = b.arguments, b.cfg, &b.source
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	if source != nil {
-		if _, err := restore.New(cfg.Config, paperTools(cfg), *source); err != nil {
+		if _, err := restore.New(cfg.Config, offlineTools(cfg), *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
@@ -65,7 +65,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	took := runs.ReadDurations(state, worldOf(a.Options))
+	took := runs.ReadDurations(state, environmentOf(a.Options))
 	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err

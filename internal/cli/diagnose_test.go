@@ -64,11 +64,11 @@ func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
 		}
 	}
 	// Every step that a diagnosis counts has a figure in both worlds.
-	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
-		took := runs.ReadDurations(statedir.Dir(t.TempDir()), world)
+	for _, environment := range []string{statedir.EnvironmentLab, statedir.EnvironmentHetzner} {
+		took := runs.ReadDurations(statedir.Dir(t.TempDir()), environment)
 		for _, name := range recovery.MendingSteps() {
 			if expected, _ := took.Of(name); expected == 0 {
-				t.Errorf("%s has no built-in figure for %s", world, name)
+				t.Errorf("%s has no built-in figure for %s", environment, name)
 			}
 		}
 	}

@@ -52,7 +52,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err := refuseMissingRepository(cfg, a.Options.Lab); err != nil {
 		return err
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)

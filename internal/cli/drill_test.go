@@ -24,7 +24,7 @@ func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(state, statedir.WorldFile), []byte(statedir.WorldHetzner+"\n"),
+	if err := os.WriteFile(filepath.Join(state, statedir.EnvironmentFile), []byte(statedir.EnvironmentHetzner+"\n"),
 		0o600); err != nil {
 		t.Fatal(err)
 	}

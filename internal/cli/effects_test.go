@@ -48,10 +48,10 @@ func TestCrashChild(t *testing.T) {
 	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
 	client := hetznerClient(endpoint, platform.NewSecret(secret), recorder, nil)
-	if err := state.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner)); err != nil {
+	if err := state.Files().Write(statedir.EnvironmentFile, []byte(statedir.EnvironmentHetzner)); err != nil {
 		t.Fatal(err)
 	}
-	journal := statedir.NewRecordedJournal(state, statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, recorder)
+	journal := statedir.NewRecordedJournal(state, statedir.Owner{Cluster: "k8s"}, statedir.EnvironmentHetzner, recorder)
 	snapshot, err := journal.Load(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func TestListEffects(t *testing.T) {
 		}
 	}
 	call := func(seq, nth int, phase effect.Phase, verb, object string) effect.Line {
-		return effect.Line{Seq: seq, World: effect.Hetzner, Verb: verb, Object: object, Nth: nth, Phase: phase,
+		return effect.Line{Seq: seq, System: effect.Hetzner, Verb: verb, Object: object, Nth: nth, Phase: phase,
 			Step: "firewall"}
 	}
 	write("20260101-a",

@@ -341,10 +341,10 @@ func TestStatus(t *testing.T) {
 		}
 		return rows, answer.Offline
 	}
-	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(paperPlan(t).Graph.Steps()) {
+	if rows, _ := status(); rows["apply"].State != "never" || len(rows) != len(offlinePlan(t).Graph.Steps()) {
 		t.Errorf("of nothing: %+v", rows)
 	}
-	if lab.Exists(s.Path(statedir.WorldFile)) || lab.Exists(s.Path("journal.json")) ||
+	if lab.Exists(s.Path(statedir.EnvironmentFile)) || lab.Exists(s.Path("journal.json")) ||
 		lab.Exists(s.Path(statedir.RunsFolder)) {
 		t.Error("status wrote something")
 	}

@@ -89,7 +89,7 @@ func (f *openedFleet) keySecrets(identity string, clusters []string) (secrets []
 
 // scopeOf is the cluster as a Job of a fleet has its state, also in a rehearsal.
 func scopeOf(cluster string) keys.Scope {
-	return keys.Scope{Environment: statedir.WorldHetzner, Cluster: cluster}
+	return keys.Scope{Environment: statedir.EnvironmentHetzner, Cluster: cluster}
 }
 
 // clusterKey is the key to the state of one cluster, which opens no other's.
@@ -118,7 +118,7 @@ func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 		if err := f.rekey(ctx, from, cluster); err != nil {
 			return fmt.Errorf("write the state of cluster %s anew, to move it to namespace %s: %w", cluster, namespace, err)
 		}
-		if err := remotestate.Move(ctx, from, to, statedir.WorldHetzner, cluster); err != nil {
+		if err := remotestate.Move(ctx, from, to, statedir.EnvironmentHetzner, cluster); err != nil {
 			return err
 		}
 	}
@@ -127,7 +127,7 @@ func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 
 // rekey has the state of a cluster opened by the key of the cluster, too. A run that is at work keeps it waiting.
 func (f *openedFleet) rekey(ctx context.Context, store objectstore.Store, cluster string) (err error) {
-	_, _, err = store.Get(ctx, remotestate.Name(statedir.WorldHetzner, cluster))
+	_, _, err = store.Get(ctx, remotestate.Name(statedir.EnvironmentHetzner, cluster))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (f *openedFleet) rekey(ctx context.Context, store objectstore.Store, cluste
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	tell(f.console, "the state of cluster %s is moved to namespace %s, and written anew with the key of the cluster; what an earlier "+
 		"release wrote is not authenticated, and is taken as it is", cluster, objects.StateNamespace(f.Namespace, cluster))
-	place := remotestate.Place{Store: store, Cluster: cluster, World: statedir.WorldHetzner, Keys: read, Dir: scratch,
+	place := remotestate.Place{Store: store, Cluster: cluster, Environment: statedir.EnvironmentHetzner, Keys: read, Dir: scratch,
 		Who: remotestate.Here("fleet")}
 	_, _, err = place.Rekey(ctx, rekeyWithin, true, sayLines(f.console))
 	return err

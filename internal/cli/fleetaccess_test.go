@@ -75,7 +75,7 @@ func testFleetStates(t *testing.T, f *fleetTest) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return remotestate.Place{Store: store(namespace), Cluster: "alpha", World: statedir.WorldHetzner, Keys: read,
+		return remotestate.Place{Store: store(namespace), Cluster: "alpha", Environment: statedir.EnvironmentHetzner, Keys: read,
 			Dir: t.TempDir(), Who: remotestate.Here("test")}
 	}
 	old := place(fleetNamespace, f.key)

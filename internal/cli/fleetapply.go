@@ -93,7 +93,7 @@ func sayLines(c *console) flow.Say {
 // agree shows at a terminal what would be done, and asks once, as before any run.
 func (f *openedFleet) agree(ctx context.Context, clusters []fleetCluster) error {
 	c := f.console
-	if f.options.Lab || f.options.Yes || f.options.Output != "text" || c.width() == 0 || !answerable(c) {
+	if f.options.Lab || f.options.Yes || f.options.Output != "text" || c.width() == 0 || !canPrompt(c) {
 		return nil
 	}
 	p, err := f.plan(ctx, clusters)

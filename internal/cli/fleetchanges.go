@@ -107,7 +107,7 @@ func overlaps(all []fleetCluster) (problems []error) {
 }
 
 func checkFleetFiles(ctx context.Context, c fleetCluster) error {
-	b, err := planning.New(c.cfg.Config, paperTools(c.cfg))
+	b, err := planning.New(c.cfg.Config, offlineTools(c.cfg))
 	if err == nil {
 		err = checks.Values(b.Cfg, b.Sources)
 	}

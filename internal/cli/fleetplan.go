@@ -103,7 +103,7 @@ func (f *openedFleet) plan(ctx context.Context, clusters []fleetCluster) (*fleet
 // forecast asks what a run would do with one cluster. The state that the cluster has is read into a folder that is
 // removed afterwards.
 func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast.Forecast, err error) {
-	of = forecast.Forecast{Kind: "plan", Cluster: c.Name, World: statedir.WorldHetzner,
+	of = forecast.Forecast{Kind: "plan", Cluster: c.Name, Environment: statedir.EnvironmentHetzner,
 		State: c.cfg.State + " of the management cluster"}
 	scratch, err := os.MkdirTemp("", "slipway-plan-")
 	if err != nil {
@@ -144,14 +144,14 @@ func (f *openedFleet) pull(ctx context.Context, cfg settings.Configuration, stat
 	}
 	access := statestore.Access{Config: cfg.Config, WorkDir: f.console.workDir, Hide: f.console.hide,
 		Environment: map[string]string{settings.StateIdentityVariable: identity, "HOME": f.console.environment["HOME"]}}
-	place, err := access.Place(statedir.WorldHetzner, string(state), "fleet plan")
+	place, err := access.Place(statedir.EnvironmentHetzner, string(state), "fleet plan")
 	if err != nil {
 		return err
 	}
 	_, _, exists, err := place.Document(ctx)
 	if err == nil && !exists { // where earlier releases had it, until the cluster is applied again
 		access.Config.State = config.StateSecretsScheme + f.Namespace
-		if place, err = access.Place(statedir.WorldHetzner, string(state), "fleet plan"); err != nil {
+		if place, err = access.Place(statedir.EnvironmentHetzner, string(state), "fleet plan"); err != nil {
 			return err
 		}
 		_, _, exists, err = place.Document(ctx)

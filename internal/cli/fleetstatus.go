@@ -67,7 +67,7 @@ func (f *openedFleet) rollout(ctx context.Context) (r rollout.Rollout, all []rol
 
 // lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.
 func lastLogLine(ctx context.Context, c *kube.Cluster, namespace, pod string) (last string) {
-	streams, err := c.OpenLogs(ctx, kube.LogWish{Lines: 1,
+	streams, err := c.OpenLogs(ctx, kube.LogOptions{Lines: 1,
 		Pods:    func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == pod },
 		Trouble: func(kube.LogLine, error) {},
 	})

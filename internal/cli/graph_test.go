@@ -21,7 +21,7 @@ var mermaidFence = regexp.MustCompile("(?s)```mermaid\n(.*?)```")
 // The picture in the documentation is that of the code.
 func TestGraphInDocs(t *testing.T) {
 	const page = "../../docs/graph.md"
-	drawn := diagram.Drawing(paperPlan(t).Graph, nil).Mermaid()
+	drawn := diagram.Drawing(offlinePlan(t).Graph, nil).Mermaid()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func newHelpCommand(in *invocation) *cobra.Command {
 				_, err = resolveTargets(rest, plan, false)
 				return err
 			case len(rest) > 0 && about.HasSubCommands():
-				return wrongVerb(about, rest)
+				return unknownSubcommand(about, rest)
 			case len(rest) > 0:
 				return usage.Errorf("help is about one target: write help TARGET")
 			}

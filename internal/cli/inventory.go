@@ -19,9 +19,9 @@ type destroyPlan struct {
 	Monthly hetzner.Price `json:"monthly"` // of what is deleted
 }
 
-// printDemolition lists what goes and what stays; as JSON in one line, like the
+// printDestroyPlan lists what goes and what stays; as JSON in one line, like the
 // events that follow it.
-func printDemolition(c *console, d destroy.Deletion, output string) error {
+func printDestroyPlan(c *console, d destroy.Deletion, output string) error {
 	monthly := hetzner.Total(d.Take)
 	if output == "json" {
 		return ui.PrintJSONLine(c.stdout, destroyPlan{"destroy-plan", d, monthly})

@@ -29,7 +29,7 @@ func TestLabSave(t *testing.T) {
 	f := labtest.NewFakeLab(t)
 	state := filepath.Dir(f.Dir)
 	writeFile(t, filepath.Join(state, statedir.JournalFile), "{}")
-	writeFile(t, filepath.Join(state, statedir.WorldFile), "lab\n")
+	writeFile(t, filepath.Join(state, statedir.EnvironmentFile), "lab\n")
 	writeFile(t, filepath.Join(f.Dir, "state.json"), "slot")
 	writeFile(t, filepath.Join(f.Dir, "lab.lock"), "1\n")
 	to := filepath.Join(t.TempDir(), "deep", "saved")
@@ -41,7 +41,7 @@ func TestLabSave(t *testing.T) {
 		t.Errorf("it stood still %d times, and does so: %v", f.Stood, f.Standing)
 	}
 	for path, there := range map[string]bool{
-		statedir.JournalFile: true, statedir.WorldFile: true, "lab/state.json": true, lab.SavedFile: true,
+		statedir.JournalFile: true, statedir.EnvironmentFile: true, "lab/state.json": true, lab.SavedFile: true,
 		"lab/lab.sock": false, "lab/lab.lock": false, statedir.JournalLock: false,
 	} {
 		if lab.Exists(filepath.Join(to, path)) != there {
@@ -104,11 +104,11 @@ func TestLabLoadRefuses(t *testing.T) {
 	good := save(lab.Saved{Version: lab.SavedVersion, Cluster: "k8s", Endpoint: address.URL + "/v1"})
 	none := t.TempDir()
 	rehearsed, real, foreign := t.TempDir(), t.TempDir(), t.TempDir()
-	writeFile(t, filepath.Join(rehearsed, statedir.WorldFile), "lab\n")
-	writeFile(t, filepath.Join(real, statedir.WorldFile), "hetzner\n")
+	writeFile(t, filepath.Join(rehearsed, statedir.EnvironmentFile), "lab\n")
+	writeFile(t, filepath.Join(real, statedir.EnvironmentFile), "hetzner\n")
 	writeFile(t, filepath.Join(foreign, "thesis.txt"), "years of work")
 	up := labtest.NewFakeLab(t)
-	writeFile(t, filepath.Join(filepath.Dir(up.Dir), statedir.WorldFile), "lab\n")
+	writeFile(t, filepath.Join(filepath.Dir(up.Dir), statedir.EnvironmentFile), "lab\n")
 	for _, tt := range []struct {
 		from, into, flags, says string
 		code                    int

@@ -40,7 +40,7 @@ func placeOf(c *console, a arguments, cfg settings.Configuration, state statedir
 		command = targetBootstrap
 	}
 	access := statestore.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
-	p, err = access.Place(worldOf(a.Options), string(state), command)
+	p, err = access.Place(environmentOf(a.Options), string(state), command)
 	return p, true, err
 }
 
@@ -64,10 +64,10 @@ func sharePeers(ctx context.Context, r *running) {
 	r.limit.Share = r.peers.Runs
 }
 
-// otherWorld reports whether a state folder belongs to another environment than the one that is asked for.
-func otherWorld(state statedir.Dir, world string) (bool, error) {
-	is, err := state.World()
-	return is != "" && is != world, err
+// otherEnvironment reports whether a state folder belongs to another environment than the one that is asked for.
+func otherEnvironment(state statedir.Dir, environment string) (bool, error) {
+	is, err := state.Environment()
+	return is != "" && is != environment, err
 }
 
 // viewState returns the folder with what the store has, for a command that only looks. Where that cannot be had, or is
@@ -78,7 +78,7 @@ func viewState(ctx context.Context, c *console, a arguments, cfg settings.Config
 	if err != nil || !ok {
 		return state, err
 	}
-	if other, err := otherWorld(state, place.World); err != nil || other {
+	if other, err := otherEnvironment(state, place.Environment); err != nil || other {
 		return state, err
 	}
 	unlock, err := state.Journal().Lock(ctx)
@@ -145,9 +145,9 @@ func takeLease(ctx context.Context, c *console, a arguments, cfg settings.Config
 		return ctx, lease{}, nil
 	}
 	say := func(format string, args ...any) { tell(c, format, args...) }
-	other, err := otherWorld(state, place.World)
+	other, err := otherEnvironment(state, place.Environment)
 	if err == nil && other { // what a rehearsal left is no part of a real cluster's state
-		err = state.Claim(ctx, statedir.OwnerOf(cfg.Config), place.World, say)
+		err = state.Claim(ctx, statedir.OwnerOf(cfg.Config), place.Environment, say)
 	}
 	if err != nil {
 		return ctx, lease{}, err

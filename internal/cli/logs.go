@@ -79,7 +79,7 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 	if err != nil {
 		return err
 	}
-	if world, err := state.World(); err == nil && offline != "" && (a.Options.Lab || world == statedir.WorldLab) {
+	if environment, err := state.Environment(); err == nil && offline != "" && (a.Options.Lab || environment == statedir.EnvironmentLab) {
 		return errors.New(offline) // Hetzner is not needed for it
 	}
 	out := newLogPrinter(c, a.Options)

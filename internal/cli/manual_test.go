@@ -54,7 +54,7 @@ func TestEveryTargetHasAManual(t *testing.T) {
 			t.Errorf("%s: what does it need?", pathOf(target))
 		}
 	}
-	for _, s := range paperPlan(t).Graph.Steps() {
+	for _, s := range offlinePlan(t).Graph.Steps() {
 		check(s.Name, []string{s.Name}, nil)
 	}
 	for name := range all {

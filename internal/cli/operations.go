@@ -33,7 +33,7 @@ func operate(ctx context.Context, c *console, a arguments, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
@@ -49,20 +49,26 @@ func operate(ctx context.Context, c *console, a arguments, do func(context.Conte
 	})
 }
 
-// sameWorld refuses to take the state of a rehearsal for that of a real cluster.
-// The other way round the folder itself refuses.
-func sameWorld(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
+// checkEnvironment refuses to take the state of a rehearsal for that of a real cluster, and the other way round.
+func checkEnvironment(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
 	state, err := stateOf(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
-	world, err := state.World()
-	if err != nil {
+	return refuseOtherEnvironment(state, a.Options.Lab)
+}
+
+func refuseOtherEnvironment(state statedir.Dir, inLab bool) error {
+	is, err := state.Environment()
+	switch {
+	case err != nil:
 		return err
-	}
-	if world == statedir.WorldLab && !a.Options.Lab {
+	case is == statedir.EnvironmentLab && !inLab:
 		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the "+
 			"real cluster", state)
+	case is == statedir.EnvironmentHetzner && inLab:
+		return usage.Errorf("%s holds the state of a real cluster: run without --lab, or name another folder (--state-dir)",
+			state)
 	}
 	return nil
 }
@@ -78,10 +84,10 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			if err != nil {
 				return err
 			}
-			return printDemolition(c, plan, a.Options.Output)
+			return printDestroyPlan(c, plan, a.Options.Output)
 		})
 	}
-	if !a.Options.Yes && !answerable(c) {
+	if !a.Options.Yes && !canPrompt(c) {
 		return usage.Errorf("destroy asks for the cluster's name, and the standard input is no terminal: --yes answers " +
 			"beforehand, " +
 			"--dry-run only lists")
@@ -92,7 +98,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 		if err != nil {
 			return err
 		}
-		if err := printDemolition(c, plan, a.Options.Output); err != nil {
+		if err := printDestroyPlan(c, plan, a.Options.Output); err != nil {
 			return err
 		}
 		if !a.Options.Yes {
@@ -131,8 +137,8 @@ func retire(r *running) (record string, err error) {
 	return record, err
 }
 
-// answerable tells whether the operator can be asked. A file that is no terminal certainly gives no answer.
-func answerable(c *console) bool {
+// canPrompt tells whether the operator can be asked. A file that is no terminal certainly gives no answer.
+func canPrompt(c *console) bool {
 	_, isFile := c.stdin.(*os.File)
 	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
 }
@@ -178,7 +184,7 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 		}
 		return do(cfg.Config, tools)
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	token, err := cfg.Token(ctx, c.environment)

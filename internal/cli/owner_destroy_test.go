@@ -74,7 +74,7 @@ func newTwoClusters(t *testing.T) *twoClusters {
 		c.management.Put(kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", config.DefaultNamespace, name, nil))
 	}
 	for name, data := range map[string][]byte{
-		statedir.WorldFile: []byte(statedir.WorldHetzner + "\n"), "identity": []byte("0123456789abcdef\n"),
+		statedir.EnvironmentFile: []byte(statedir.EnvironmentHetzner + "\n"), "identity": []byte("0123456789abcdef\n"),
 		"talosconfig":           []byte("k8s's"),
 		"management.kubeconfig": c.management.Kubeconfig(), "kubeconfig": workload.Kubeconfig(),
 		"given": c.management.Kubeconfig(),

@@ -50,10 +50,10 @@ func treeDigest(t *testing.T, dir string) string {
 }
 
 // ownedFolder is a state folder of cluster k8s with a kubeconfig. Without the record it is one of an earlier release.
-func ownedFolder(t *testing.T, world string, recorded bool) statedir.Dir {
+func ownedFolder(t *testing.T, environment string, recorded bool) statedir.Dir {
 	t.Helper()
 	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	for name, text := range map[string]string{statedir.WorldFile: world + "\n", "kubeconfig": "k8s's",
+	for name, text := range map[string]string{statedir.EnvironmentFile: environment + "\n", "kubeconfig": "k8s's",
 		"management.kubeconfig": "k8s-mgmt's"} {
 		if err := s.Files().Write(name, []byte(text)); err != nil {
 			t.Fatal(err)
@@ -120,25 +120,25 @@ func TestFolderOfAnotherClusterIsRefused(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for _, recorded := range []bool{true, false} {
-		for _, world := range []string{statedir.WorldHetzner, statedir.WorldLab} {
-			s := ownedFolder(t, world, recorded)
+		for _, environment := range []string{statedir.EnvironmentHetzner, statedir.EnvironmentLab} {
+			s := ownedFolder(t, environment, recorded)
 			before := treeDigest(t, string(s))
 			asked := all
-			if world == statedir.WorldLab {
+			if environment == statedir.EnvironmentLab {
 				asked = append(slices.Clone(all), labOnly)
 			}
 			for _, words := range asked {
 				args := append([]string{"--state-dir", string(s), "CLUSTER_NAME=other", "--yes"}, words...)
-				if world == statedir.WorldLab {
+				if environment == statedir.EnvironmentLab {
 					args = append(args, "--lab")
 				}
 				r := execute(t, ctx, t.TempDir(), "HCLOUD_TOKEN=x HCLOUD_ENDPOINT="+hetzner.URL, args...)
 				if r.code != ExitUsage || !strings.Contains(r.stderr, "this folder belongs to cluster k8s") {
-					t.Errorf("%s, record %t: %q: %+v", world, recorded, words, r)
+					t.Errorf("%s, record %t: %q: %+v", environment, recorded, words, r)
 				}
 			}
 			if treeDigest(t, string(s)) != before {
-				t.Errorf("%s, record %t: a file of cluster k8s was changed", world, recorded)
+				t.Errorf("%s, record %t: a file of cluster k8s was changed", environment, recorded)
 			}
 		}
 	}
@@ -167,26 +167,26 @@ func TestLabOfAFolderNeedsNoName(t *testing.T) {
 
 func TestClaimRecordsTheCluster(t *testing.T) {
 	s := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "typo"}, statedir.WorldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "typo"}, statedir.EnvironmentHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	// Nothing was made for it: a mistyped name does not keep the folder.
-	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), statedir.Owner{Cluster: "k8s"}, statedir.EnvironmentHetzner, quiet); err != nil {
 		t.Fatal(err)
 	}
 	recordStep(t, s, "image")
-	err := s.Claim(t.Context(), statedir.Owner{Cluster: "other"}, statedir.WorldHetzner, quiet)
+	err := s.Claim(t.Context(), statedir.Owner{Cluster: "other"}, statedir.EnvironmentHetzner, quiet)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "belongs to cluster k8s") {
 		t.Errorf("the folder of a cluster: %v", err)
 	}
-	if _, err := s.Claimed(statedir.Owner{Cluster: "other"}, statedir.WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
+	if _, err := s.Claimed(statedir.Owner{Cluster: "other"}, statedir.EnvironmentHetzner, s.Journal()).Lock(t.Context()); err == nil {
 		t.Error("a run of another cluster has the folder's lock")
 	}
 	owner, err := ownership.Read(s.Files())
 	if err != nil || owner == nil || owner.Cluster != "k8s" {
 		t.Errorf("the record is %+v, %v", owner, err)
 	}
-	unlock, err := s.Claimed(statedir.Owner{Cluster: "k8s"}, statedir.WorldHetzner, s.Journal()).Lock(t.Context())
+	unlock, err := s.Claimed(statedir.Owner{Cluster: "k8s"}, statedir.EnvironmentHetzner, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

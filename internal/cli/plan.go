@@ -40,16 +40,13 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if _, err := rehearseOnPaper(ctx, c, a, cfg); err != nil {
+	if _, err := validateOffline(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	if err := refuseMissingRepository(cfg, a.Options.Lab); err != nil {
 		return err
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
-		return err
-	}
-	if err := notReal(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
@@ -61,17 +58,17 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: environmentOf(a.Options), State: string(state),
 		Offline: offline}
 	if err := predictRun(ctx, c, &f, cfg, tools, state, a.Targets); err != nil {
 		return err
 	}
-	return tellForecast(c, f, a.Options.Output)
+	return printForecast(c, f, a.Options.Output)
 }
 
-// tellForecast prints a forecast, without the secrets that others may have
+// printForecast prints a forecast, without the secrets that others may have
 // repeated.
-func tellForecast(c *console, f forecast.Forecast, output string) error {
+func printForecast(c *console, f forecast.Forecast, output string) error {
 	f.WithoutSecrets(c.hide)
 	if output == "json" {
 		return ui.PrintJSON(c.stdout, f)
@@ -82,7 +79,7 @@ func tellForecast(c *console, f forecast.Forecast, output string) error {
 // predictRun finds out what a run of targets, as they were written, would do.
 func predictRun(ctx context.Context, c *console, f *forecast.Forecast, cfg settings.Configuration, tools platform.Tools,
 	state statedir.Dir, words []string) error {
-	took := runs.ReadDurations(state, f.World)
+	took := runs.ReadDurations(state, f.Environment)
 	tools.ServerTakes = took.Server()
 	b, err := planning.New(cfg.Config, tools)
 	if err != nil {
@@ -115,7 +112,7 @@ func renderCharts(ctx context.Context, c *console, f *forecast.Forecast, b plann
 	all := slices.DeleteFunc(charts.All(b.Cfg, b.Sources), func(in charts.Installation) bool {
 		return !slices.Contains(would, in.Program) && !slices.Contains(would, steps.AddonStep(in.Program))
 	})
-	if f.Offline != "" && f.World == statedir.WorldLab {
+	if f.Offline != "" && f.Environment == statedir.EnvironmentLab {
 		for _, in := range all {
 			f.Unchecked = append(f.Unchecked, fmt.Sprintf("chart %s %s: %s", in.Name, in.Version, f.Offline))
 		}
@@ -153,20 +150,6 @@ func existingCluster(ctx context.Context, cfg config.Config, tools platform.Tool
 	return found, nil
 }
 
-// notReal refuses to compare the state of a real cluster with the lab.
-func notReal(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
-	state, err := stateOf(ctx, c, a, cfg)
-	if err != nil {
-		return err
-	}
-	world, err := state.World()
-	if err == nil && world == statedir.WorldHetzner && a.Options.Lab {
-		return usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder (--state-dir)",
-			state)
-	}
-	return err
-}
-
 // predictionTools are tools to read what a run would work with, also before the first one. Where that does not answer,
 // offline says why.
 func predictionTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
@@ -190,13 +173,13 @@ func predictionTools(ctx context.Context, c *console, o options, cfg settings.Co
 // agree shows the operator at a terminal what a real run would do, and asks once, where it would change something. It
 // does not ask in a pipe, with --yes, or in the lab, where nothing costs anything.
 func agree(ctx context.Context, r *running) error {
-	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	f := forecast.Forecast{Cluster: r.cfg.ClusterName, Environment: r.environment(), State: string(r.state)}
 	return agreeTo(ctx, r, &f, func() error { return predictRun(ctx, r.console, &f, r.cfg, r.tools, r.state, r.asked) })
 }
 
 // agreeTo makes a forecast and asks, where the operator can be asked.
 func agreeTo(ctx context.Context, r *running, f *forecast.Forecast, foresee func() error) error {
-	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.console.width() == 0 || !answerable(r.console) {
+	if r.options.Lab || r.options.Yes || r.options.Output != "text" || r.console.width() == 0 || !canPrompt(r.console) {
 		return nil
 	}
 	if err := r.hub.Task("plan", "what is to be done", func(flow.Say) error { return foresee() }); err != nil {

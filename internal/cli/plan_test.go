@@ -186,7 +186,7 @@ func TestDurationsAreRead(t *testing.T) {
 		write(fmt.Sprintf("3%03d", i), done("image", time.Duration(i+1)*time.Second),
 			flow.Event{Kind: flow.StepFailed, Step: "apply", Elapsed: time.Hour})
 	}
-	d := runs.ReadDurations(s, statedir.WorldHetzner)
+	d := runs.ReadDurations(s, statedir.EnvironmentHetzner)
 	if took, recorded := d.Of("image"); !recorded || took != 6*time.Second {
 		t.Errorf("image: %s, %v; the middle one of ten is 6s", took, recorded)
 	}
@@ -199,21 +199,21 @@ func TestDurationsAreRead(t *testing.T) {
 var configuredSteps = []string{"flux", "flux-sync", "flux-releases", "gitea-token", "gitea-repository"}
 
 func TestEveryStepHasABuiltInDuration(t *testing.T) {
-	steps := paperPlan(t).Graph.Steps()
-	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
-		table := runs.BuiltInDurations(world)
+	steps := offlinePlan(t).Graph.Steps()
+	for _, environment := range []string{statedir.EnvironmentLab, statedir.EnvironmentHetzner} {
+		table := runs.BuiltInDurations(environment)
 		for _, s := range steps {
 			if table[s.Name] <= 0 {
-				t.Errorf("%s: step %s has none", world, s.Name)
+				t.Errorf("%s: step %s has none", environment, s.Name)
 			}
 		}
 		for _, name := range configuredSteps {
 			if table[name] <= 0 {
-				t.Errorf("%s: step %s has none", world, name)
+				t.Errorf("%s: step %s has none", environment, name)
 			}
 		}
 		if want := len(steps) + len(configuredSteps); len(table) != want {
-			t.Errorf("%s: %d figures for %d steps", world, len(table), want)
+			t.Errorf("%s: %d figures for %d steps", environment, len(table), want)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/quickworld"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/fakeenv"
 )
 
 // loopbackCharts downloads charts of this machine alone: tests reach no other.
@@ -24,7 +24,7 @@ func loopbackCharts(ctx context.Context, from kube.ChartSource) ([]byte, error) 
 
 // Values that a chart does not render with are refused before anything is created, by plan and doctor alike.
 func TestValuesThatAChartRefuses(t *testing.T) {
-	charts, err := quickworld.Charts(t.TempDir(), quickworld.Chart{Name: "cilium", Version: config.Defaults().CiliumVersion,
+	charts, err := fakeenv.Charts(t.TempDir(), fakeenv.Chart{Name: "cilium", Version: config.Defaults().CiliumVersion,
 		Kind: "DaemonSet", More: `{{ if and (not .Values.hubble.enabled) .Values.hubble.relay.enabled }}` +
 			`{{ fail "Hubble Relay requires .Values.hubble.enabled=true" }}{{ end }}` +
 			`{{ if and .Values.monitored (not (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}` +

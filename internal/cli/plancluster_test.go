@@ -157,7 +157,7 @@ func TestHowLongAServerTakes(t *testing.T) {
 		if tt.took > 0 {
 			ran(tt.took.String(), tt.took)
 		}
-		if is := runs.ReadDurations(state, statedir.WorldHetzner).Server(); is != tt.want {
+		if is := runs.ReadDurations(state, statedir.EnvironmentHetzner).Server(); is != tt.want {
 			t.Errorf("after a run with %s: %s, want %s", tt.took, is, tt.want)
 		}
 	}

@@ -76,7 +76,7 @@ func storedIn(t *testing.T, environment []string, state statedir.Dir) (remotesta
 		t.Fatal(err)
 	}
 	access := statestore.Access{Config: cfg.Config, Environment: settings.Environ(environment), Hide: &redact.Redactor{}}
-	place, err := access.Place(statedir.WorldHetzner, string(state), "")
+	place, err := access.Place(statedir.EnvironmentHetzner, string(state), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/quickworld"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/fakeenv"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -83,9 +83,9 @@ func beTheCommand() int {
 	return c.execute(ctx, os.Args[1:])
 }
 
-func quickPlan() quickworld.Plan {
+func quickPlan() fakeenv.Plan {
 	d := config.Defaults()
-	return quickworld.Plan{
+	return fakeenv.Plan{
 		Cluster: d.ClusterName, Namespace: config.DefaultNamespace, ControlPlane: d.ControlPlaneName(), Image: d.Image("amd64"),
 		Replicas: d.ControlPlaneReplicas,
 	}
@@ -125,7 +125,7 @@ func (c quickClusterctl) Init(ctx context.Context, o clusterctl.InitOptions) ([]
 		return nil, err
 	}
 	d := config.Defaults()
-	return nil, quickworld.Install(ctx, cluster, []quickworld.Provider{
+	return nil, fakeenv.Install(ctx, cluster, []fakeenv.Provider{
 		{Label: "cluster-api", Version: d.CAPIVersion}, {Label: "bootstrap-talos", Version: d.CABPTVersion},
 		{Label: "control-plane-talos", Version: d.CACPPTVersion}, {Label: "infrastructure-hetzner", Version: d.CAPHVersion},
 	})
@@ -145,7 +145,7 @@ func (quickClusterctl) Move(context.Context, clusterctl.MoveOptions) error {
 
 // quick is one cluster of the fake environment with the command that creates it.
 type quick struct {
-	*quickworld.World
+	*fakeenv.Environment
 	dir, charts string
 	folder      string        // the state folder in dir; empty: state
 	environment []string      // more of it
@@ -158,10 +158,10 @@ type quick struct {
 func quickCharts(t *testing.T) string {
 	t.Helper()
 	d := config.Defaults()
-	s, err := quickworld.Charts(t.TempDir(),
-		quickworld.Chart{Name: bootstrap.Cilium().Name, Version: d.CiliumVersion, Kind: "DaemonSet"},
-		quickworld.Chart{Name: bootstrap.HCloudCCM().Name, Version: d.HCloudCCMVersion, Kind: "Deployment"},
-		quickworld.Chart{Name: bootstrap.TalosCCM().Name, Version: d.TalosCCMVersion, Kind: "DaemonSet",
+	s, err := fakeenv.Charts(t.TempDir(),
+		fakeenv.Chart{Name: bootstrap.Cilium().Name, Version: d.CiliumVersion, Kind: "DaemonSet"},
+		fakeenv.Chart{Name: bootstrap.HCloudCCM().Name, Version: d.HCloudCCMVersion, Kind: "Deployment"},
+		fakeenv.Chart{Name: bootstrap.TalosCCM().Name, Version: d.TalosCCMVersion, Kind: "DaemonSet",
 			More: "---\napiVersion: talos.dev/v1alpha1\nkind: ServiceAccount\nmetadata: {name: secrets}\n"},
 	)
 	if err != nil {
@@ -176,14 +176,14 @@ func newQuick(t *testing.T, charts string) *quick {
 	return newQuickOf(t, charts, quickPlan())
 }
 
-func newQuickOf(t *testing.T, charts string, plan quickworld.Plan) *quick {
+func newQuickOf(t *testing.T, charts string, plan fakeenv.Plan) *quick {
 	t.Helper()
-	w, err := quickworld.New(plan)
+	w, err := fakeenv.New(plan)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.Close)
-	q := &quick{World: w, dir: t.TempDir(), charts: charts}
+	q := &quick{Environment: w, dir: t.TempDir(), charts: charts}
 	if err := os.WriteFile(filepath.Join(q.dir, "kubeconfig"), w.Management.Kubeconfig(), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -385,9 +385,9 @@ func quickNumber(t *testing.T, name string, otherwise int) int {
 
 // undisturbedQuick is what an undisturbed bootstrap in the fake environment does and leaves.
 type undisturbedQuick struct {
-	keys  []string // of the calls that change something
-	whole time.Duration
-	world string
+	keys        []string // of the calls that change something
+	whole       time.Duration
+	environment string
 }
 
 func quickUndisturbed(t *testing.T, charts string) undisturbedQuick {
@@ -413,8 +413,8 @@ func (q *quick) finishes(t *testing.T, undisturbed undisturbedQuick) {
 	if again := q.repeated(t); len(again) > 0 {
 		t.Errorf("done, and run again: %q", again)
 	}
-	if got := q.look(); got != undisturbed.world {
-		t.Errorf("the environment is another one:\n%s", difference(undisturbed.world, got))
+	if got := q.look(); got != undisturbed.environment {
+		t.Errorf("the environment is another one:\n%s", difference(undisturbed.environment, got))
 	}
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -34,13 +33,13 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return err
 	}
 	accept := accepted(o.Accept)
-	if _, err := readopt.New(b.cfg.Config, paperTools(b.cfg), b.source, accept); err != nil {
+	if _, err := readopt.New(b.cfg.Config, offlineTools(b.cfg), b.source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
 		return predictReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
 	}
-	if !a.Options.Yes && !answerable(c) {
+	if !a.Options.Yes && !canPrompt(c) {
 		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only compares")
 	}
@@ -53,7 +52,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 // nothing.
 func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source source.Backup,
 	accept []string) error {
-	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)

@@ -25,7 +25,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 	if a.Options.DryRun {
 		return predictRecovery(ctx, c, a)
 	}
-	if !a.Options.Yes && !answerable(c) {
+	if !a.Options.Yes && !canPrompt(c) {
 		return usage.Errorf("recover-quorum asks before it wipes servers, and the standard input is no terminal: --yes " +
 			"answers beforehand, --dry-run only looks")
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -43,7 +42,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	state, err := stateOf(ctx, c, a, cfg)
@@ -54,7 +53,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	took := runs.ReadDurations(state, worldOf(a.Options))
+	took := runs.ReadDurations(state, environmentOf(a.Options))
 	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
 	if err != nil {
 		return err

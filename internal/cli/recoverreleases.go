@@ -97,12 +97,12 @@ func clusterOfState(ctx context.Context, c *console, a arguments) (settings.Conf
 	if err != nil {
 		return cfg, state, nil, err
 	}
-	world, err := state.World()
+	environment, err := state.Environment()
 	if err != nil {
 		return cfg, state, nil, err
 	}
 	tools := commonTools(state, cfg, c.environment, io.Discard)
-	if a.Options.Lab || world == statedir.WorldLab {
+	if a.Options.Lab || environment == statedir.EnvironmentLab {
 		var offline string
 		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
 			return cfg, state, nil, err
@@ -139,7 +139,7 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(context
 	if a.Options.Lab {
 		return operate(ctx, c, a, do)
 	}
-	if err := sameWorld(ctx, c, a, cfg); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(ctx context.Context,

@@ -154,7 +154,7 @@ func hideIn(c *console, r runs.Run) runs.Run {
 	for i := range r.Setup.Targets {
 		plain(&r.Setup.Targets[i])
 	}
-	plain(&r.Setup.Cluster, &r.Setup.Version, &r.Setup.Go, &r.Setup.System, &r.Setup.World)
+	plain(&r.Setup.Cluster, &r.Setup.Version, &r.Setup.Go, &r.Setup.System, &r.Setup.Environment)
 	return r
 }
 

@@ -84,7 +84,7 @@ func TestStory(t *testing.T) {
 		at(4, flow.StepDone, "kind-create", ""),
 		at(4, flow.StepStarted, "capi-init", "it has not run yet"), at(10, flow.StepDone, "capi-init", ""),
 		at(10, flow.RunFinished, "", ""),
-	}, effect.Line{Time: at(5, "", "", "").Time, World: effect.Hetzner, Verb: "create", Object: "servers/a",
+	}, effect.Line{Time: at(5, "", "", "").Time, System: effect.Hetzner, Verb: "create", Object: "servers/a",
 		Phase: effect.Failed, Error: "conflict"})
 	runs, err := runs.Story(state, "", runsNoSteps)
 	if err != nil {
@@ -167,7 +167,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 	at := clockwork(10)
 	began, examined := at(0, flow.StepStarted, "plan", "asked for"), at(2, flow.StepDone, "plan", "")
 	deleted := func(p effect.Phase) effect.Line {
-		return effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*", Phase: p}
+		return effect.Line{Time: at(1, "", "", "").Time, System: effect.Hetzner, Verb: "delete", Object: "servers/*", Phase: p}
 	}
 	late := "the run is not done within its deadline of 1m0s"
 	for name, c := range map[string]struct {
@@ -199,7 +199,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			[]effect.Line{deleted(effect.Leaves), deleted(effect.Applied)}, nil, "", "since run 2 destroyed the cluster"},
 		"destroy, all gone before": {runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}},
 			[]flow.Event{began, examined},
-			[]effect.Line{{Time: at(1, "", "", "").Time, World: effect.File, Verb: statedir.VerbRetire,
+			[]effect.Line{{Time: at(1, "", "", "").Time, System: effect.File, Verb: statedir.VerbRetire,
 				Object: statedir.JournalFile, Phase: effect.Leaves}}, nil, "", "since run 2 destroyed the cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -242,7 +242,7 @@ func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	state := statedir.Dir(filepath.Join(dir, "state"))
 	at := clockwork(0)
 	leaveRun(t, state, "20260102-a", runs.Setup{
-		Cluster: hostile, Version: hostile, Targets: []string{hostile + planted}, World: planted,
+		Cluster: hostile, Version: hostile, Targets: []string{hostile + planted}, Environment: planted,
 		Settings: []settings.Setting{{Variable: hostile, Value: planted + hostile, Source: hostile + planted},
 			{Variable: "X_VERSION", Value: planted}},
 	}, []flow.Event{
@@ -250,9 +250,9 @@ func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 		at(1, flow.StepStarted, hostile, planted),
 		at(2, flow.StepProgress, hostile, "denied: "+planted+hostile+"\x1b[31m"),
 		at(8, flow.StepFailed, hostile, planted+hostile), at(9, flow.RunFinished, "", planted+hostile),
-	}, effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted,
+	}, effect.Line{Time: at(3, "", "", "").Time, System: effect.Hetzner, Verb: hostile, Object: planted,
 		Phase: effect.Leaves},
-		effect.Line{Time: at(3, "", "", "").Time, World: effect.Hetzner, Verb: hostile, Object: planted, Phase: effect.Failed,
+		effect.Line{Time: at(3, "", "", "").Time, System: effect.Hetzner, Verb: hostile, Object: planted, Phase: effect.Failed,
 			Error: hostile + planted})
 	r := execute(t, t.Context(), dir, settings.TokenVariable+"="+planted, "report", "--state-dir", "state", "--output",
 		"json")
@@ -290,7 +290,7 @@ func TestReportListsRunsOfEveryKind(t *testing.T) {
 	at := clockwork(0)
 	leaveRun(t, state, "20260102T030000.000Z-1", runs.Setup{Cluster: "k8s", Targets: []string{targetDestroy}},
 		[]flow.Event{at(0, flow.StepStarted, "servers", ""), at(2, flow.StepDone, "servers", "")},
-		effect.Line{Time: at(1, "", "", "").Time, World: effect.Hetzner, Verb: "delete", Object: "servers/*",
+		effect.Line{Time: at(1, "", "", "").Time, System: effect.Hetzner, Verb: "delete", Object: "servers/*",
 			Phase: effect.Leaves})
 	leaveRun(t, state, "20260102T030100.000Z-2", runs.Setup{Cluster: "k8s", Targets: []string{"replace-machine", "m"}},
 		[]flow.Event{at(0, flow.StepStarted, "replace-machine", ""), at(2, flow.StepFailed, "replace-machine", "refused")})

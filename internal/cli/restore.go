@@ -44,7 +44,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 		return err
 	}
 	b.source.Copies = o.Copies
-	if _, err := restore.New(b.cfg.Config, paperTools(b.cfg), b.source); err != nil {
+	if _, err := restore.New(b.cfg.Config, offlineTools(b.cfg), b.source); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
@@ -58,7 +58,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 // predictRestore prints what a restore would do. It changes nothing.
 func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
 	source source.Backup) error {
-	if err := errors.Join(sameWorld(ctx, c, a, cfg), notReal(ctx, c, a, cfg)); err != nil {
+	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
@@ -77,7 +77,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, World: worldOf(a.Options), State: string(state),
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: environmentOf(a.Options), State: string(state),
 		Offline: offline}
 	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
@@ -85,7 +85,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err := predictRestoration(ctx, &f, plan, state); err != nil {
 		return err
 	}
-	return tellForecast(c, f, a.Options.Output)
+	return printForecast(c, f, a.Options.Output)
 }
 
 // predictRestoration finds out what the rest of a restore would do, from its own journal.
@@ -97,7 +97,7 @@ func predictRestoration(ctx context.Context, f *forecast.Forecast, plan *restore
 		}
 	}
 	journal := flow.Folder(records.RestoreFiles(state.Files()).String())
-	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.World))
+	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.Environment))
 }
 
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
@@ -126,7 +126,7 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 		return b, backupfile.Refusal(ctx, err)
 	}
 	fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(b.source.Contents))
-	if made := b.source.Contents.Header.Environment; made == statedir.WorldLab && !a.Options.Lab {
+	if made := b.source.Contents.Header.Environment; made == statedir.EnvironmentLab && !a.Options.Lab {
 		return b, usage.Errorf("%s is the backup of a cluster in the lab: nothing of it belongs to a real cluster; with --lab it "+
 			"is taken", name)
 	}
@@ -203,7 +203,7 @@ func restoreCluster(ctx context.Context, r *running, file backupfile.File, sourc
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Cluster: r.cfg.ClusterName, World: r.world(), State: string(r.state)}
+	f := forecast.Forecast{Cluster: r.cfg.ClusterName, Environment: r.environment(), State: string(r.state)}
 	if err := agreeTo(ctx, r, &f, func() error { return predictRestoration(ctx, &f, plan, r.state) }); err != nil {
 		return err
 	}

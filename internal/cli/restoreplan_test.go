@@ -220,11 +220,11 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now())
-	for _, world := range []string{statedir.WorldLab, statedir.WorldHetzner} {
-		took := runs.ReadDurations(statedir.Dir(dir), world)
+	for _, environment := range []string{statedir.EnvironmentLab, statedir.EnvironmentHetzner} {
+		took := runs.ReadDurations(statedir.Dir(dir), environment)
 		for _, s := range restorePlan(t, dir).Graph.Steps() {
 			if d, recorded := took.Of(s.Name); d <= 0 || recorded {
-				t.Errorf("%s: step %s takes %s", world, s.Name, d)
+				t.Errorf("%s: step %s takes %s", environment, s.Name, d)
 			}
 		}
 	}

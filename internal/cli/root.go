@@ -127,7 +127,7 @@ func (in *invocation) execute(ctx context.Context, args []string) error {
 		root.SetArgs(forCompletion(root, args))
 		return root.ExecuteContext(ctx)
 	}
-	t, err := takeApart(root, args)
+	t, err := splitArgs(root, args)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (in *invocation) command(use, group, doc string, do action) *cobra.Command 
 func (in *invocation) parent(use, group, doc string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, GroupID: group, Short: doc, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
-		RunE:              func(cmd *cobra.Command, words []string) error { return wrongVerb(cmd, words) },
+		RunE:              func(cmd *cobra.Command, words []string) error { return unknownSubcommand(cmd, words) },
 		ValidArgsFunction: completeVariables,
 	}
 	cmd.AddCommand(below...)
@@ -263,8 +263,8 @@ func checkWords(cmd *cobra.Command, rest []string) error {
 	return nil
 }
 
-// wrongVerb is about a command that only has others below it.
-func wrongVerb(cmd *cobra.Command, words []string) error {
+// unknownSubcommand is about a command that only has others below it.
+func unknownSubcommand(cmd *cobra.Command, words []string) error {
 	var verbs []string
 	for _, below := range cmd.Commands() {
 		verbs = append(verbs, below.Name())

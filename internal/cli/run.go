@@ -32,7 +32,7 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	targets, err := rehearseOnPaper(ctx, c, a, cfg)
+	targets, err := validateOffline(ctx, c, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -147,15 +147,15 @@ func abortPivot(ctx context.Context, r *running) (err error) {
 		})
 }
 
-// rehearseOnPaper plans with nothing behind it, so that mistakes in the
+// validateOffline plans with nothing behind it, so that mistakes in the
 // configuration and its files, and unknown targets, are found before anything
 // is made.
-func rehearseOnPaper(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
+func validateOffline(ctx context.Context, c *console, a arguments, cfg settings.Configuration) ([]string, error) {
 	tellLiterals(c, cfg)
 	if err := refuseInLab(a, cfg); err != nil {
 		return nil, err
 	}
-	b, err := planOnPaper(c, cfg)
+	b, err := planOffline(c, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -178,8 +178,8 @@ func refuseInLab(a arguments, cfg settings.Configuration) error {
 	return nil
 }
 
-// paperTools are tools with nothing behind them.
-func paperTools(cfg settings.Configuration) platform.Tools {
+// offlineTools are tools with nothing behind them.
+func offlineTools(cfg settings.Configuration) platform.Tools {
 	tools := platform.Tools{Overrides: cfg.Overrides}
 	if cfg.ManagementProvider() == config.ManagementLocal {
 		tools.Management = local.New(lab.LocalManagement{}, nil)
@@ -189,9 +189,9 @@ func paperTools(cfg settings.Configuration) platform.Tools {
 	return tools
 }
 
-// planOnPaper is the plan with nothing behind it.
-func planOnPaper(c *console, cfg settings.Configuration) (planning.Bootstrap, error) {
-	b, err := planning.New(cfg.Config, paperTools(cfg))
+// planOffline is the plan with nothing behind it.
+func planOffline(c *console, cfg settings.Configuration) (planning.Bootstrap, error) {
+	b, err := planning.New(cfg.Config, offlineTools(cfg))
 	if err == nil {
 		err = checks.Values(b.Cfg, b.Sources)
 	}
@@ -290,7 +290,7 @@ func expect(ctx context.Context, r *running, plan *steps.Plan, targets []string)
 	if err != nil {
 		return
 	}
-	took := runs.ReadDurations(r.state, r.world())
+	took := runs.ReadDurations(r.state, r.environment())
 	var all []ui.ExpectedStep
 	for _, f := range foreseen {
 		one := ui.ExpectedStep{Name: f.Name}

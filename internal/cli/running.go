@@ -126,7 +126,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	c.hide.Learn(cfg.Passwords()...)
 	var notes []string
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
-	if err := state.Claim(ctx, statedir.OwnerOf(cfg.Config), r.world(), note); err != nil {
+	if err := state.Claim(ctx, statedir.OwnerOf(cfg.Config), r.environment(), note); err != nil {
 		return nil, err
 	}
 	if r.files, err = state.OpenRun(r.id); err != nil {
@@ -152,7 +152,7 @@ func openRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	r.tools = commonTools(state, cfg, c.environment, r.log)
 	r.tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
 	r.tools.Consent = a.Options.Yes
-	r.tools.ServerTakes = runs.ReadDurations(state, r.world()).Server()
+	r.tools.ServerTakes = runs.ReadDurations(state, r.environment()).Server()
 	r.tools.Effects = r.effects
 	r.tools.Files = r.tools.RecordedFiles()
 	r.tellBegun(ctx)
@@ -183,18 +183,18 @@ func (r *running) close() {
 	}
 }
 
-func (r *running) world() string { return worldOf(r.options) }
+func (r *running) environment() string { return environmentOf(r.options) }
 
-func worldOf(o options) string {
+func environmentOf(o options) string {
 	if o.Lab {
-		return statedir.WorldLab
+		return statedir.EnvironmentLab
 	}
-	return statedir.WorldHetzner
+	return statedir.EnvironmentHetzner
 }
 
 // journal is that of the state folder, for as long as the folder belongs to the run's cluster and environment.
 func (r *running) journal() flow.Journal {
-	return statedir.NewRecordedJournal(r.state, statedir.OwnerOf(r.cfg.Config), r.world(), r.effects)
+	return statedir.NewRecordedJournal(r.state, statedir.OwnerOf(r.cfg.Config), r.environment(), r.effects)
 }
 
 // connect equips a run for Hetzner, or for the lab, which it starts.
@@ -309,7 +309,7 @@ func provideKubernetes(ctx context.Context, r *running, version string) error {
 func keepSetup(r *running) {
 	s := runs.Setup{
 		Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH,
-		World: r.world(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: settings.List(r.cfg),
+		Environment: r.environment(), Cluster: r.cfg.ClusterName, Targets: r.asked, Settings: settings.List(r.cfg),
 	}
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {

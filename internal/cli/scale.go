@@ -181,7 +181,7 @@ func agreeToScale(ctx context.Context, c *console, a arguments, r *running, chan
 	switch {
 	case change.Removes() == 0 || a.Options.Yes:
 		return nil
-	case !answerable(c):
+	case !canPrompt(c):
 		return usage.Errorf("scale deletes servers and asks before, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only says what it would do")
 	}
@@ -194,7 +194,7 @@ func agreeToFlaw(ctx context.Context, r *running, what, flaw string) error {
 	switch {
 	case flaw == "" || r.options.Yes:
 		return nil
-	case !answerable(r.console):
+	case !canPrompt(r.console):
 		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
 			"beforehand): %s", what, flaw)
 	}

@@ -260,15 +260,10 @@ func readServed(ctx context.Context, c *console, a arguments) (s servedCluster, 
 	if err := s.state.CheckOwner(ctx, statedir.Owner{Cluster: s.cfg.ClusterName, Namespace: s.cfg.Namespace}); err != nil {
 		return s, err
 	}
-	world, err := s.state.World()
-	if err == nil && world == statedir.WorldHetzner && a.Options.Lab {
-		err = usage.Errorf("%s holds the state of a real cluster: leave --lab away, or name another folder "+
-			"(--state-dir)", s.state)
-	}
-	if err != nil {
+	if err := refuseOtherEnvironment(s.state, a.Options.Lab); err != nil {
 		return s, err
 	}
-	b, err := planOnPaper(c, s.cfg)
+	b, err := planOffline(c, s.cfg)
 	if err != nil {
 		return s, err
 	}
@@ -285,7 +280,7 @@ func openClusters(ctx context.Context, c *console, served []servedCluster, self 
 	for _, s := range served {
 		words, env := s.commandLine(c)
 		one, err := work.Open(ctx, work.Options{Name: s.cfg.ClusterName, Dir: s.given.workDir, State: s.state,
-			World: worldOf(s.given.Options), Executable: self, Arguments: words, Env: env, Targets: s.targets,
+			Environment: environmentOf(s.given.Options), Executable: self, Arguments: words, Env: env, Targets: s.targets,
 			Hide: c.hide, Log: log})
 		if err != nil {
 			return all, err

@@ -169,7 +169,7 @@ func TestServeTwoFolders(t *testing.T) {
 	for deadline := time.Now().Add(time.Minute); !run.State.Ended() && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ask("GET", "/clusters/one/runs/"+run.ID, "", &run)
 	}
-	if run.State != work.Failed || !strings.Contains(run.Message, "HCLOUD_TOKEN is not set") || run.World != "hetzner" {
+	if run.State != work.Failed || !strings.Contains(run.Message, "HCLOUD_TOKEN is not set") || run.Environment != "hetzner" {
 		t.Errorf("%+v", run)
 	}
 	var clusters struct{ Items []serve.Cluster }

@@ -26,7 +26,7 @@ func TestLookingAtASilentHetznerEnds(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	defer silent.Close()
 	begun := statedir.Dir(filepath.Join(t.TempDir(), "state"))
-	if err := begun.Files().Write(statedir.WorldFile, []byte(statedir.WorldHetzner+"\n")); err != nil {
+	if err := begun.Files().Write(statedir.EnvironmentFile, []byte(statedir.EnvironmentHetzner+"\n")); err != nil {
 		t.Fatal(err)
 	}
 	record := flow.Record{State: flow.StateFailed, Attempt: 1, Error: "no token"}

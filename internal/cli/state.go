@@ -77,11 +77,11 @@ func openStore(ctx context.Context, c *console, a arguments) (s storedState, err
 
 // locked works on the state folder while no run does, unless it belongs to another environment.
 func (s storedState) locked(ctx context.Context, do func() error) error {
-	if other, err := otherWorld(s.folder, s.World); err != nil {
+	if other, err := otherEnvironment(s.folder, s.Environment); err != nil {
 		return err
 	} else if other {
 		return usage.Errorf("%s has the state of another environment than %s: name another folder (--state-dir)", s.folder,
-			s.World)
+			s.Environment)
 	}
 	unlock, err := s.folder.Journal().Lock(ctx)
 	if err != nil {
@@ -126,7 +126,7 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 		if d.Holder != nil {
 			holder = d.Holder.String()
 		}
-		rows = append(rows, []string{d.Cluster, d.World, strconv.FormatInt(d.Serial, 10), writtenAt(d.Document), holder,
+		rows = append(rows, []string{d.Cluster, d.Environment, strconv.FormatInt(d.Serial, 10), writtenAt(d.Document), holder,
 			d.Authentic})
 	}
 	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}, rows...)
@@ -140,10 +140,10 @@ type listedState struct {
 }
 
 // listState reads one of the states of a store; nil: it is gone.
-func listState(ctx context.Context, access statestore.Access, store objectstore.Store, world, cluster string) (*listedState,
+func listState(ctx context.Context, access statestore.Access, store objectstore.Store, environment, cluster string) (*listedState,
 	error) {
-	of, keyErr := access.Keys(keys.Scope{Environment: world, Cluster: cluster})
-	d, ok, refused, err := remotestate.Place{Store: store, World: world, Cluster: cluster, Keys: of}.Listed(ctx)
+	of, keyErr := access.Keys(keys.Scope{Environment: environment, Cluster: cluster})
+	d, ok, refused, err := remotestate.Place{Store: store, Environment: environment, Cluster: cluster, Keys: of}.Listed(ctx)
 	if err != nil || !ok {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 		return fmt.Errorf("read the state of cluster %s: %w", s.Cluster, err)
 	}
 	if !ok && refused == nil {
-		return fmt.Errorf("%s has no state of cluster %s (%s): a run writes it, and %s", s.Store, s.Cluster, s.World,
+		return fmt.Errorf("%s has no state of cluster %s (%s): a run writes it, and %s", s.Store, s.Cluster, s.Environment,
 			commandLine(c, "state", "push"))
 	}
 	shown := shownState{Store: s.Store.String(), Folder: string(s.folder), Document: d}
@@ -209,7 +209,7 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 	if d.Holder != nil {
 		held = fmt.Sprintf("%s; last sign %s", d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339))
 	}
-	text.Table(c.stdout, c.width(), []string{"STATE OF", fmt.Sprintf("%s (%s)", d.Cluster, d.World)},
+	text.Table(c.stdout, c.width(), []string{"STATE OF", fmt.Sprintf("%s (%s)", d.Cluster, d.Environment)},
 		[]string{"store", shown.Store},
 		[]string{"serial", strconv.FormatInt(d.Serial, 10)},
 		[]string{"written", writtenAt(d) + " by " + text.Dash(d.By)},
@@ -291,7 +291,7 @@ func (s storedState) pull(ctx context.Context, serial int64, force bool) (remote
 	}
 	d, ok, refused, err := s.refusable(ctx)
 	if err == nil && !ok && refused == nil {
-		err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.World)
+		err = fmt.Errorf("%s has no state of cluster %s (%s)", s.Store, s.Cluster, s.Environment)
 	}
 	if err != nil {
 		return d, "", err

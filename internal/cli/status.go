@@ -116,11 +116,11 @@ func lookingTools(ctx context.Context, c *console, o options, cfg settings.Confi
 	if tools.Management, err = newManagement(c, cfg, state, tools.Files, false, io.Discard, nil); err != nil {
 		return cfg, tools, "", err
 	}
-	world, err := state.World()
+	environment, err := state.Environment()
 	if err != nil {
 		return cfg, tools, "", err
 	}
-	if o.Lab || world == statedir.WorldLab {
+	if o.Lab || environment == statedir.EnvironmentLab {
 		l := newLab(c, o, state)
 		tools.Management = lab.Management{Client: l.Client}
 		info, err := l.Answering(ctx)

@@ -107,14 +107,14 @@ func small() status.Report {
 			"not " +
 			"answer"}}
 	for i := range 19 {
-		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", World: "holds"}
+		s := status.Step{Step: fmt.Sprintf("step-%d.", i), State: "done", Verified: "holds"}
 		switch {
 		case i < 5:
-			s.World, s.Sealed = "", "pivot"
+			s.Verified, s.Sealed = "", "pivot"
 		case i == 14:
-			s.State, s.World, s.Said = "started", "", "1 of 3 nodes is Ready"
+			s.State, s.Verified, s.Said = "started", "", "1 of 3 nodes is Ready"
 		case i > 14:
-			s.State, s.World = "never", ""
+			s.State, s.Verified = "never", ""
 		}
 		r.Steps = append(r.Steps, s)
 	}
@@ -159,7 +159,7 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 // What is done and was changed is no step to be passed over in silence.
 func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
 	r := small()
-	r.Steps[7].Changed, r.Steps[8].World, r.Steps[8].Reason = []string{"version"}, "gone", "somebody deleted it"
+	r.Steps[7].Changed, r.Steps[8].Verified, r.Steps[8].Reason = []string{"version"}, "gone", "somebody deleted it"
 	var text bytes.Buffer
 	if err := r.PrintWatched(&text, 80, 23); err != nil {
 		t.Fatal(err)

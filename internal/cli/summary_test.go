@@ -54,7 +54,7 @@ func TestStatusAtATerminal(t *testing.T) {
 		": its server is initializing"
 	r := status.Report{State: "state",
 		Steps: []status.Step{{Step: "firewall-apply", State: "interrupted", Said: waits, Started: time.Unix(1, 0),
-			Ended: time.Unix(90, 0), World: "holds"}},
+			Ended: time.Unix(90, 0), Verified: "holds"}},
 		Notes: []string{"firewall k8s is applied to the servers, but Hetzner's firewalls cannot be applied to a load " +
 			"balancer: it answers every address on 6443 and 50000"},
 		Now: &overview.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +

@@ -21,7 +21,7 @@ func startTracer(r *running) *telemetry.Tracer {
 		targets = []string{targetBootstrap}
 	}
 	tracer, err := telemetry.Start(r.console.environment, telemetry.Run{
-		ID: r.id, Name: "run " + strings.Join(targets, " "), Cluster: r.cfg.ClusterName, World: r.world(), Version: version(),
+		ID: r.id, Name: "run " + strings.Join(targets, " "), Cluster: r.cfg.ClusterName, Environment: r.environment(), Version: version(),
 	})
 	if err != nil {
 		r.hub.Note("no spans are sent: %v", err)
@@ -63,7 +63,7 @@ func (d traceDisplay) Close() {
 func watchCalls(tracer *telemetry.Tracer, hide *redact.Redactor) func(context.Context, effect.Seen) func(int, error) {
 	return func(_ context.Context, s effect.Seen) func(int, error) {
 		ended := tracer.Call(telemetry.Call{
-			Step: s.Step, World: string(s.World), Verb: s.Verb, Object: s.Object,
+			Step: s.Step, System: string(s.System), Verb: s.Verb, Object: s.Object,
 			Method: s.Method, RPC: s.RPC, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
 		})
 		return func(status int, err error) {

@@ -251,7 +251,7 @@ func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Exam
 	switch {
 	case a.Options.Yes || record.Same(x):
 		return nil
-	case !answerable(r.console):
+	case !canPrompt(r.console):
 		return usage.Errorf("upgrade asks before it changes the cluster, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only says what it would do")
 	}

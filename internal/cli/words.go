@@ -19,8 +19,8 @@ type typed struct {
 	values []settings.Assignment
 }
 
-// takeApart sorts what was typed. Cobra wants the words of a command first.
-func takeApart(root *cobra.Command, args []string) (t typed, err error) {
+// splitArgs sorts what was typed. Cobra wants the words of a command first.
+func splitArgs(root *cobra.Command, args []string) (t typed, err error) {
 	for i := 0; i < len(args); i++ {
 		switch word := args[i]; {
 		case word == "--":
@@ -79,7 +79,7 @@ func forCompletion(root *cobra.Command, args []string) []string {
 			kept = append(kept, word)
 		}
 	}
-	t, err := takeApart(root, kept)
+	t, err := splitArgs(root, kept)
 	if err != nil {
 		return args
 	}

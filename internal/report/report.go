@@ -110,7 +110,7 @@ type Trouble struct {
 
 // Change is what a run changed outside itself.
 type Change struct {
-	World, What, Step         string
+	System, What, Step        string
 	Times, Failed, Unanswered int
 }
 

@@ -80,18 +80,18 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 
 // Cluster is a cluster that is served.
 type Cluster struct {
-	Name    string    `json:"name"`
-	World   string    `json:"world"` // "hetzner" or "lab"
-	Dir     string    `json:"dir"`
-	State   string    `json:"stateFolder"`
-	Targets []string  `json:"targets"` // that can be run
-	Last    *work.Run `json:"lastRun,omitempty"`
-	AtWork  bool      `json:"atWork"`
+	Name        string    `json:"name"`
+	Environment string    `json:"world"` // "hetzner" or "lab"
+	Dir         string    `json:"dir"`
+	State       string    `json:"stateFolder"`
+	Targets     []string  `json:"targets"` // that can be run
+	Last        *work.Run `json:"lastRun,omitempty"`
+	AtWork      bool      `json:"atWork"`
 }
 
 func clusterNow(c *work.Cluster) (Cluster, error) {
 	all, err := c.Runs()
-	v := Cluster{Name: c.Name, World: c.World, Dir: c.Dir, State: string(c.State), Targets: c.Targets}
+	v := Cluster{Name: c.Name, Environment: c.Environment, Dir: c.Dir, State: string(c.State), Targets: c.Targets}
 	for i, r := range all {
 		v.AtWork = v.AtWork || !r.State.Ended()
 		if i == 0 {

@@ -59,7 +59,7 @@ func Mutations() []Mutation {
 		{Name: "a pending Helm release is not recovered", File: "internal/client/kube/stuck.go", Package: "internal/client/kube",
 			Old: "	if !unfinished(last.Info.Status) && last.Info", New: "	if last.Info"},
 		{Name: "a living owner's Helm release is trampled", File: "internal/client/kube/stuck.go", Package: "internal/client/kube",
-			Old: "	case still < strangerIsDead:", New: "	case still < 0:"},
+			Old: "	case still < abandonedAfter:", New: "	case still < 0:"},
 		{Name: "a management cluster is known by its address alone", File: "internal/cluster/management/ensure.go", Package: "steps",
 			Run: "Management",
 			Old: "	case err == nil && uid == m.UID:", New: "	case err == nil && uid != \"\":"},

@@ -40,7 +40,7 @@ func Stages() []Stage {
 // Effect is a call of an undisturbed run that changed something.
 type Effect struct {
 	Stage string    `json:"stage"`
-	Key   string    `json:"key"` // "<world> <verb> <object>#<nth>"
+	Key   string    `json:"key"` // "<environment> <verb> <object>#<nth>"
 	Step  string    `json:"step,omitempty"`
 	At    time.Time `json:"at"`
 }
@@ -109,7 +109,7 @@ func newestRun(state string) (string, error) {
 // effectLine is the part of a line of effects.jsonl that is read.
 type effectLine struct {
 	Time   time.Time `json:"time"`
-	World  string    `json:"world"`
+	System string    `json:"world"`
 	Verb   string    `json:"verb"`
 	Object string    `json:"object"`
 	Nth    int       `json:"nth"`
@@ -118,7 +118,9 @@ type effectLine struct {
 	Error  string    `json:"error"`
 }
 
-func (l effectLine) key() string { return fmt.Sprintf("%s %s %s#%d", l.World, l.Verb, l.Object, l.Nth) }
+func (l effectLine) key() string {
+	return fmt.Sprintf("%s %s %s#%d", l.System, l.Verb, l.Object, l.Nth)
+}
 
 // readLines reads a file of JSON lines, but for a last one that was torn.
 func readLines[T any](path string) ([]T, error) {

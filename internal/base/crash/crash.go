@@ -53,11 +53,11 @@ func parse(text string) (Place, error) {
 	}
 	form := keyForm.FindStringSubmatch(key)
 	if form == nil {
-		return Place{}, fmt.Errorf("%s=%q names no call: write one as effects.jsonl does, \"<world> <verb> <object>#<nth>\"",
+		return Place{}, fmt.Errorf("%s=%q names no call: write one as effects.jsonl does, \"<system> <verb> <object>#<nth>\"",
 			effect.CrashVariable, text)
 	}
-	if !slices.Contains(effect.Worlds(), effect.World(form[1])) {
-		return Place{}, fmt.Errorf("%s=%q: there is no world %s", effect.CrashVariable, text, form[1])
+	if !slices.Contains(effect.Systems(), effect.System(form[1])) {
+		return Place{}, fmt.Errorf("%s=%q: there is no system %s", effect.CrashVariable, text, form[1])
 	}
 	return Place{Point: effect.Point(point), Key: key}, nil
 }
@@ -107,7 +107,7 @@ func (f *Faults) reachedCall(point effect.Point, line effect.Line) (place string
 	switch {
 	case p.Point == point:
 		return p.String(), true
-	case point == effect.PointApplied, p.Point == effect.PointTorn && line.World == effect.Journal:
+	case point == effect.PointApplied, p.Point == effect.PointTorn && line.System == effect.Journal:
 		f.armed = p // a write of the journal is itself the next one
 	}
 	return "", false

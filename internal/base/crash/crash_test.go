@@ -13,7 +13,7 @@ func TestParse(t *testing.T) {
 		"before hetzner create firewalls/k8s":   "names no call",
 		"before hetzner create firewalls/k8s#0": "names no call",
 		"before hetzner create firewalls/k8s#1 x": "names no call",
-		"before moon create firewalls/k8s#1":      "no world moon",
+		"before moon create firewalls/k8s#1":      "no system moon",
 		"torn hetzner create firewalls/k8s#1":     "",
 		"applied gitea create user/repos/fleet#1": "",
 		"saved journal save wait-cp/done#1":       "",

@@ -12,28 +12,28 @@ import (
 	"time"
 )
 
-// World is what a call changes.
-type World string
+// System is what a call changes.
+type System string
 
 // The environments. Management is the cluster that Cluster API works in until the pivot, Workload the cluster that is
 // made: it stays Workload when it manages itself.
 const (
-	Hetzner    World = "hetzner"
-	Management World = "management"
-	Workload   World = "workload"
-	Talos      World = "talos"
-	Gitea      World = "gitea" // in the workload cluster
-	SSH        World = "ssh"
-	Kind       World = "kind"
-	Local      World = "local" // the daemon of a local management cluster
-	Lab        World = "lab"
-	File       World = "file"
-	Journal    World = "journal"
+	Hetzner    System = "hetzner"
+	Management System = "management"
+	Workload   System = "workload"
+	Talos      System = "talos"
+	Gitea      System = "gitea" // in the workload cluster
+	SSH        System = "ssh"
+	Kind       System = "kind"
+	Local      System = "local" // the daemon of a local management cluster
+	Lab        System = "lab"
+	File       System = "file"
+	Journal    System = "journal"
 )
 
-// Worlds lists them.
-func Worlds() []World {
-	return []World{Hetzner, Management, Workload, Talos, Gitea, SSH, Kind, Local, Lab, File, Journal}
+// Systems lists them.
+func Systems() []System {
+	return []System{Hetzner, Management, Workload, Talos, Gitea, SSH, Kind, Local, Lab, File, Journal}
 }
 
 // Phase is what a line says of a call.
@@ -51,7 +51,7 @@ const (
 type Line struct {
 	Time   time.Time `json:"time"`
 	Seq    int       `json:"seq"` // of the call in its run, from 1; both lines of a call have it
-	World  World     `json:"world"`
+	System System    `json:"world"`
 	Verb   string    `json:"verb"`
 	Object string    `json:"object"`
 	Nth    int       `json:"nth"` // of the calls in the run that are called the same, from 1
@@ -61,7 +61,7 @@ type Line struct {
 }
 
 // Name is "hetzner create firewalls/k8s", the same in every undisturbed run.
-func (l Line) Name() string { return fmt.Sprintf("%s %s %s", l.World, l.Verb, l.Object) }
+func (l Line) Name() string { return fmt.Sprintf("%s %s %s", l.System, l.Verb, l.Object) }
 
 // Key is "hetzner create firewalls/k8s#1": one call of a run.
 func (l Line) Key() string { return fmt.Sprintf("%s#%d", l.Name(), l.Nth) }
@@ -114,13 +114,13 @@ type Call struct {
 
 // Begin is called right before a call leaves. Objects are written as Plain leaves them; those of Journal are
 // "<step>/<state>".
-func (r *Recorder) Begin(ctx context.Context, world World, verb, object string) *Call {
+func (r *Recorder) Begin(ctx context.Context, system System, verb, object string) *Call {
 	if r == nil {
 		return nil
 	}
-	line := Line{World: world, Verb: verb, Object: Plain(object), Phase: Leaves}
+	line := Line{System: system, Verb: verb, Object: Plain(object), Phase: Leaves}
 	switch {
-	case world == Journal: // a record is of the step that it names, whichever step is running meanwhile
+	case system == Journal: // a record is of the step that it names, whichever step is running meanwhile
 		line.Step, _, _ = strings.Cut(object, "/")
 	case r.options.Step != nil:
 		line.Step = r.options.Step(ctx)
@@ -153,17 +153,17 @@ func (c *Call) End(err error) {
 }
 
 // Do records a call that is a function.
-func (r *Recorder) Do(ctx context.Context, world World, verb, object string, call func() error) error {
-	if err := r.guard(world); err != nil {
+func (r *Recorder) Do(ctx context.Context, system System, verb, object string, call func() error) error {
+	if err := r.guard(system); err != nil {
 		return err
 	}
 	ended := func(int, error) {}
-	if world == Kind {
-		ended = r.watch(ctx, Seen{World: world, Verb: verb, Object: Plain(object)})
+	if system == Kind {
+		ended = r.watch(ctx, Seen{System: system, Verb: verb, Object: Plain(object)})
 	}
-	c := r.Begin(ctx, world, verb, object)
+	c := r.Begin(ctx, system, verb, object)
 	err := call()
-	if err == nil && local(world) && r != nil && r.options.Lease != nil {
+	if err == nil && local(system) && r != nil && r.options.Lease != nil {
 		err = r.options.Lease.Push(context.WithoutCancel(ctx))
 	}
 	c.End(err)
@@ -172,11 +172,11 @@ func (r *Recorder) Do(ctx context.Context, world World, verb, object string, cal
 }
 
 // local reports whether a call changes the state folder.
-func local(world World) bool { return world == File || world == Journal }
+func local(system System) bool { return system == File || system == Journal }
 
 // guard refuses what a run may not change any more. Its own folder it may: a later run sorts that out.
-func (r *Recorder) guard(world World) error {
-	if r == nil || r.options.Lease == nil || local(world) {
+func (r *Recorder) guard(system System) error {
+	if r == nil || r.options.Lease == nil || local(system) {
 		return nil
 	}
 	return r.options.Lease.Guard()

@@ -144,7 +144,7 @@ func TestNilRecorder(t *testing.T) {
 
 // A killed run leaves half a line at most, at the end.
 func TestRead(t *testing.T) {
-	whole, err := json.Marshal(Line{Seq: 1, World: File, Verb: "write", Object: "kubeconfig", Nth: 1, Phase: Leaves})
+	whole, err := json.Marshal(Line{Seq: 1, System: File, Verb: "write", Object: "kubeconfig", Nth: 1, Phase: Leaves})
 	if err != nil {
 		t.Fatal(err)
 	}

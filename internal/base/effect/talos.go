@@ -38,7 +38,7 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, request, reply any, c *grpc.ClientConn,
 			invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 			verb, object, ok := TalosCall(method)
-			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
+			ended := r.watch(ctx, Seen{System: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			call := func() error { return invoke(ctx, method, request, reply, c, opts...) }
 			var err error
 			if ok {
@@ -52,7 +52,7 @@ func (r *Recorder) TalosDial() []grpc.DialOption {
 		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, c *grpc.ClientConn, method string,
 			open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			verb, object, ok := TalosCall(method)
-			ended := r.watch(ctx, Seen{World: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
+			ended := r.watch(ctx, Seen{System: Talos, Verb: verb, Object: object, RPC: true, Host: c.Target()})
 			if !ok {
 				stream, err := open(ctx, desc, c, method, opts...)
 				ended(0, err)

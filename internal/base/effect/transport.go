@@ -11,17 +11,17 @@ import (
 type Naming func(*http.Request) (verb, object string, ok bool)
 
 // Transport is next with every request written down that naming names. With a nil Recorder it is next itself.
-func (r *Recorder) Transport(next http.RoundTripper, world World, naming Naming) http.RoundTripper {
+func (r *Recorder) Transport(next http.RoundTripper, system System, naming Naming) http.RoundTripper {
 	if r == nil {
 		return next
 	}
-	return &transport{next: next, recorder: r, world: world, naming: naming}
+	return &transport{next: next, recorder: r, system: system, naming: naming}
 }
 
 type transport struct {
 	next     http.RoundTripper
 	recorder *Recorder
-	world    World
+	system   System
 	naming   Naming
 }
 
@@ -52,13 +52,13 @@ func (t *transport) record(request *http.Request) (*http.Response, error) {
 	if !ok {
 		return t.next.RoundTrip(request)
 	}
-	if err := t.recorder.guard(t.world); err != nil {
+	if err := t.recorder.guard(t.system); err != nil {
 		if request.Body != nil {
 			err = errors.Join(err, request.Body.Close())
 		}
 		return nil, err
 	}
-	call := t.recorder.Begin(request.Context(), t.world, verb, object)
+	call := t.recorder.Begin(request.Context(), t.system, verb, object)
 	response, err := t.next.RoundTrip(request)
 	switch {
 	case err == nil && response.StatusCode >= http.StatusBadRequest:

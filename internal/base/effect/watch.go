@@ -8,7 +8,7 @@ import (
 
 // Seen is a call as a watcher sees it. It has nothing of a body, a header or a query.
 type Seen struct {
-	World        World
+	System       System
 	Verb, Object string // as a Line has them, with the names as they are
 	Method       string // of HTTP; empty: it is not HTTP
 	RPC          bool   // it is gRPC: Verb is its method, Object its service
@@ -33,7 +33,7 @@ func (t *transport) watchRequest(request *http.Request) (ended func(status int, 
 	if t.recorder.options.Watch == nil {
 		return func(int, error) {}
 	}
-	s := Seen{World: t.world, Method: request.Method, Scheme: request.URL.Scheme, Host: request.URL.Host,
+	s := Seen{System: t.system, Method: request.Method, Scheme: request.URL.Scheme, Host: request.URL.Host,
 		Path: request.URL.Path}
 	var ok bool
 	if s.Verb, s.Object, ok = t.naming(request); !ok {

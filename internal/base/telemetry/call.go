@@ -15,7 +15,7 @@ import (
 // Call is a call that is about to leave. Bodies, headers and queries are no part of it: they may hold secrets.
 type Call struct {
 	Step   string // that makes it; empty or unknown: the run itself
-	World  string // "hetzner", "management", …
+	System string // "hetzner", "management", …
 	Verb   string // "create", or an RPC's method
 	Object string // "firewalls/k8s", or an RPC's service
 	Method string // of HTTP; empty: it is not HTTP
@@ -58,11 +58,11 @@ func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
 // name has few values: the kind of the object, and not the object.
 func (c Call) name() string {
 	kind, _, _ := strings.Cut(c.Object, "/")
-	return strings.Join(strings.Fields(c.World+" "+c.Verb+" "+kind), " ")
+	return strings.Join(strings.Fields(c.System+" "+c.Verb+" "+kind), " ")
 }
 
 func (c Call) attributes() []attribute.KeyValue {
-	all := []attribute.KeyValue{attribute.String("slipway.world", c.World)}
+	all := []attribute.KeyValue{attribute.String("slipway.world", c.System)}
 	if c.Object != "" && !c.RPC {
 		all = append(all, attribute.String("slipway.object", c.Object))
 	}

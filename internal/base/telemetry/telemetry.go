@@ -42,7 +42,7 @@ const (
 )
 
 // Run is what there is to know of a run when it begins.
-type Run struct{ ID, Name, Cluster, World, Version string }
+type Run struct{ ID, Name, Cluster, Environment, Version string }
 
 // Tracer sends the spans of one run. A nil one sends nothing.
 type Tracer struct {
@@ -77,7 +77,7 @@ func Start(environment map[string]string, r Run) (*Tracer, error) {
 	t.tracer = t.provider.Tracer("github.com/slipway-k8s/slipway", trace.WithInstrumentationVersion(r.Version))
 	t.run, _ = t.tracer.Start(context.Background(), r.Name, trace.WithAttributes(
 		attribute.String("slipway.run.id", r.ID), attribute.String("slipway.cluster", r.Cluster),
-		attribute.String("slipway.world", r.World)))
+		attribute.String("slipway.world", r.Environment)))
 	return t, nil
 }
 

@@ -39,16 +39,16 @@ type Access struct {
 }
 
 // Place is the place of the configured cluster's state, in an environment, with its state folder.
-func (a Access) Place(world, dir, command string) (remotestate.Place, error) {
+func (a Access) Place(environment, dir, command string) (remotestate.Place, error) {
 	store, err := a.Store()
 	if err != nil {
 		return remotestate.Place{}, err
 	}
-	k, err := a.Keys(keys.Scope{Environment: world, Cluster: a.Config.ClusterName})
+	k, err := a.Keys(keys.Scope{Environment: environment, Cluster: a.Config.ClusterName})
 	if err != nil {
 		return remotestate.Place{}, err
 	}
-	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, World: world, Keys: k, Dir: dir,
+	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, Environment: environment, Keys: k, Dir: dir,
 		Who: remotestate.Here(command), Lease: a.Config.StateLease.D()}, nil
 }
 

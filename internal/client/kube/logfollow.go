@@ -23,8 +23,8 @@ const (
 	logTroubleAfter = 15
 )
 
-// LogWish says which logs to read. Its functions are called by many at once.
-type LogWish struct {
+// LogOptions says which logs to read. Its functions are called by many at once.
+type LogOptions struct {
 	Pods  func(*corev1.Pod) bool
 	After time.Time // only lines that were written later; zero: from the beginning
 	Lines int64     // of each container that is there at the beginning, the last so many; below 0: all
@@ -35,7 +35,7 @@ type LogWish struct {
 }
 
 // OpenLogs opens the logs of all containers as they are now.
-func (c *Cluster) OpenLogs(ctx context.Context, w LogWish) ([]*LogStream, error) {
+func (c *Cluster) OpenLogs(ctx context.Context, w LogOptions) ([]*LogStream, error) {
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Cluster) OpenLogs(ctx context.Context, w LogWish) ([]*LogStream, error)
 }
 
 // FollowLogs hands on the lines of all containers, those of Pods that come later too, until ctx is done.
-func (c *Cluster) FollowLogs(ctx context.Context, w LogWish) {
+func (c *Cluster) FollowLogs(ctx context.Context, w LogOptions) {
 	f := &logFollower{cluster: c, wish: w, pods: map[types.UID]*followedPod{}}
 	defer f.workers.Wait()
 	for ctx.Err() == nil {
@@ -92,7 +92,7 @@ func restUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 // logFollower follows the logs of one cluster.
 type logFollower struct {
 	cluster *Cluster
-	wish    LogWish
+	wish    LogOptions
 	workers sync.WaitGroup
 	begun   bool // what is there was looked at
 	pods    map[types.UID]*followedPod

@@ -188,7 +188,7 @@ func TestFollowLogs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		cluster.FollowLogs(ctx, kube.LogWish{
+		cluster.FollowLogs(ctx, kube.LogOptions{
 			Pods: func(p *corev1.Pod) bool { return p.Name != "other" }, Lines: 2, Line: got.line,
 			Trouble: func(where kube.LogLine, err error) { t.Log(where, err) },
 		})
@@ -260,7 +260,7 @@ func TestOpenLogs(t *testing.T) {
 	putPod(server, "dumb", "dumb/1", true)
 	putPod(server, "unborn", "", false)
 	var troubles []string
-	read := func(w kube.LogWish) (lines []string) {
+	read := func(w kube.LogOptions) (lines []string) {
 		t.Helper()
 		w.Pods = func(*corev1.Pod) bool { return true }
 		w.Trouble = func(where kube.LogLine, err error) { troubles = append(troubles, where.Pod+": "+err.Error()) }
@@ -280,13 +280,13 @@ func TestOpenLogs(t *testing.T) {
 			lines = append(lines, line.Text)
 		}
 	}
-	if got := read(kube.LogWish{Lines: -1}); len(got) != 4 || got[0] != "old" || got[3] != "last" || len(got[2]) > 64<<10 {
+	if got := read(kube.LogOptions{Lines: -1}); len(got) != 4 || got[0] != "old" || got[3] != "last" || len(got[2]) > 64<<10 {
 		t.Errorf("%d lines, the first %.9q", len(got), got)
 	}
-	if got := read(kube.LogWish{Lines: 1}); !slices.Equal(got, []string{"last"}) {
+	if got := read(kube.LogOptions{Lines: 1}); !slices.Equal(got, []string{"last"}) {
 		t.Errorf("the last line is %q", got)
 	}
-	if got := read(kube.LogWish{Lines: -1, After: time.Now().Add(-time.Minute)}); len(got) != 3 || got[0] != "new" {
+	if got := read(kube.LogOptions{Lines: -1, After: time.Now().Add(-time.Minute)}); len(got) != 3 || got[0] != "new" {
 		t.Errorf("%d lines are not older than a minute, the first %.9q", len(got), got)
 	}
 	if !slices.Equal(troubles, []string{"dumb: it is simulated", "dumb: it is simulated", "dumb: it is simulated"}) {

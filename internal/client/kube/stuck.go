@@ -12,10 +12,10 @@ import (
 	"helm.sh/helm/v3/pkg/storage/driver"
 )
 
-// strangerIsDead is how long a record of another process's operation must be unchanged before that process counts as
+// abandonedAfter is how long a record of another process's operation must be unchanged before that process counts as
 // ended. Between the record "pending" and the one that ends it, Helm writes nothing; by default it gives up after five
 // minutes (--timeout) and says so in the record. One more is for the request itself.
-const strangerIsDead = hookTimeout + time.Minute
+const abandonedAfter = hookTimeout + time.Minute
 
 // BusyError says that another process may be working on a release. Nothing was done to it.
 type BusyError struct {
@@ -113,10 +113,10 @@ func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (
 		return "an interrupted run", nil
 	case last.Info.Status == release.StatusUninstalled:
 		return "helm or a run with another state folder", nil
-	case still < strangerIsDead:
+	case still < abandonedAfter:
 		return "", &BusyError{
 			Release: last.Name, Namespace: h.namespace, Status: last.Info.Status.String(), Revision: last.Version,
-			Since: r.written, Until: r.written.Add(strangerIsDead),
+			Since: r.written, Until: r.written.Add(abandonedAfter),
 		}
 	}
 	return fmt.Sprintf("helm or a run with another state folder, without a change for %s", still), nil
@@ -161,7 +161,7 @@ func (h *Helm) canStay(ctx context.Context, say func(string, ...any), w Wanted, 
 		if err != nil {
 			return false, err
 		}
-		if still >= strangerIsDead {
+		if still >= abandonedAfter {
 			why := fmt.Sprintf("release %s has been deployed at revision %d for %s and is not ready (%s); applying it again",
 				w.Name, r.Revision, still, state.Unready)
 			return false, h.recovering(ctx, say, w, why)

@@ -59,21 +59,21 @@ func PassphraseIdentity(passphrase string) (age.Identity, error) {
 	return i, nil
 }
 
-// witness notes the key of the one file that is encrypted through it: with that the file is read back and checked where
+// fileKeyRecorder notes the key of the one file that is encrypted through it: with that the file is read back and checked where
 // it was written, by a machine that holds no key to open backups with.
-type witness struct {
+type fileKeyRecorder struct {
 	age.Recipient
 	fileKey []byte
 }
 
 // Wrap implements age.Recipient.
-func (w *witness) Wrap(fileKey []byte) ([]*age.Stanza, error) {
+func (w *fileKeyRecorder) Wrap(fileKey []byte) ([]*age.Stanza, error) {
 	stanzas, _, err := w.WrapWithLabels(fileKey)
 	return stanzas, err
 }
 
 // WrapWithLabels implements age.RecipientWithLabels, for a recipient that does and for one that does not.
-func (w *witness) WrapWithLabels(fileKey []byte) ([]*age.Stanza, []string, error) {
+func (w *fileKeyRecorder) WrapWithLabels(fileKey []byte) ([]*age.Stanza, []string, error) {
 	w.fileKey = slices.Clone(fileKey)
 	if labelled, ok := w.Recipient.(age.RecipientWithLabels); ok {
 		return labelled.WrapWithLabels(fileKey)
@@ -83,19 +83,19 @@ func (w *witness) WrapWithLabels(fileKey []byte) ([]*age.Stanza, []string, error
 }
 
 // identities open what the seal sealed, once.
-func (w *witness) identities() []age.Identity {
+func (w *fileKeyRecorder) identities() []age.Identity {
 	if w == nil {
 		return nil
 	}
 	return []age.Identity{age.NewInjectedFileKeyIdentity(w.fileKey)}
 }
 
-// witnessed is the seal with a witness; nil where nothing is encrypted.
-func (s Seal) witnessed() (Seal, *witness) {
+// recorded is the seal with a fileKeyRecorder; nil where nothing is encrypted.
+func (s Seal) recorded() (Seal, *fileKeyRecorder) {
 	if len(s.Recipients) == 0 {
 		return s, nil
 	}
-	w := &witness{Recipient: s.Recipients[0]}
+	w := &fileKeyRecorder{Recipient: s.Recipients[0]}
 	s.Recipients = append([]age.Recipient{w}, s.Recipients[1:]...)
 	return s, w
 }

@@ -269,7 +269,7 @@ func configChanges(was, is *unstructured.Unstructured) []string {
 	path := []string{"spec", "controlPlaneConfig", "controlplane"}
 	before, _, _ := unstructured.NestedMap(was.Object, path...)
 	after, _, _ := unstructured.NestedMap(is.Object, path...)
-	return told("", plain(before), plain(after), false)
+	return changesOf("", plain(before), plain(after), false)
 }
 
 // workerConfigChanges are the differences between what the Talos configurations of a MachineDeployment's servers are
@@ -290,7 +290,7 @@ func (c *comparison) workerConfigChanges(was, is *unstructured.Unstructured) []s
 			m, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 			return plain(m)
 		}
-		if found := told("", spec(old), spec(c.rendered[i]), false); len(found) > 0 {
+		if found := changesOf("", spec(old), spec(c.rendered[i]), false); len(found) > 0 {
 			return found
 		}
 	}

@@ -39,7 +39,7 @@ func immutable(was, is *unstructured.Unstructured) []string {
 			continue // taken out of the manifests, or not set before
 		}
 		after = plain(after) // an empty value asks for nothing
-		found = append(found, told(field, plain(like(before, after)), after, false)...)
+		found = append(found, changesOf(field, plain(like(before, after)), after, false)...)
 	}
 	return withoutDefaults(found)
 }
@@ -55,7 +55,7 @@ func changed(was, is *unstructured.Unstructured) []string {
 			continue
 		}
 		before, after := like(was.Object[field], is.Object[field]), is.Object[field]
-		found = append(found, told(field, plain(before), plain(after), secret)...)
+		found = append(found, changesOf(field, plain(before), plain(after), secret)...)
 	}
 	return withoutDefaults(found)
 }
@@ -121,7 +121,7 @@ func sameDuration(a, b string) bool {
 }
 
 // told writes the differences between two values, field by field: "spec.version v1 → v2".
-func told(path string, was, is any, secret bool) []string {
+func changesOf(path string, was, is any, secret bool) []string {
 	orAbsent := func(v any) any {
 		if v == nil {
 			return differences.Absent{}

@@ -50,7 +50,7 @@ func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, si
 
 // followCluster returns when the cluster is another one, or gone.
 func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster,
-	w Wish, wish kube.LogWish) {
+	w Wish, wish kube.LogOptions) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered

@@ -150,8 +150,8 @@ func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, 
 }
 
 // wish is that of one cluster.
-func (w Wish) of(s logSide) kube.LogWish {
-	out := kube.LogWish{
+func (w Wish) of(s logSide) kube.LogOptions {
+	out := kube.LogOptions{
 		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,
 		Line: func(line kube.LogLine) { w.Line(w.line(s, line)) },
 		Trouble: func(where kube.LogLine, err error) {

@@ -22,9 +22,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Placeless is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods
+// MissingTopologyLabels is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods
 // over regions or zones does not see any.
-func (r State) Placeless() string {
+func (r State) MissingTopologyLabels() string {
 	var names []string
 	for i := range r.Nodes {
 		if l := r.Nodes[i].Labels; l[corev1.LabelTopologyRegion] == "" || l[corev1.LabelTopologyZone] == "" {

@@ -371,17 +371,17 @@ const (
 
 // Progress says how far the cluster is, and what keeps it.
 func (o *Observer) Progress(mgmt *kube.Cluster, c Watched) wait.Reason {
-	return o.asking(mgmt, c, why.Answer.Beside, why.Answer.Hopeless)
+	return o.asking(mgmt, c, why.Answer.Summary, why.Answer.Terminal)
 }
 
 // Obstacles lists what blocks the cluster, for a wait that says itself how far it is.
 func (o *Observer) Obstacles(mgmt *kube.Cluster, c Watched) wait.Reason {
-	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.Hopeless)
+	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.Terminal)
 }
 
 // ObstaclesOfWorkers is Obstacles for a wait for workers, which a limit of the project ends, too.
 func (o *Observer) ObstaclesOfWorkers(mgmt *kube.Cluster, c Watched) wait.Reason {
-	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.HopelessForWorkers)
+	return o.asking(mgmt, c, why.Answer.Troubles, why.Answer.TerminalForWorkers)
 }
 
 // asking looks at the cluster, not at once and not too often.
@@ -400,15 +400,15 @@ func (o *Observer) asking(mgmt *kube.Cluster, c Watched, tell func(why.Answer) s
 			did, err = DeleteLeft(ctx, o.Cfg, o.Tools, mgmt, c, s)
 		}
 		if err != nil {
-			did = "could not delete a Machine that is of no use: " + why.Unseen(err.Error())
+			did = "could not delete a Machine that is of no use: " + why.ShortError(err.Error())
 		}
 		if did != "" {
 			said = did
 			return said, nil
 		}
 		a := o.Explain(s)
-		if hopeless := ends(a, o.Began); hopeless != nil {
-			return "", hopeless
+		if terminal := ends(a, o.Began); terminal != nil {
+			return "", terminal
 		}
 		said = tell(a)
 		return said, nil

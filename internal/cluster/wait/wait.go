@@ -112,7 +112,7 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 			}
 			continue
 		case err != nil:
-			missing = "could not look: " + why.Unseen(err.Error())
+			missing = "could not look: " + why.ShortError(err.Error())
 		case missing == "":
 			return nil
 		}

@@ -22,8 +22,8 @@ type Finding struct {
 	Do string `json:"do,omitempty"`
 	// Target is what to type for Do behind the command's name, where that is one of its targets.
 	Target []string `json:"target,omitempty"`
-	// Hopeless reports that waiting does not help, as of Seen.
-	Hopeless bool      `json:"hopeless,omitempty"`
+	// Terminal reports that waiting does not help, as of Seen.
+	Terminal bool      `json:"hopeless,omitempty"`
 	Seen     time.Time `json:"seen,omitzero"`
 
 	limit  bool // of the project: no server is created until the operator has acted
@@ -34,7 +34,7 @@ type Finding struct {
 const (
 	weightNormal  = iota // belongs to every bootstrap
 	weightTrouble        // something blocks, and may resolve by itself
-	weightHopeless
+	weightTerminal
 )
 
 // String is "a, b: why".
@@ -56,7 +56,7 @@ func (a Answer) Sentence() string {
 
 // withCommand is a finding that a run goes on in spite of, with what to type meanwhile. What ends a run says it then.
 func (f Finding) withCommand() string {
-	if len(f.Target) == 0 || f.Hopeless {
+	if len(f.Target) == 0 || f.Terminal {
 		return f.String()
 	}
 	return f.String() + " (" + f.Do + ")"
@@ -71,9 +71,9 @@ func (a Answer) Because() string {
 	return strings.Join(parts, "; ")
 }
 
-// Beside is what it adds for a wait for something else that depends on the same: "etcd: 2 of 3 servers run;
+// Summary is what it adds for a wait for something else that depends on the same: "etcd: 2 of 3 servers run;
 // …".
-func (a Answer) Beside() string {
+func (a Answer) Summary() string {
 	if a.For == "" {
 		return ""
 	}
@@ -91,26 +91,26 @@ func (a Answer) Troubles() string {
 	return strings.Join(parts, "; ")
 }
 
-// Hopeless is a finding that waiting does not resolve and that was observed since a time; nil: there is none.
-func (a Answer) Hopeless(since time.Time) *Finding {
+// Terminal is a finding that waiting does not resolve and that was observed since a time; nil: there is none.
+func (a Answer) Terminal(since time.Time) *Finding {
 	for i, f := range a.Findings {
 		// Cluster API writes whole seconds.
-		if f.Hopeless && !f.Seen.Before(since.Truncate(time.Second)) {
+		if f.Terminal && !f.Seen.Before(since.Truncate(time.Second)) {
 			return &a.Findings[i]
 		}
 	}
 	return nil
 }
 
-// HopelessForWorkers is Hopeless for a wait for the workers: what they wait for passes, or Cluster API replaces them,
+// TerminalForWorkers is Terminal for a wait for the workers: what they wait for passes, or Cluster API replaces them,
 // but for a limit of the project.
-func (a Answer) HopelessForWorkers(since time.Time) *Finding {
+func (a Answer) TerminalForWorkers(since time.Time) *Finding {
 	for i, f := range a.Findings {
 		if f.limit && !f.Seen.Before(since.Truncate(time.Second)) {
 			return &a.Findings[i]
 		}
 	}
-	return a.Hopeless(since)
+	return a.Terminal(since)
 }
 
 // Error makes the finding the end of a wait.
@@ -124,7 +124,7 @@ func (f *Finding) Error() string {
 // Explain says what is missing and why. The API does not count as there before the control plane provider has seen it.
 func Explain(s Situation) Answer {
 	if why := s.Silent[Management]; why != "" {
-		return Answer{For: "the management cluster", Missing: "it does not answer (" + Unseen(why) + ")"}
+		return Answer{For: "the management cluster", Missing: "it does not answer (" + ShortError(why) + ")"}
 	}
 	if s.Cluster == nil && s.Infrastructure == nil {
 		return Answer{For: "the cluster", Missing: "its objects are not applied yet"}
@@ -140,7 +140,7 @@ func Explain(s Situation) Answer {
 	var found findings
 	s.blameCluster(&found)
 	for _, m := range members {
-		s.blameServer(&found, m)
+		s.addServerFindings(&found, m)
 	}
 	s.blameWorkers(&found)
 	for _, n := range s.Nodes {
@@ -155,7 +155,7 @@ func Explain(s Situation) Answer {
 	s.blamePods(&found)
 	for _, who := range []string{Workload, Hetzner} {
 		if why := s.Silent[who]; why != "" {
-			found.add(Finding{What: "could not ask " + silentNames[who] + " (" + Unseen(why) + ")", weight: weightTrouble})
+			found.add(Finding{What: "could not ask " + silentNames[who] + " (" + ShortError(why) + ")", weight: weightTrouble})
 		}
 	}
 	a.Findings = found.sorted()
@@ -191,7 +191,7 @@ func (s Situation) stage(members []member) (what, missing string) {
 	case !initialized && etcd == 0:
 		return "etcd", fmt.Sprintf("Talos answers on %d of %d servers, etcd runs on none", answer, max(want, len(members)))
 	case s.API != "":
-		return "the API", Unseen(s.API)
+		return "the API", ShortError(s.API)
 	case !initialized:
 		return "the API", "it answers; the control plane provider has not seen it yet"
 	case len(members) != want:

@@ -21,7 +21,7 @@ func truth(o *unstructured.Unstructured, fields ...string) bool {
 // blameCluster collects what keeps the cluster as a whole.
 func (s Situation) blameCluster(found *findings) {
 	if s.Lost != "" {
-		found.add(Finding{What: s.Lost, Hopeless: true, Seen: s.At, weight: weightHopeless})
+		found.add(Finding{What: s.Lost, Terminal: true, Seen: s.At, weight: weightTerminal})
 	}
 	s.blamePause(found)
 	for _, c := range complaints(s.Infrastructure) {
@@ -37,8 +37,8 @@ func (s Situation) blameCluster(found *findings) {
 		found.add(Finding{
 			Who: []string{"TalosControlPlane " + s.ControlPlane.GetName()}, What: "the Talos provider has given it up (" + why +
 				") and does not try again",
-			Do: "remove the cause and, as long as there is no cluster yet, start again: destroy, then bootstrap", Hopeless: true,
-			Seen: s.At, weight: weightHopeless,
+			Do: "remove the cause and, as long as there is no cluster yet, start again: destroy, then bootstrap", Terminal: true,
+			Seen: s.At, weight: weightTerminal,
 		}.by("destroy"))
 	}
 	for _, c := range complaints(s.ControlPlane) {

@@ -47,7 +47,7 @@ func (s Situation) protected(m member) bool {
 
 func (s Situation) protectedServer() Finding {
 	return Finding{
-		What: "its server cannot be deleted: it is protected at Hetzner", Hopeless: true, Seen: s.At, weight: weightHopeless,
+		What: "its server cannot be deleted: it is protected at Hetzner", Terminal: true, Seen: s.At, weight: weightTerminal,
 		Do: "take the protection away in Hetzner's console, then run again",
 	}
 }

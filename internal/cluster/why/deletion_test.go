@@ -44,7 +44,7 @@ func TestARefusedDeletionIsNamed(t *testing.T) {
 	} {
 		a := Explain(tt.s)
 		if got := a.Sentence(); !strings.Contains(got, tt.says) ||
-			(a.Hopeless(now) != nil || a.Hopeless(time.Time{}) != nil) != tt.ends {
+			(a.Terminal(now) != nil || a.Terminal(time.Time{}) != nil) != tt.ends {
 			t.Errorf("%s: %s; ends: %v", name, got, !tt.ends)
 		}
 	}

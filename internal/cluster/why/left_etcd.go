@@ -103,7 +103,7 @@ func (s Situation) leftEtcd(m member) Finding {
 		Target: []string{"replace-machine", m.machine.GetName()}, weight: weightTrouble,
 	}
 	if s.Surplus() {
-		f.Hopeless, f.Seen, f.weight = true, s.At, weightHopeless
+		f.Terminal, f.Seen, f.weight = true, s.At, weightTerminal
 		f.Do = "nothing of etcd is lost with the Machine, which is one too many: a run with --yes deletes it, and so does the " +
 			"target replace-machine; then upgrade the provider (upgrade CACPPT_VERSION=v0.5.13)"
 	}

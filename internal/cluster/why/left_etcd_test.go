@@ -39,7 +39,7 @@ func TestLeftEtcd(t *testing.T) {
 		change   func(*Situation)
 		since    time.Duration
 		stuck    bool
-		hopeless bool
+		terminal bool
 	}{
 		"stuck":                         {func(*Situation) {}, 2 * time.Minute, true, true},
 		"the provider has just seen it": {func(*Situation) {}, 10 * time.Second, false, false},
@@ -69,8 +69,8 @@ func TestLeftEtcd(t *testing.T) {
 		if s.Left("machine-1") {
 			t.Errorf("%s: machine-1 is called left", name)
 		}
-		if (a.Hopeless(time.Time{}) != nil) != tt.hopeless {
-			t.Errorf("%s: hopeless is %v", name, a.Hopeless(time.Time{}))
+		if (a.Terminal(time.Time{}) != nil) != tt.terminal {
+			t.Errorf("%s: terminal is %v", name, a.Terminal(time.Time{}))
 		}
 		if tt.stuck && !slices.Equal(a.Findings[at].Target, []string{"replace-machine", "machine-0"}) {
 			t.Errorf("%s: to type: %q", name, a.Findings[at].Target)
@@ -107,7 +107,7 @@ func TestStoppedEtcd(t *testing.T) {
 			continue
 		}
 		if tt.is && (a.For != "etcd" || !strings.Contains(a.Findings[at].Do, tt.do) || TroubleIn(a.Sentence()) == "" ||
-			a.Hopeless(time.Time{}) != nil || !slices.Contains(a.Findings[at].Who, "server-0")) {
+			a.Terminal(time.Time{}) != nil || !slices.Contains(a.Findings[at].Who, "server-0")) {
 			t.Errorf("%s: %q %+v", name, a.Sentence(), a.Findings)
 		}
 	}
@@ -119,7 +119,7 @@ func TestUnnamedNode(t *testing.T) {
 		since        time.Duration
 		controlPlane bool
 		do           string
-		hopeless     bool
+		terminal     bool
 	}{
 		{time.Minute, true, "the target replace-machine", false}, {5 * time.Minute, true, "the target replace-machine", true},
 		{5 * time.Minute, false, "kubectl --namespace default delete machine machine-0", true},
@@ -131,7 +131,7 @@ func TestUnnamedNode(t *testing.T) {
 			Since: now.Add(-tt.since)}}
 		a := Explain(s)
 		if len(a.Findings) == 0 || !strings.Contains(a.Findings[0].String(), "talos-1a2-b3c: is the server server-0") ||
-			!strings.HasPrefix(a.Findings[0].Do, tt.do) || (a.Hopeless(time.Time{}) != nil) != tt.hopeless {
+			!strings.HasPrefix(a.Findings[0].Do, tt.do) || (a.Terminal(time.Time{}) != nil) != tt.terminal {
 			t.Errorf("%+v: %+v", tt, a)
 		}
 	}

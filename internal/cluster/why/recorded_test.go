@@ -79,8 +79,8 @@ func TestRecordedSituations(t *testing.T) {
 	for _, r := range recorded() {
 		s := load(t, r.file)
 		a := Explain(s)
-		if hopeless := a.Hopeless(s.At.Add(-24 * time.Hour)); (hopeless != nil) != r.ends {
-			t.Errorf("%s: that it is hopeless is said to be %v, and it is %v", r.file, r.ends, hopeless)
+		if terminal := a.Terminal(s.At.Add(-24 * time.Hour)); (terminal != nil) != r.ends {
+			t.Errorf("%s: that it is terminal is said to be %v, and it is %v", r.file, r.ends, terminal)
 		}
 		sentence, do := a.Sentence(), toDo(a, r.ends)
 		if r.file == "well" {

@@ -29,11 +29,11 @@ var (
 	correlation = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*), [0-9a-zA-Z-]+\)`)
 )
 
-// blameServer says what keeps one server of the control plane: the first of what every server goes through that is not
+// addServerFindings says what keeps one server of the control plane: the first of what every server goes through that is not
 // in order.
-func (s Situation) blameServer(found *findings, m member) {
+func (s Situation) addServerFindings(found *findings, m member) {
 	if f, ok := s.server(m); ok {
-		if f.Hopeless && s.replaced(m) {
+		if f.Terminal && s.replaced(m) {
 			f = s.ofOldTemplate(m, f)
 		}
 		f.Who = []string{m.name}
@@ -49,7 +49,7 @@ func (s Situation) ofOldTemplate(m member, f Finding) Finding {
 		return s.deletable(m, f)
 	}
 	f.What += "; it is of an older template than the control plane has now, and is replaced"
-	f.Do, f.Target, f.Hopeless, f.weight = "", nil, false, weightTrouble
+	f.Do, f.Target, f.Terminal, f.weight = "", nil, false, weightTrouble
 	return f
 }
 
@@ -80,7 +80,7 @@ func (s Situation) server(m member) (Finding, bool) {
 			Do: fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created; "+
 				"then run again", m.machine.GetNamespace(), m.machine.GetName()),
 			// A server that is given up stays so, whenever that was.
-			Hopeless: true, Seen: s.At, weight: weightHopeless,
+			Terminal: true, Seen: s.At, weight: weightTerminal,
 		}, true
 	}
 	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
@@ -107,8 +107,8 @@ func (s Situation) server(m member) (Finding, bool) {
 // while one of them is no node.
 func (s Situation) unmakeable(m member, c condition) Finding {
 	f := Finding{
-		What: "its machine configuration cannot be generated: " + briefly(c.message), Hopeless: true,
-		Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightHopeless,
+		What: "its machine configuration cannot be generated: " + briefly(c.message), Terminal: true,
+		Seen: later(c.since, s.lastSeen(m.config.GetName(), c)), weight: weightTerminal,
 		Do: "correct the strategic patches in manifests/cluster.yaml, then run again with --yes, which also deletes the " +
 			"Machine that was created from the old ones",
 	}
@@ -118,7 +118,7 @@ func (s Situation) unmakeable(m member, c condition) Finding {
 	f.What += "; the control plane's configuration has been changed since, and its provider keeps the Machine that was created from the old one"
 	f = s.deletable(m, f)
 	if !s.etcdBegan() { // its provider makes another one beside it, which makes this one surplus
-		f.Hopeless, f.weight = false, weightTrouble
+		f.Terminal, f.weight = false, weightTrouble
 	}
 	return f
 }
@@ -141,7 +141,7 @@ func (s Situation) booting(m member) (Finding, bool) {
 	}
 	switch {
 	case m.talos.Trouble != "":
-		return normal("its server runs, Talos does not answer yet (%s)", Unseen(m.talos.Trouble))
+		return normal("its server runs, Talos does not answer yet (%s)", ShortError(m.talos.Trouble))
 	case !m.talos.Etcd:
 		return normal("etcd does not run yet")
 	}
@@ -198,28 +198,28 @@ func worst(all []condition) (condition, bool) {
 // translate says a condition of CAPH's in plain language.
 func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding {
 	seen := s.lastSeen(o.GetName(), c)
-	hopeless := func(do, format string, args ...any) Finding {
-		return Finding{What: fmt.Sprintf(format, args...), Do: do, Hopeless: true, Seen: seen, weight: weightHopeless}
+	terminal := func(do, format string, args ...any) Finding {
+		return Finding{What: fmt.Sprintf(format, args...), Do: do, Terminal: true, Seen: seen, weight: weightTerminal}
 	}
 	trouble := func(format string, args ...any) Finding {
 		return Finding{What: fmt.Sprintf(format, args...), weight: weightTrouble}
 	}
 	switch c.reason {
 	case "HetznerSecretUnreachable":
-		return hopeless("the target secret, or after a pivot token, creates it", "its Secret with the Hetzner token is not there").by("secret")
+		return terminal("the target secret, or after a pivot token, creates it", "its Secret with the Hetzner token is not there").by("secret")
 	case "HCloudCredentialsInvalid":
-		return hopeless("give a token with read and write permission; the target secret, or after a pivot token, takes it to Cluster API",
+		return terminal("give a token with read and write permission; the target secret, or after a pivot token, takes it to Cluster API",
 			"Hetzner does not accept the token that Cluster API has").by("secret")
 	case "RateLimitExceeded":
 		return trouble("Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes")
 	case "ImageNotFound", "ImageAmbiguous":
 		return s.image(o, c, seen)
 	case "ServerTypeNotFound":
-		return hopeless("choose another SERVER_TYPE", "Hetzner has no server type %s", text(o, "spec", "type"))
+		return terminal("choose another SERVER_TYPE", "Hetzner has no server type %s", text(o, "spec", "type"))
 	case "SSHKeyNotFound", "InstanceHasNonExistingPlacementGroup":
-		return hopeless("correct manifests/cluster.yaml, then run again", "%s", briefly(c.message))
+		return terminal("correct manifests/cluster.yaml, then run again", "%s", briefly(c.message))
 	case "ServerLimitExceeded":
-		f := hopeless("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again",
+		f := terminal("delete servers that are not needed or have Hetzner raise the limit (Console, Limits), then run again",
 			"the project's limit of servers is reached")
 		f.limit = true
 		return f
@@ -245,7 +245,7 @@ func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Ti
 	if s.Images != nil {
 		seen = s.At
 	}
-	f := Finding{Hopeless: true, Seen: seen, weight: weightHopeless}
+	f := Finding{Terminal: true, Seen: seen, weight: weightTerminal}
 	if c.reason == "ImageNotFound" {
 		f.What, f.Do = "there is no image "+name, "the target image creates it"
 		return f.by("image")
@@ -282,18 +282,18 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 		f.What = fmt.Sprintf("Hetzner has no host%s for another server of the placement group (%s)", at(region), again)
 		f.Do = elsewhere
 	case "resource_limit_exceeded":
-		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Hopeless: true, Seen: seen,
-			weight: weightHopeless, limit: true,
+		f = Finding{What: "the project's limit is reached (" + whatFor(c.kind) + ")", Terminal: true, Seen: seen,
+			weight: weightTerminal, limit: true,
 			Do: "delete what is not needed or have Hetzner raise the limit (Console, Limits), then run again"}
 	case "unauthorized", "forbidden":
-		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Hopeless: true, Seen: seen,
-			weight: weightHopeless,
+		f = Finding{What: "Hetzner does not accept the token that Cluster API has", Terminal: true, Seen: seen,
+			weight: weightTerminal,
 			Do:     "give a token with read and write permission; the target secret, or after a pivot token, takes it to Cluster API"}.by("secret")
 	case "rate_limit_exceeded":
 		f.What = "Hetzner refuses more requests for now (its limit an hour is used up), so CAPH rests for five minutes"
 	case "invalid_input":
-		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Hopeless: true,
-			Seen: seen, weight: weightHopeless,
+		f = Finding{What: "Hetzner refuses the order: " + briefly(doing.ReplaceAllString(c.message, "")), Terminal: true,
+			Seen: seen, weight: weightTerminal,
 			Do: "correct manifests/cluster.yaml or the configuration, then run again"}
 	default:
 		f.What = cannot(c) + " (" + again + ")"

@@ -28,7 +28,7 @@ func (s Situation) unnamed(n Node) Finding {
 	u := n.Unnamed
 	f := Finding{Who: []string{n.Name}, What: u.String(), weight: weightTrouble}
 	if s.At.Sub(u.Since) >= unnamedWithin {
-		f.Hopeless, f.Seen, f.weight = true, s.At, weightHopeless
+		f.Terminal, f.Seen, f.weight = true, s.At, weightTerminal
 	}
 	if !u.ControlPlane {
 		f.Do = fmt.Sprintf("kubectl --namespace %s delete machine %s in the management cluster has another one created",

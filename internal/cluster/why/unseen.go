@@ -13,8 +13,8 @@ const expiredClient = "it does not accept the client certificate"
 // withoutCorrelation leaves out of a text the number that each answer of Hetzner's has of its own.
 func withoutCorrelation(text string) string { return correlation.ReplaceAllString(text, "($1)") }
 
-// Unseen says why there was no answer, in plain language where the error is a known one.
-func Unseen(err string) string {
+// ShortError says why there was no answer, in plain language where the error is a known one.
+func ShortError(err string) string {
 	line := withoutCorrelation(strings.Join(strings.Fields(err), " "))
 	switch found := webhook.FindStringSubmatch(line); {
 	case found != nil:

@@ -48,7 +48,7 @@ func TestOutOfStock(t *testing.T) {
 	if got := a.Sentence(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if a.Hopeless(time.Time{}) != nil {
+	if a.Terminal(time.Time{}) != nil {
 		t.Error("stock comes back")
 	}
 }
@@ -65,12 +65,12 @@ func TestOrderedOnce(t *testing.T) {
 	if got := a.Sentence(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if a.Hopeless(time.Time{}) != nil {
+	if a.Terminal(time.Time{}) != nil {
 		t.Error("stock comes back")
 	}
 	a = irrecoverable("unsupported location for server type (invalid_input, 3a4b5c6d7e8f9a0b)")
 	if got := a.Sentence(); !strings.Contains(got, "x7k2p: Hetzner refuses the order: unsupported location for server type") ||
-		a.Hopeless(time.Time{}) == nil {
+		a.Terminal(time.Time{}) == nil {
 		t.Errorf("got %s", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestReachabilityFirst(t *testing.T) {
 	a := Explain(ordered(
 		condition3("ServerCreateSucceeded", "ServerLimitExceeded", "Error", "limit"),
 		condition3("HetznerAPIReachable", "RateLimitExceeded", "Warning", "")))
-	if a.Hopeless(time.Time{}) != nil || !strings.Contains(a.Sentence(), "refuses more requests") {
+	if a.Terminal(time.Time{}) != nil || !strings.Contains(a.Sentence(), "refuses more requests") {
 		t.Errorf("it says %s", a.Sentence())
 	}
 }
@@ -113,7 +113,7 @@ func TestHopelessSince(t *testing.T) {
 	} {
 		s.Events = []Event{{Kind: "HCloudMachine", Name: "x7k2p", Reason: "ServerLimitExceeded", Last: tt.event}}
 		a := Explain(s)
-		if ended := a.Hopeless(tt.began) != nil; ended != tt.ends {
+		if ended := a.Terminal(tt.began) != nil; ended != tt.ends {
 			t.Errorf("%s: ends %v", tt.name, ended)
 		}
 	}
@@ -123,11 +123,11 @@ func TestHopelessSince(t *testing.T) {
 func TestImagesAreAskedFor(t *testing.T) {
 	s := ordered(condition3("ServerCreateSucceeded", "ImageNotFound", "Error", "no image found"))
 	s.Images = &Images{Name: "talos", Found: 1}
-	if a := Explain(s); a.Hopeless(time.Time{}) != nil || !strings.Contains(a.Sentence(), "is found now") {
+	if a := Explain(s); a.Terminal(time.Time{}) != nil || !strings.Contains(a.Sentence(), "is found now") {
 		t.Errorf("with one image: %s", a.Sentence())
 	}
 	s.Images.Found = 0
-	if a := Explain(s); a.Hopeless(now.Add(-time.Second)) == nil {
+	if a := Explain(s); a.Terminal(now.Add(-time.Second)) == nil {
 		t.Errorf("without: %s", a.Sentence())
 	}
 }
@@ -176,7 +176,7 @@ func TestUnseen(t *testing.T) {
 		"get Cluster k8s: Unauthorized: it does not accept the client certificate of the kubeconfig, which ended on 2026-02-03":                                                             "it does not accept the client certificate of the kubeconfig, which ended on 2026-02-03",
 		"something else": "something else",
 	} {
-		if got := Unseen(err); got != want {
+		if got := ShortError(err); got != want {
 			t.Errorf("%s\nis said %q, not %q", err, got, want)
 		}
 	}
@@ -224,11 +224,11 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	})
 	machine := s.Machines[i].GetName()
 	later := s.At.Add(time.Hour)
-	if a := Explain(s); a.Findings[0].Target != nil || a.Hopeless(later) != nil {
+	if a := Explain(s); a.Findings[0].Target != nil || a.Terminal(later) != nil {
 		t.Errorf("before it was corrected: %+v", a.Findings[0])
 	}
 	s.At, s.Outdated = later, []string{machine}
-	f := Explain(s).Hopeless(later)
+	f := Explain(s).Terminal(later)
 	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", machine}) ||
 		!strings.Contains(f.Error(), "so does the target replace-machine") {
 		t.Errorf("after it was corrected: %+v", Explain(s).Findings)
@@ -238,7 +238,7 @@ func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if f := Explain(s).Hopeless(time.Time{}); f != nil {
+	if f := Explain(s).Terminal(time.Time{}); f != nil {
 		t.Errorf("before etcd is started: %v", f)
 	}
 }
@@ -255,16 +255,16 @@ func TestRefusedServerOfAnOlderTemplate(t *testing.T) {
 	}
 	set(s.ControlPlane, "of-now", "spec", "infrastructureTemplate", "name")
 	set(&s.Servers[0], "of-now", "metadata", "annotations", clonedFrom)
-	if f := Explain(s).Hopeless(time.Time{}); f == nil || !strings.Contains(f.Error(), "correct manifests/cluster.yaml") {
+	if f := Explain(s).Terminal(time.Time{}); f == nil || !strings.Contains(f.Error(), "correct manifests/cluster.yaml") {
 		t.Fatalf("of the template of now: %+v", Explain(s).Findings)
 	}
 	set(&s.Servers[0], "older", "metadata", "annotations", clonedFrom)
 	a := Explain(s)
-	if f := a.Hopeless(time.Time{}); f != nil || !strings.Contains(a.Sentence(), "is of an older template") {
+	if f := a.Terminal(time.Time{}); f != nil || !strings.Contains(a.Sentence(), "is of an older template") {
 		t.Errorf("of an older one: %v, %s", f, a.Sentence())
 	}
 	set(s.ControlPlane, true, "status", "bootstrapped")
-	f := Explain(s).Hopeless(time.Time{})
+	f := Explain(s).Terminal(time.Time{})
 	if f == nil || !slices.Equal(f.Target, []string{"replace-machine", "machine"}) || !s.Unmade("machine") {
 		t.Errorf("of an older one, while etcd runs: %+v", Explain(s).Findings)
 	}
@@ -286,7 +286,7 @@ func TestCrashLoop(t *testing.T) {
 	if got := a.Troubles(); got != want+" (its log has the cause)" {
 		t.Errorf("a wait hears %q", got)
 	}
-	if f := a.Findings[0]; strings.Join(f.Target, " ") != "logs hcloud-ccm --no-follow" || f.Hopeless ||
+	if f := a.Findings[0]; strings.Join(f.Target, " ") != "logs hcloud-ccm --no-follow" || f.Terminal ||
 		!strings.Contains(a.Sentence(), want) {
 		t.Errorf("the first finding is %+v", f)
 	}
@@ -301,10 +301,10 @@ func TestCrashLoop(t *testing.T) {
 func TestRefusedTokenAsHetznerRefusesIt(t *testing.T) {
 	a := Explain(ordered(condition3("ServerAvailable", "ServerNotFound", "Error",
 		"failed to find server: failed to list servers: unable to authenticate (unauthorized, 15184c16fb506e24)")))
-	if f := a.Hopeless(time.Time{}); f == nil || f.String() != "x7k2p: Hetzner does not accept the token that Cluster API has" {
+	if f := a.Terminal(time.Time{}); f == nil || f.String() != "x7k2p: Hetzner does not accept the token that Cluster API has" {
 		t.Errorf("got %s", a.Sentence())
 	}
-	if got := Unseen("list the servers: service unavailable (unavailable, 15184c16fb506e24)"); got !=
+	if got := ShortError("list the servers: service unavailable (unavailable, 15184c16fb506e24)"); got !=
 		"list the servers: service unavailable (unavailable)" {
 		t.Errorf("got %s", got)
 	}

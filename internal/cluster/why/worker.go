@@ -32,7 +32,7 @@ func (s Situation) workersStage() (what, missing string) {
 }
 
 // blameWorkers says what each worker waits for. None of it ends a wait for the control plane, which does not need them,
-// and Cluster API replaces a worker; see HopelessForWorkers.
+// and Cluster API replaces a worker; see TerminalForWorkers.
 func (s Situation) blameWorkers(found *findings) {
 	if !truth(s.ControlPlane, "status", "initialized") {
 		return // each of them waits for that
@@ -42,7 +42,7 @@ func (s Situation) blameWorkers(found *findings) {
 			continue
 		}
 		f := s.worker(m)
-		f.Who, f.Hopeless, f.weight = []string{m.name}, false, min(f.weight, weightTrouble)
+		f.Who, f.Terminal, f.weight = []string{m.name}, false, min(f.weight, weightTrouble)
 		found.add(f)
 	}
 }

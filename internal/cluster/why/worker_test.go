@@ -85,7 +85,7 @@ func TestWorkers(t *testing.T) {
 			len(a.Findings) != 1 || !strings.Contains(a.Findings[0].Do, tt.do) || (a.Troubles() != "") != tt.isTrouble {
 			t.Errorf("%s: %q %+v", what, a.Sentence(), a.Findings)
 		}
-		if a.Findings[0].Hopeless {
+		if a.Findings[0].Terminal {
 			t.Errorf("%s: it ends a wait", what)
 		}
 		for _, f := range a.Findings {
@@ -117,18 +117,18 @@ func TestLimitEndsAWaitForWorkers(t *testing.T) {
 		a := Explain(withWorker(func(_, server, _ object) {
 			server["status"] = object{"region": "nbg1", "conditions": []any{c}}
 		}))
-		f := a.HopelessForWorkers(now.Add(-time.Hour))
+		f := a.TerminalForWorkers(now.Add(-time.Hour))
 		if f == nil || !strings.Contains(f.Error(), "raise the limit") {
 			t.Errorf("%s: %v", what, a)
 		}
-		if a.Hopeless(now.Add(-time.Hour)) != nil || a.HopelessForWorkers(now.Add(time.Hour)) != nil {
+		if a.Terminal(now.Add(-time.Hour)) != nil || a.TerminalForWorkers(now.Add(time.Hour)) != nil {
 			t.Errorf("%s: it ends a wait for the control plane, or one that begins later", what)
 		}
 	}
 	stock := condition3("ServerCreateSucceeded", "ServerCreateFailedReason", "Warning",
 		`creating server "b" (cx43 in nbg1): placement (resource_unavailable, 3a4b5c6d7e8f9a0b)`)
 	a := Explain(withWorker(func(_, server, _ object) { server["status"] = object{"conditions": []any{stock}} }))
-	if f := a.HopelessForWorkers(time.Time{}); f != nil {
+	if f := a.TerminalForWorkers(time.Time{}); f != nil {
 		t.Errorf("stock ends a wait: %v", f)
 	}
 }

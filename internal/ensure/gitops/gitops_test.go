@@ -30,17 +30,17 @@ import (
 
 const token = "planted-hetzner-token"
 
-// world is a cluster with Slipway's own releases, and an add-on, as Helm's records have them.
-type world struct {
+// environment is a cluster with Slipway's own releases, and an add-on, as Helm's records have them.
+type environment struct {
 	api     *kubetest.Server
 	cluster *kube.Cluster
 	cfg     config.Config
 	dir     string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *environment {
 	t.Helper()
-	w := &world{api: kubetest.New("uid"), cfg: config.Defaults(), dir: filepath.Join(t.TempDir(), "fleet")}
+	w := &environment{api: kubetest.New("uid"), cfg: config.Defaults(), dir: filepath.Join(t.TempDir(), "fleet")}
 	t.Cleanup(w.api.Close)
 	var err error
 	if w.cluster, err = kube.Connect(w.api.Kubeconfig()); err != nil {
@@ -64,14 +64,14 @@ func newWorld(t *testing.T) *world {
 }
 
 // record writes a deployed release, as Helm does.
-func (w *world) record(t *testing.T, namespace, name, ch, version string, values map[string]any) {
+func (w *environment) record(t *testing.T, namespace, name, ch, version string, values map[string]any) {
 	t.Helper()
 	w.keep(t, &release.Release{Name: name, Namespace: namespace, Version: 1, Config: values,
 		Info:  &release.Info{Status: release.StatusDeployed},
 		Chart: &chart.Chart{Metadata: &chart.Metadata{Name: ch, Version: version}}})
 }
 
-func (w *world) keep(t *testing.T, r *release.Release) {
+func (w *environment) keep(t *testing.T, r *release.Release) {
 	t.Helper()
 	config, err := clientcmd.RESTConfigFromKubeConfig(w.api.Kubeconfig())
 	if err != nil {
@@ -87,7 +87,7 @@ func (w *world) keep(t *testing.T, r *release.Release) {
 }
 
 // make makes the tree, and writes it where that is asked.
-func (w *world) make(t *testing.T, write bool) Tree {
+func (w *environment) make(t *testing.T, write bool) Tree {
 	t.Helper()
 	f, err := Open(w.dir, filepath.Join(filepath.Dir(w.dir), "state"))
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *world) make(t *testing.T, write bool) Tree {
 }
 
 // parsed reads a file of the written tree.
-func (w *world) parsed(t *testing.T, name string) map[string]any {
+func (w *environment) parsed(t *testing.T, name string) map[string]any {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(w.dir, "clusters", "k8s", name))
 	if err != nil {
@@ -221,7 +221,7 @@ func TestTree(t *testing.T) {
 }
 
 // secretsOfTheTree asserts that the Secrets that the tree names have what Git does not have, and nothing else.
-func secretsOfTheTree(t *testing.T, w *world, tree Tree) {
+func secretsOfTheTree(t *testing.T, w *environment, tree Tree) {
 	t.Helper()
 	releases, _, err := Read(t.Context(), w.cluster, w.cfg, &redact.Redactor{})
 	if err != nil {

@@ -87,8 +87,8 @@ func TestLeftAlone(t *testing.T) {
 		c["lastTransitionTime"] = began.Add(56 * time.Minute).Format(time.RFC3339)
 		return c
 	}
-	history := func(key string, value any) func(*world) {
-		return func(w *world) {
+	history := func(key string, value any) func(*environment) {
+		return func(w *environment) {
 			s := status(unknown())
 			n := named("shop", s)
 			s["history"].([]any)[0].(map[string]any)[key] = value
@@ -97,83 +97,83 @@ func TestLeftAlone(t *testing.T) {
 		}
 	}
 	for name, tt := range map[string]struct {
-		put  func(*world)
+		put  func(*environment)
 		says string // empty: it is healthy
 	}{
-		"healthy": {func(w *world) { w.healthy("shop") }, ""},
-		"healthy with a pending record": {func(w *world) {
+		"healthy": {func(w *environment) { w.healthy("shop") }, ""},
+		"healthy with a pending record": {func(w *environment) {
 			w.healthy("shop")
 			w.record("shop", "3", "pending-upgrade")
 		}, ""},
-		"suspended, pending": {func(w *world) {
+		"suspended, pending": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"spec": map[string]any{"suspend": true}})
 		}, "suspended"},
-		"suspended, lost": {func(w *world) {
+		"suspended, lost": {func(w *environment) {
 			w.lost("shop")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"spec": map[string]any{"suspend": true}})
 		}, "suspended"},
-		"not observed": {func(w *world) {
+		"not observed": {func(w *environment) {
 			w.lost("shop")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"metadata": map[string]any{"generation": 2}})
 		}, "observed generation 1, and the object is at generation 2"},
-		"pending for a minute": {func(w *world) {
+		"pending for a minute": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.pass(59 * time.Minute)
 			w.record("shop", "2", "pending-upgrade")
 			w.pass(-59 * time.Minute)
 		}, "may be at work"},
-		"pending within its own time-out": {func(w *world) {
+		"pending within its own time-out": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"spec": map[string]any{
 				"upgrade": map[string]any{"timeout": "2h"}}})
 		}, "until that is 2h00m"},
-		"pending, changed a minute ago": {func(w *world) {
+		"pending, changed a minute ago": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.pass(59 * time.Minute)
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"spec": map[string]any{"interval": "2h"}})
 			w.pass(-59 * time.Minute)
 		}, "was changed 1m00s ago"},
-		"Unknown for four minutes": {func(w *world) {
+		"Unknown for four minutes": {func(w *environment) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(recent(unknown()))))
 		}, "its controller has set Ready"},
-		"reconciling for four minutes": {func(w *world) {
+		"reconciling for four minutes": {func(w *environment) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(unknown(), recent(condition("Reconciling", "True", "Progressing")))))
 		}, "its controller has set Reconciling"},
-		"Ready False": {func(w *world) {
+		"Ready False": {func(w *environment) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(condition("Ready", "False", "UpgradeFailed"))))
 		}, "UpgradeFailed"},
-		"a strategy that cannot be merged": {func(w *world) {
+		"a strategy that cannot be merged": {func(w *environment) {
 			c := condition("Ready", "False", "UpgradeFailed")
 			c["message"] = "Helm upgrade failed for release apps/shop: Deployment.apps \"shop\" is invalid: " +
 				"spec.strategy.rollingUpdate: Forbidden: may not be specified when strategy `type` is 'Recreate'"
 			w.lost("shop")
 			w.release("shop", named("shop", status(c)))
 		}, "the update strategy of Deployment shop was changed from RollingUpdate to Recreate"},
-		"stalled": {func(w *world) {
+		"stalled": {func(w *environment) {
 			w.lost("shop")
 			w.release("shop", named("shop", status(unknown(), condition("Stalled", "True", "RetriesExceeded"))))
 		}, "RetriesExceeded"},
-		"release failed": {func(w *world) {
+		"release failed": {func(w *environment) {
 			w.lost("shop")
 			w.record("shop", "3", "failed")
 		}, "is failed"},
-		"a newer revision":        {func(w *world) { w.lost("shop"); w.record("shop", "3", "deployed") }, "revision 3"},
+		"a newer revision":        {func(w *environment) { w.lost("shop"); w.record("shop", "3", "deployed") }, "revision 3"},
 		"another status":          {history("status", "failed"), "as failed"},
 		"another name":            {history("name", "other"), "apps/other"},
-		"tests without a result":  {func(w *world) { w.lost("shop"); w.tested(nil) }, "tests are not reported"},
-		"a test that has failed":  {func(w *world) { w.lost("shop"); w.tested("Failed") }, "test smoke"},
-		"no record":               {func(w *world) { w.release("shop", named("shop", status(unknown()))) }, "no record"},
-		"an annotation by others": {func(w *world) { w.lost("shop"); w.annotate("shop", "yes") }, "cannot be read"},
-		"in another cluster": {func(w *world) {
+		"tests without a result":  {func(w *environment) { w.lost("shop"); w.tested(nil) }, "tests are not reported"},
+		"a test that has failed":  {func(w *environment) { w.lost("shop"); w.tested("Failed") }, "test smoke"},
+		"no record":               {func(w *environment) { w.release("shop", named("shop", status(unknown()))) }, "no record"},
+		"an annotation by others": {func(w *environment) { w.lost("shop"); w.annotate("shop", "yes") }, "cannot be read"},
+		"in another cluster": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"spec": map[string]any{
 				"kubeConfig": map[string]any{"secretRef": map[string]any{"name": "other"}}}})
 		}, "spec.kubeConfig"},
-		"being deleted": {func(w *world) {
+		"being deleted": {func(w *environment) {
 			w.pendingRelease("shop", "pending-upgrade")
 			w.Change(apiVersion, kind.Kind, "apps", "shop", map[string]any{"metadata": map[string]any{
 				"deletionTimestamp": began.Format(time.RFC3339), "finalizers": []any{"a"}}})
@@ -201,7 +201,7 @@ func TestLeftAlone(t *testing.T) {
 }
 
 // tested turns on the tests of the chart of shop, with the phase of one that was reported; nil: none was.
-func (w *world) tested(phase any) {
+func (w *environment) tested(phase any) {
 	s := status(condition("Ready", "Unknown", "Progressing"))
 	n := named("shop", s)
 	if phase != nil {
@@ -211,7 +211,7 @@ func (w *world) tested(phase any) {
 	w.release("shop", n)
 }
 
-func (w *world) annotate(name, value string) {
+func (w *environment) annotate(name, value string) {
 	w.Change(apiVersion, kind.Kind, "apps", name, map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{AuditAnnotation: value}}})
 }
@@ -348,34 +348,34 @@ func afterSuspension(r *http.Request) bool { return strings.HasSuffix(r.URL.Path
 
 // TestOthersWin: whoever writes between the look and an effect wins, at each of them.
 func TestOthersWin(t *testing.T) {
-	report := func(w *world) { // the controller reports
+	report := func(w *environment) { // the controller reports
 		w.Change(apiVersion, kind.Kind, "apps", "shop", named("shop", status(condition("Ready", "True", "UpgradeSucceeded"))))
 	}
 	for name, tt := range map[string]struct {
-		put   func(*world)
-		other func(*world)
+		put   func(*environment)
+		other func(*environment)
 		at    func(*http.Request) bool
 	}{
-		"the controller reports before the annotation": {func(w *world) { w.lost("shop") }, report,
+		"the controller reports before the annotation": {func(w *environment) { w.lost("shop") }, report,
 			func(r *http.Request) bool {
 				return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/shop")
 			}},
-		"the controller reports before the status": {func(w *world) { w.lost("shop") }, report,
+		"the controller reports before the status": {func(w *environment) { w.lost("shop") }, report,
 			func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/status") }},
-		"the controller reports before the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
+		"the controller reports before the suspension": {func(w *environment) { w.pendingRelease("shop", "pending-upgrade") },
 			report, func(r *http.Request) bool { return r.Method == http.MethodPatch }},
-		"Helm ends before the deletion": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
-			func(w *world) { w.record("shop", "2", "deployed") },
+		"Helm ends before the deletion": {func(w *environment) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *environment) { w.record("shop", "2", "deployed") },
 			func(r *http.Request) bool { return r.Method == http.MethodDelete }},
-		"Helm ends after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
-			func(w *world) { w.record("shop", "2", "deployed") }, afterSuspension},
-		"another run has recovered it, and Helm begins again": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
-			func(w *world) {
+		"Helm ends after the suspension": {func(w *environment) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *environment) { w.record("shop", "2", "deployed") }, afterSuspension},
+		"another run has recovered it, and Helm begins again": {func(w *environment) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *environment) {
 				w.Remove("v1", "Secret", "apps", recordOf("shop", "2"))
 				w.record("shop", "2", "pending-upgrade")
 			}, afterSuspension},
-		"Helm begins again after the suspension": {func(w *world) { w.pendingRelease("shop", "pending-upgrade") },
-			func(w *world) { w.record("shop", "3", "pending-upgrade") }, afterSuspension},
+		"Helm begins again after the suspension": {func(w *environment) { w.pendingRelease("shop", "pending-upgrade") },
+			func(w *environment) { w.record("shop", "3", "pending-upgrade") }, afterSuspension},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -19,8 +19,8 @@ const apiVersion = "helm.toolkit.fluxcd.io/v2"
 // began is when the objects of a test were last written; its clock is an hour later.
 var began = time.Date(2031, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a cluster with Flux, whose controller is not there.
-type world struct {
+// environment is a cluster with Flux, whose controller is not there.
+type environment struct {
 	*kubetest.Server
 	t       *testing.T
 	cluster *kube.Cluster
@@ -29,9 +29,9 @@ type world struct {
 	asked   []*http.Request
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *environment {
 	t.Helper()
-	w := &world{t: t, Server: kubetest.New("uid", kubetest.Resource{Group: kind.Group, Version: kind.Version,
+	w := &environment{t: t, Server: kubetest.New("uid", kubetest.Resource{Group: kind.Group, Version: kind.Version,
 		Kind: kind.Kind, Plural: "helmreleases"})}
 	t.Cleanup(w.Close)
 	w.Strict = true
@@ -55,7 +55,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (t tripper) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
 
-func (w *world) through(wrap func(http.RoundTripper) http.RoundTripper) *kube.Cluster {
+func (w *environment) through(wrap func(http.RoundTripper) http.RoundTripper) *kube.Cluster {
 	w.t.Helper()
 	c, err := kube.ConnectThrough(w.Kubeconfig(), wrap)
 	if err != nil {
@@ -64,14 +64,14 @@ func (w *world) through(wrap func(http.RoundTripper) http.RoundTripper) *kube.Cl
 	return c
 }
 
-func (w *world) pass(d time.Duration) {
+func (w *environment) pass(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.passed += d
 }
 
 // record stores a record of Helm in namespace apps.
-func (w *world) record(name, version, status string) {
+func (w *environment) record(name, version, status string) {
 	w.Put(kubetest.Object("v1", "Secret", "apps", recordOf(name, version), map[string]any{"type": "helm.sh/release.v1",
 		"metadata": map[string]any{"labels": map[string]any{"owner": "helm", "name": name, "version": version,
 			"status": status}}}))
@@ -80,7 +80,7 @@ func (w *world) record(name, version, status string) {
 func recordOf(name, version string) string { return "sh.helm.release.v1." + name + ".v" + version }
 
 // release stores a HelmRelease of generation 1 with more fields.
-func (w *world) release(name string, more map[string]any) {
+func (w *environment) release(name string, more map[string]any) {
 	o := kubetest.Object(apiVersion, kind.Kind, "apps", name, map[string]any{"spec": map[string]any{"interval": "1h"}})
 	o.SetGeneration(1)
 	merge(o.Object, more)
@@ -127,7 +127,7 @@ func named(name string, s map[string]any) map[string]any {
 }
 
 // pendingRelease stores a HelmRelease whose controller died within an operation.
-func (w *world) pendingRelease(name, status string) {
+func (w *environment) pendingRelease(name, status string) {
 	observed := 1
 	if status == "pending-install" {
 		observed = -1
@@ -143,14 +143,14 @@ func (w *world) pendingRelease(name, status string) {
 }
 
 // lost stores a HelmRelease that is deployed, and whose controller's last report was lost.
-func (w *world) lost(name string) {
+func (w *environment) lost(name string) {
 	w.release(name, named(name, status(condition("Ready", "Unknown", "Progressing"),
 		condition("Reconciling", "True", "Progressing"))))
 	w.record(name, "1", "superseded")
 	w.record(name, "2", "deployed")
 }
 
-func (w *world) healthy(name string) {
+func (w *environment) healthy(name string) {
 	w.release(name, named(name, status(condition("Ready", "True", "UpgradeSucceeded"))))
 	w.record(name, "2", "deployed")
 }
@@ -158,14 +158,14 @@ func (w *world) healthy(name string) {
 func options() Options { return Options{Threshold: DefaultThreshold, By: "slipway v9.9.9"} }
 
 // recover runs Recover, after an hour has passed.
-func (w *world) recover(o Options) (Report, error) {
+func (w *environment) recover(o Options) (Report, error) {
 	w.t.Helper()
 	w.pass(time.Hour)
 	return Recover(w.t.Context(), w.cluster, w.t.Logf, o)
 }
 
 // done recovers, and wants no error.
-func (w *world) done(o Options) Report {
+func (w *environment) done(o Options) Report {
 	w.t.Helper()
 	r, err := w.recover(o)
 	if err != nil {
@@ -174,7 +174,7 @@ func (w *world) done(o Options) Report {
 	return r
 }
 
-func (w *world) get(name string) *unstructured.Unstructured {
+func (w *environment) get(name string) *unstructured.Unstructured {
 	w.t.Helper()
 	o := w.Get(apiVersion, kind.Kind, "apps", name)
 	if o == nil {
@@ -184,7 +184,7 @@ func (w *world) get(name string) *unstructured.Unstructured {
 }
 
 // audit is what the annotation of a HelmRelease says; nil: it has none.
-func (w *world) audit(name string) *Audit {
+func (w *environment) audit(name string) *Audit {
 	w.t.Helper()
 	a, err := auditOf(w.get(name).GetAnnotations())
 	if err != nil {
@@ -193,17 +193,17 @@ func (w *world) audit(name string) *Audit {
 	return a
 }
 
-func (w *world) suspended(name string) bool {
+func (w *environment) suspended(name string) bool {
 	is, _, _ := unstructured.NestedBool(w.get(name).Object, "spec", "suspend")
 	return is
 }
 
-func (w *world) has(name, version string) bool {
+func (w *environment) has(name, version string) bool {
 	return w.Get("v1", "Secret", "apps", recordOf(name, version)) != nil
 }
 
 // ready is the condition of a HelmRelease.
-func (w *world) ready(name string) map[string]any {
+func (w *environment) ready(name string) map[string]any {
 	conditions, _, _ := unstructured.NestedSlice(w.get(name).Object, "status", "conditions")
 	for _, c := range conditions {
 		if c := c.(map[string]any); c["type"] == "Ready" {
@@ -216,7 +216,7 @@ func (w *world) ready(name string) map[string]any {
 var errKilled = errors.New("the process was killed")
 
 // killed is the cluster for a process that is killed at its nth write: before it leaves, or after it was applied.
-func (w *world) killed(nth int, applied bool) *kube.Cluster {
+func (w *environment) killed(nth int, applied bool) *kube.Cluster {
 	writes := 0
 	return w.through(func(next http.RoundTripper) http.RoundTripper {
 		return tripper(func(r *http.Request) (*http.Response, error) {

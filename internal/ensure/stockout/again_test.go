@@ -10,7 +10,7 @@ import (
 )
 
 // orderedOnce has CAPH give up the servers of m2 and m3, as v1.0.12 does.
-func (w *world) orderedOnce() {
+func (w *environment) orderedOnce() {
 	w.t.Helper()
 	w.cfg.CAPHVersion = "v1.0.12"
 	for _, name := range []string{"m2", "m3"} {
@@ -22,7 +22,7 @@ func (w *world) orderedOnce() {
 }
 
 // orderedAgain names the machines whose server was ordered again.
-func (w *world) orderedAgain() string {
+func (w *environment) orderedAgain() string {
 	var names []string
 	for _, name := range []string{"m1", "m2", "m3"} {
 		if w.get("HCloudMachine", name).GetAnnotations()[capi.OrderedAgainAnnotation] != "" {

@@ -26,8 +26,8 @@ import (
 
 const image = "talos-amd64-v1.12.2"
 
-// world is a control plane of three Machines: m1 has a server, cx33 was out of stock for m2 and m3.
-type world struct {
+// environment is a control plane of three Machines: m1 has a server, cx33 was out of stock for m2 and m3.
+type environment struct {
 	t       *testing.T
 	cfg     config.Config
 	objects *kubetest.Server
@@ -39,9 +39,9 @@ type world struct {
 	replaced []string
 }
 
-func newWorld(t *testing.T, out ...string) *world {
+func newWorld(t *testing.T, out ...string) *environment {
 	t.Helper()
-	w := &world{t: t, cfg: config.Defaults(), objects: kubetest.New("management", clustertest.ClusterAPIKinds()...),
+	w := &environment{t: t, cfg: config.Defaults(), objects: kubetest.New("management", clustertest.ClusterAPIKinds()...),
 		hetzner: hetznertest.NewSelling(out...), said: &clustertest.Messages{}, consent: true}
 	t.Cleanup(w.hetzner.Close)
 	t.Cleanup(func() {
@@ -68,10 +68,10 @@ func newWorld(t *testing.T, out ...string) *world {
 	return w
 }
 
-func (w *world) sources() render.Sources { return clustertest.Sources(w.t, w.cfg, "") }
+func (w *environment) sources() render.Sources { return clustertest.Sources(w.t, w.cfg, "") }
 
 // rendered are the cluster's objects as apply has applied them.
-func (w *world) rendered() *render.Rendered {
+func (w *environment) rendered() *render.Rendered {
 	w.t.Helper()
 	v := render.ManifestVariables(w.sources(), image, "eu-central", render.MadeUp(w.cfg))
 	r, err := render.Manifests(w.cfg, w.sources(), v)
@@ -81,7 +81,7 @@ func (w *world) rendered() *render.Rendered {
 	return r
 }
 
-func (w *world) machine(name string, server bool) {
+func (w *environment) machine(name string, server bool) {
 	meta := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""},
 		"annotations": clustertest.Map{capi.ClonedFromAnnotation: w.rendered().Template,
 			capi.ClonedFromKindAnnotation: "HCloudMachineTemplate.infrastructure.cluster.x-k8s.io"}}
@@ -101,7 +101,7 @@ func (w *world) machine(name string, server bool) {
 }
 
 // observe has the control plane provider look at the objects after every write.
-func (w *world) observe() {
+func (w *environment) observe() {
 	w.objects.SetReact(func(*unstructured.Unstructured) {
 		all := w.objects.All()
 		var template string
@@ -119,13 +119,13 @@ func (w *world) observe() {
 	})
 }
 
-func (w *world) watch() *stockout.Watch {
+func (w *environment) watch() *stockout.Watch {
 	return &stockout.Watch{Cfg: w.cfg, Sources: w.sources(), Say: w.said.Add,
 		Tools: platform.Tools{Hetzner: w.hetzner.Client(nil), Consent: w.consent}}
 }
 
 // look looks until nothing more is changed, and returns what is said then.
-func (w *world) look(ctx context.Context) string {
+func (w *environment) look(ctx context.Context) string {
 	w.t.Helper()
 	watch := w.watch()
 	for range 10 {
@@ -141,7 +141,7 @@ func (w *world) look(ctx context.Context) string {
 	return ""
 }
 
-func (w *world) get(kind, name string) *unstructured.Unstructured {
+func (w *environment) get(kind, name string) *unstructured.Unstructured {
 	for _, o := range w.objects.All() {
 		if o.GetKind() == kind && o.GetName() == name {
 			return o
@@ -150,7 +150,7 @@ func (w *world) get(kind, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
-func (w *world) machines() string {
+func (w *environment) machines() string {
 	var names []string
 	for _, o := range w.objects.All() {
 		if o.GetKind() == "Machine" {
@@ -162,14 +162,14 @@ func (w *world) machines() string {
 }
 
 // template is the control plane's, and its server type.
-func (w *world) template() (name, serverType string) {
+func (w *environment) template() (name, serverType string) {
 	name = capi.Text(w.get("TalosControlPlane", w.cfg.ControlPlaneName()), "spec", "infrastructureTemplate", "name")
 	return name, capi.Text(w.get("HCloudMachineTemplate", name), "spec", "template", "spec", "type")
 }
 
 // continued checks that the control plane goes on with cpx32 as if its manifests had been rendered for it, and that the
 // server that exists stays.
-func (w *world) continued() {
+func (w *environment) continued() {
 	w.t.Helper()
 	name, serverType := w.template()
 	again := w.cfg
@@ -344,14 +344,14 @@ func TestAServerTypeWithoutImageIsNotUsed(t *testing.T) {
 
 // What must not be touched.
 func TestItLeavesAlone(t *testing.T) {
-	for what, change := range map[string]func(*world){
-		"a server type that is in stock again": func(w *world) { w.hetzner.Sell() },
-		"a paused cluster": func(w *world) {
+	for what, change := range map[string]func(*environment){
+		"a server type that is in stock again": func(w *environment) { w.hetzner.Sell() },
+		"a paused cluster": func(w *environment) {
 			w.objects.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 				clustertest.Map{"spec": clustertest.Map{"paused": true}})
 		},
-		"the only server type and location": func(w *world) { w.cfg.ServerType, w.cfg.Location = "cx33", "nbg1" },
-		"Machines that wait for something else": func(w *world) {
+		"the only server type and location": func(w *environment) { w.cfg.ServerType, w.cfg.Location = "cx33", "nbg1" },
+		"Machines that wait for something else": func(w *environment) {
 			for _, name := range []string{"m2", "m3"} {
 				w.objects.Change(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name, clustertest.Map{
 					"status": clustertest.Map{"conditions": []any{clustertest.Map{"type": "ServerCreateSucceeded",

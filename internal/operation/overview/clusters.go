@@ -80,7 +80,7 @@ type promise[T any] struct {
 }
 
 // soon begins to find out.
-func soon[T any](find func() T) *promise[T] {
+func async[T any](find func() T) *promise[T] {
 	p := &promise[T]{done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
@@ -95,18 +95,18 @@ func (p *promise[T]) get() T {
 	return p.value
 }
 
-// lookedSides are both clusters, as they are being asked.
-type lookedSides struct {
+// lookedClusters are both clusters, as they are being asked.
+type lookedClusters struct {
 	self, beside *promise[seenSide]
 	manager      *promise[*kube.Cluster] // nil: neither can be asked for the objects of Cluster API
 }
 
-// seeSides asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been
+// seeClusters asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been
 // heard.
-func (l *Look) seeSides() lookedSides {
-	s := lookedSides{
-		self:   soon(func() seenSide { return seeSide(l.cfg, l.tools, l.api, platform.Kubeconfig) }),
-		beside: soon(func() seenSide { return seeSide(l.cfg, l.tools, l.mgmt, platform.ManagementKubeconfig) }),
+func (l *Look) seeClusters() lookedClusters {
+	s := lookedClusters{
+		self:   async(func() seenSide { return seeSide(l.cfg, l.tools, l.api, platform.Kubeconfig) }),
+		beside: async(func() seenSide { return seeSide(l.cfg, l.tools, l.mgmt, platform.ManagementKubeconfig) }),
 	}
 	first := make(chan *kube.Cluster, 3)
 	for _, one := range []*promise[seenSide]{s.self, s.beside} {
@@ -117,7 +117,7 @@ func (l *Look) seeSides() lookedSides {
 		}()
 	}
 	go func() { first <- managerOf(s.self.get(), s.beside.get()) }()
-	s.manager = soon(func() *kube.Cluster { return <-first })
+	s.manager = async(func() *kube.Cluster { return <-first })
 	return s
 }
 

@@ -21,7 +21,7 @@ func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers see
 	if s.API == "" || self.none() || !l.recorded.APIAnswered {
 		return nil
 	}
-	parts := []string{fmt.Sprintf("the API of cluster %s does not answer (%s)", l.cfg.ClusterName, why.Unseen(s.API))}
+	parts := []string{fmt.Sprintf("the API of cluster %s does not answer (%s)", l.cfg.ClusterName, why.ShortError(s.API))}
 	parts = append(parts, lostServers(s, cloud)...)
 	if etcd := lostMembers(s, cloud, servers); etcd != "" {
 		parts = append(parts, etcd)
@@ -36,7 +36,7 @@ func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers see
 // lostServers says which servers of the control plane do not run, as Hetzner has them.
 func lostServers(s why.Situation, cloud seenCloud) []string {
 	if cloud.err != nil {
-		return []string{"Hetzner could not be asked for its servers (" + why.Unseen(cloud.err.Error()) + ")"}
+		return []string{"Hetzner could not be asked for its servers (" + why.ShortError(cloud.err.Error()) + ")"}
 	}
 	all := controlPlaneOf(cloud.servers)
 	var down []string

@@ -77,7 +77,7 @@ type gathering struct {
 func (o *gathering) unknown(what string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.out.Unknown = append(o.out.Unknown, Unasked{what, why.Unseen(err.Error())})
+	o.out.Unknown = append(o.out.Unknown, Unasked{what, why.ShortError(err.Error())})
 }
 
 // Overview asks every source about the cluster. It never fails: what could not be asked is in Unknown, with the reason.
@@ -101,13 +101,13 @@ func (l *Look) Overview() Overview {
 
 // cluster is about what Cluster API, Hetzner, Talos, the cluster's own API and etcd tell, each by itself.
 func (o *gathering) cluster(l *Look) {
-	sides, cloud := l.seeSides(), soon(l.seeCloud)
-	objects := soon(func() seenObjects { return l.seeObjects(sides) })
-	api := soon(func() seenAPI { return l.seeAPI(sides) })
-	servers := soon(func() seenTalos { return l.seeTalos(cloud, objects, sides) })
+	clusters, cloud := l.seeClusters(), async(l.seeCloud)
+	objects := async(func() seenObjects { return l.seeObjects(clusters) })
+	api := async(func() seenAPI { return l.seeAPI(clusters) })
+	servers := async(func() seenTalos { return l.seeTalos(cloud, objects, clusters) })
 
 	s := why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}, Pauses: l.recorded.Pauses}
-	self, beside := sides.self.get(), sides.beside.get()
+	self, beside := clusters.self.get(), clusters.beside.get()
 	begun := !self.none() || !beside.none()
 	if told := objects.get(); told.err == nil {
 		s.Cluster, s.Infrastructure, s.ControlPlane, s.Configs = told.told.Cluster, told.told.Infrastructure,
@@ -154,19 +154,19 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	case self.none() && beside.none():
 		return why.Answer{For: NoManagement, Missing: "there is none yet"}
 	case s.Silent[why.Management] != "" && (beside.none() || beside.answers()): // it is the cluster itself that would tell
-		return why.Answer{For: "the cluster", Missing: why.Unseen(s.Silent[why.Management])}
+		return why.Answer{For: "the cluster", Missing: why.ShortError(s.Silent[why.Management])}
 	}
 	return l.observer.Explain(s)
 }
 
 // seeObjects reads the objects of Cluster API from the cluster that manages.
-func (l *Look) seeObjects(sides lookedSides) (seen seenObjects) {
-	manager := sides.manager.get()
+func (l *Look) seeObjects(clusters lookedClusters) (seen seenObjects) {
+	manager := clusters.manager.get()
 	if manager == nil {
-		if err := sides.beside.get().err; err != nil && !sides.beside.get().none() && !sides.self.get().answers() {
+		if err := clusters.beside.get().err; err != nil && !clusters.beside.get().none() && !clusters.self.get().answers() {
 			return seenObjects{err: err}
 		}
-		if err := sides.self.get().err; err != nil {
+		if err := clusters.self.get().err; err != nil {
 			return seenObjects{err: err}
 		}
 		return seenObjects{err: errors.New("neither the cluster nor a management cluster holds its Cluster object")}
@@ -194,15 +194,15 @@ type seenAPI struct {
 
 // seeAPI asks the cluster by the kubeconfig in the state folder, or, before there is one, by what the control plane
 // provider keeps.
-func (l *Look) seeAPI(sides lookedSides) (seen seenAPI) {
-	self := sides.self.get()
+func (l *Look) seeAPI(clusters lookedClusters) (seen seenAPI) {
+	self := clusters.self.get()
 	switch {
 	case self.uid != "":
 		seen.cluster = self.cluster
 	case !self.none():
 		return seenAPI{err: self.err}
 	default:
-		manager := sides.manager.get()
+		manager := clusters.manager.get()
 		if manager == nil {
 			return seenAPI{err: errors.New("there is no kubeconfig yet")}
 		}
@@ -249,7 +249,7 @@ func serversOf(s why.Situation) []Server {
 		one.Machine, one.Phase = m.GetName(), capi.Text(m, "status", "phase")
 	}
 	for name, t := range s.Talos {
-		of(name).Talos = cmp.Or(why.Unseen(t.Trouble), "answers")
+		of(name).Talos = cmp.Or(why.ShortError(t.Trouble), "answers")
 	}
 	for _, n := range s.Nodes {
 		one := of(n.Name)

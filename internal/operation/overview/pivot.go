@@ -60,7 +60,7 @@ func holdsOf(s seenSide) string {
 	case s.none():
 		return "is not known to this state folder"
 	case s.err != nil:
-		return "could not be asked (" + why.Unseen(s.err.Error()) + ")"
+		return "could not be asked (" + why.ShortError(s.err.Error()) + ")"
 	case s.object == nil:
 		return "does not hold the Cluster object"
 	case management.Paused(s.object):

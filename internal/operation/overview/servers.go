@@ -77,9 +77,9 @@ const cloudFirst = 700 * time.Millisecond
 
 // seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its
 // members.
-func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects], sides lookedSides) (seen seenTalos) {
+func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects], clusters lookedClusters) (seen seenTalos) {
 	seen.answers = map[string]why.Talos{}
-	config, err := l.talosconfig(sides)
+	config, err := l.talosconfig(clusters)
 	if errors.Is(err, fs.ErrNotExist) {
 		return seen // there are no servers yet
 	}
@@ -131,12 +131,12 @@ const etcdRuns = "Running"
 
 // talosconfig is the file in the state folder, or, before there is one, what the bootstrap provider keeps;
 // fs.ErrNotExist: neither is there.
-func (l *Look) talosconfig(sides lookedSides) ([]byte, error) {
+func (l *Look) talosconfig(clusters lookedClusters) ([]byte, error) {
 	config, err := l.tools.Files.Read(platform.Talosconfig)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return config, err
 	}
-	manager := sides.manager.get()
+	manager := clusters.manager.get()
 	if manager == nil {
 		return nil, err
 	}

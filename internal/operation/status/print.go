@@ -101,11 +101,11 @@ func printSteps(out io.Writer, all []Step, width int) error {
 		if !s.Ended.IsZero() {
 			took = text.Elapsed(max(0, s.Ended.Sub(s.Started))) // the clock may have been set back
 		}
-		rows = append(rows, []string{s.Step, s.State, took, s.world(), text.Printable(s.Remarks())})
+		rows = append(rows, []string{s.Step, s.State, took, s.verified(), text.Printable(s.Remarks())})
 	}
 	if at >= 0 {
 		n := strings.Count(behind.Step, ",") + 1
-		rows[at] = []string{text.Plural(n, "step", "steps"), behind.State, "", behind.world(), behind.Remarks() +
+		rows[at] = []string{text.Plural(n, "step", "steps"), behind.State, "", behind.verified(), behind.Remarks() +
 			": " + behind.Step}
 	}
 	fmt.Fprintln(w)
@@ -152,7 +152,7 @@ func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
 	}
 }
 
-// printNow writes what the world says of the cluster.
+// printNow writes what the environment says of the cluster.
 func printNow(out io.Writer, o overview.Overview, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printServers(w, o, width)

@@ -16,19 +16,19 @@ import (
 
 // Step is a step in `bootstrap status --output json`.
 type Step struct {
-	Step    string    `json:"step"`
-	Doc     string    `json:"doc,omitempty"`
-	State   string    `json:"state"` // never, started, done, failed or interrupted
-	Attempt int       `json:"attempt,omitempty"`
-	Started time.Time `json:"started,omitzero"`
-	Ended   time.Time `json:"ended,omitzero"`
-	World   string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
-	Reason  string    `json:"reason,omitempty"` // of World
-	Changed []string  `json:"changed,omitempty"`
-	After   []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
-	Sealed  string    `json:"sealed,omitempty"`
-	Said    string    `json:"said,omitempty"`
-	Error   string    `json:"error,omitempty"`
+	Step     string    `json:"step"`
+	Doc      string    `json:"doc,omitempty"`
+	State    string    `json:"state"` // never, started, done, failed or interrupted
+	Attempt  int       `json:"attempt,omitempty"`
+	Started  time.Time `json:"started,omitzero"`
+	Ended    time.Time `json:"ended,omitzero"`
+	Verified string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
+	Reason   string    `json:"reason,omitempty"` // of Verified
+	Changed  []string  `json:"changed,omitempty"`
+	After    []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
+	Sealed   string    `json:"sealed,omitempty"`
+	Said     string    `json:"said,omitempty"`
+	Error    string    `json:"error,omitempty"`
 }
 
 // Report is `bootstrap status --output json`.
@@ -111,7 +111,7 @@ func NewStep(s flow.Status) Step {
 		row.State = "never"
 	}
 	if s.Asked {
-		row.World, row.Reason = string(s.Verdict.Answer()), s.Verdict.Reason()
+		row.Verified, row.Reason = string(s.Verdict.Answer()), s.Verdict.Reason()
 		if err := s.Verdict.Err(); err != nil {
 			row.Reason = err.Error()
 		}
@@ -119,23 +119,23 @@ func NewStep(s flow.Status) Step {
 	return row
 }
 
-// world is the world's answer in a word.
-func (r Step) world() string {
+// environment is the environment's answer in a word.
+func (r Step) verified() string {
 	switch {
 	case r.Sealed != "":
 		return "sealed"
-	case r.World == string(flow.AnswerUnknown):
+	case r.Verified == string(flow.AnswerUnknown):
 		return "could not ask"
-	case r.World == "":
+	case r.Verified == "":
 		return "-"
 	}
-	return r.World
+	return r.Verified
 }
 
 // settled tells that there is nothing to say of a step but that it is done.
 func (r Step) settled() bool {
 	return r.State == string(flow.StateDone) &&
-		(r.Sealed != "" || (r.World == "" || r.World == string(flow.AnswerHolds)) && r.Remarks() == "")
+		(r.Sealed != "" || (r.Verified == "" || r.Verified == string(flow.AnswerHolds)) && r.Remarks() == "")
 }
 
 // Remarks is what there is to say about a step besides its state.

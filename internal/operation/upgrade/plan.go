@@ -73,7 +73,7 @@ type builder struct {
 	installer string // that Talos is upgraded in place with; empty: the servers are replaced
 
 	before    []flow.Node // what the next step comes after
-	offer     *flow.Step[steps.Offer]
+	offer     *flow.Step[steps.Placement]
 	snapshot  *flow.Step[steps.Image]
 	cilium    *flow.Step[steps.Release]
 	hcloudCCM *flow.Step[steps.CloudController]

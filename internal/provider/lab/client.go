@@ -260,7 +260,7 @@ func (m Management) Delete(ctx context.Context, name string) error {
 func (c *Client) Record(effects *effect.Recorder) { c.RecordAs(effects, effect.Lab) }
 
 // RecordAs is Record for a daemon that is another system than the lab.
-func (c *Client) RecordAs(effects *effect.Recorder, system effect.World) {
+func (c *Client) RecordAs(effects *effect.Recorder, system effect.System) {
 	c.http.Transport = effects.Transport(c.http.Transport, system, func(request *http.Request) (verb, object string,
 		ok bool) {
 		return strings.ToLower(request.Method), strings.TrimPrefix(request.URL.Path, "/v1/"), true

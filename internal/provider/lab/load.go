@@ -46,14 +46,14 @@ func (l *Lab) MakeRoom(ctx context.Context, state statedir.Dir, yes bool) error 
 	if err != nil {
 		return usage.Errorf("load the lab: %w", err)
 	}
-	world, err := state.World()
+	environment, err := state.Environment()
 	if err != nil {
 		return fmt.Errorf("read the state folder: %w", err)
 	}
 	switch {
-	case world == statedir.WorldHetzner:
+	case environment == statedir.EnvironmentHetzner:
 		return usage.Errorf("%s holds the state of a real cluster: load the lab into another folder (--state-dir)", state)
-	case world != statedir.WorldLab && !Exists(filepath.Join(l.Dir, "state.json")):
+	case environment != statedir.EnvironmentLab && !Exists(filepath.Join(l.Dir, "state.json")):
 		return usage.Errorf("%s is not empty, and no rehearsal's state folder: "+
 			"load the lab into another folder (--state-dir)", state)
 	}

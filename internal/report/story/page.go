@@ -37,7 +37,7 @@ func (s *story) Page() report.Page {
 		}
 	}
 	p.Facts = []report.Fact{
-		{Name: "cluster", Value: name}, {Name: "environment", Value: worldWords(last.Setup.World)},
+		{Name: "cluster", Value: name}, {Name: "environment", Value: environmentWords(last.Setup.Environment)},
 		{Name: "began (UTC)", Value: first.Began().UTC().Format(reportTime)},
 		{Name: text.Plural(len(s.runs), "run", "runs") + ", at work", Value: text.Elapsed(s.Work)},
 		{Name: "from the first moment to the last", Value: text.Elapsed(last.Ended().Sub(first.Began()))},
@@ -67,11 +67,11 @@ func (s *story) requests() (sum string, known bool) {
 	return sum, uncounted < len(s.runs)
 }
 
-func worldWords(world string) string {
-	switch world {
-	case statedir.WorldLab:
+func environmentWords(environment string) string {
+	switch environment {
+	case statedir.EnvironmentLab:
 		return "lab: a rehearsal"
-	case statedir.WorldHetzner:
+	case statedir.EnvironmentHetzner:
 		return "Hetzner Cloud"
 	}
 	return "not recorded"
@@ -277,19 +277,19 @@ func (s *story) changes() []report.Change {
 	var all []report.Change
 	for _, r := range s.runs {
 		for _, row := range runs.CountEffects(r.Effects) {
-			if row.World == effect.File || row.World == effect.Journal {
+			if row.System == effect.File || row.System == effect.Journal {
 				continue
 			}
-			what := strings.TrimPrefix(row.Effect, string(row.World)+" ")
-			if row.World == effect.Management || row.World == effect.Workload {
+			what := strings.TrimPrefix(row.Effect, string(row.System)+" ")
+			if row.System == effect.Management || row.System == effect.Workload {
 				what, _, _ = strings.Cut(what, "/")
 			}
 			i := slices.IndexFunc(all, func(c report.Change) bool {
-				return c.World == string(row.World) && c.What == what && c.Step == row.Step
+				return c.System == string(row.System) && c.What == what && c.Step == row.Step
 			})
 			if i < 0 {
 				i = len(all)
-				all = append(all, report.Change{World: string(row.World), What: what, Step: row.Step})
+				all = append(all, report.Change{System: string(row.System), What: what, Step: row.Step})
 			}
 			all[i].Times += row.Times
 			all[i].Failed += row.Failed
@@ -298,7 +298,7 @@ func (s *story) changes() []report.Change {
 	}
 	rank := func(c report.Change) int {
 		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Local), string(effect.Lab),
-			string(effect.SSH)}, c.World)
+			string(effect.SSH)}, c.System)
 	}
 	slices.SortStableFunc(all, func(a, b report.Change) int { // the clusters, which are long, last
 		return cmp.Compare(uint(rank(a)), uint(rank(b)))

@@ -173,7 +173,7 @@ func (m *Metrics) count(c *work.Cluster, r work.Run, f *followed) {
 	follow(path(statedir.EffectsFile), &f.effects, func(line []byte) {
 		var l effect.Line
 		if json.Unmarshal(line, &l) == nil && (l.Phase == effect.Applied || l.Phase == effect.Failed) {
-			m.calls.WithLabelValues(c.Name, string(l.World), l.Verb, string(l.Phase)).Inc()
+			m.calls.WithLabelValues(c.Name, string(l.System), l.Verb, string(l.Phase)).Inc()
 		}
 	})
 	data, err := os.ReadFile(path(runs.RateFile))

@@ -22,12 +22,12 @@ const kept = 100
 
 // Record is what serve knows of a run that it started. Its JSON names are stable.
 type Record struct {
-	ID      string    `json:"id"`
-	World   string    `json:"world"` // in which it works: statedir.WorldLab or statedir.WorldHetzner
-	Targets []string  `json:"targets"`
-	By      string    `json:"by"` // who asked for it
-	Started time.Time `json:"started"`
-	Host    string    `json:"host"`
+	ID          string    `json:"id"`
+	Environment string    `json:"world"` // in which it works: statedir.EnvironmentLab or statedir.EnvironmentHetzner
+	Targets     []string  `json:"targets"`
+	By          string    `json:"by"` // who asked for it
+	Started     time.Time `json:"started"`
+	Host        string    `json:"host"`
 	// PID and Process, when the process began, tell the process from a later one; 0: serve was killed before it knew.
 	PID     int       `json:"pid,omitempty"`
 	Process time.Time `json:"processStarted,omitzero"`

@@ -116,7 +116,7 @@ func run(state statedir.Dir, args []string) error {
 		_ = json.NewEncoder(files.Events).Encode(flow.Event{Time: time.Now(), Kind: kind, Run: id, Step: step,
 			Message: message, Elapsed: time.Since(began), Err: failed})
 	}
-	setup, err := json.Marshal(runs.Setup{World: statedir.WorldLab, Cluster: "desk", Targets: args[:1]})
+	setup, err := json.Marshal(runs.Setup{Environment: statedir.EnvironmentLab, Cluster: "desk", Targets: args[:1]})
 	if err == nil {
 		err = os.WriteFile(state.Path(filepath.Join(statedir.RunsFolder, id, runs.SetupFile)), setup, 0o600)
 	}
@@ -131,7 +131,7 @@ func run(state statedir.Dir, args []string) error {
 	event(flow.RunStarted, "", "2 steps", "")
 	event(flow.StepStarted, "first", "it has not run yet", "")
 	for i, phase := range []effect.Phase{effect.Leaves, effect.Applied} {
-		_ = json.NewEncoder(files.Effects).Encode(effect.Line{Time: time.Now(), Seq: i + 1, World: effect.Hetzner,
+		_ = json.NewEncoder(files.Effects).Encode(effect.Line{Time: time.Now(), Seq: i + 1, System: effect.Hetzner,
 			Verb: "create", Object: "servers/one", Nth: 1, Phase: phase, Step: "first"})
 	}
 	event(flow.StepDone, "first", "made", "")

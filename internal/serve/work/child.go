@@ -78,7 +78,7 @@ func (c *Cluster) start(r records.Record) (Run, error) {
 	if _, err := rand.Read(random); err != nil {
 		return Run{}, err
 	}
-	r.Started, r.Host, r.World = time.Now().UTC().Truncate(time.Millisecond), c.host, c.World
+	r.Started, r.Host, r.Environment = time.Now().UTC().Truncate(time.Millisecond), c.host, c.Environment
 	r.ID = r.Started.Format(timeOfID) + "-" + hex.EncodeToString(random)
 	if err := c.store.Save(r); err != nil {
 		return Run{}, err
@@ -229,7 +229,7 @@ func (c *Cluster) resume(id, by string, automatic int) (Run, error) {
 	}
 	if !all[i].Resumable {
 		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended "+
-			"without reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.World)
+			"without reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.Environment)
 	}
 	return c.start(records.Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
 }

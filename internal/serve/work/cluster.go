@@ -23,10 +23,10 @@ import (
 
 // Options are what a Cluster is made from.
 type Options struct {
-	Name  string       // of the cluster
-	Dir   string       // the folder that its command works in
-	State statedir.Dir // its state folder
-	World string       // statedir.WorldLab or statedir.WorldHetzner
+	Name        string       // of the cluster
+	Dir         string       // the folder that its command works in
+	State       statedir.Dir // its state folder
+	Environment string       // statedir.EnvironmentLab or statedir.EnvironmentHetzner
 
 	Executable string   // the command
 	Arguments  []string // that lead it to this cluster: --config, --state-dir, KEY=VALUE

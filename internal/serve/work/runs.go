@@ -36,22 +36,22 @@ func (s State) Ended() bool { return s != Starting && s != Running }
 
 // Run is a run of a cluster, started from here or elsewhere.
 type Run struct {
-	ID        string     `json:"id"`
-	Run       string     `json:"run,omitempty"` // the id in the state folder; absent: the run has not begun
-	Cluster   string     `json:"cluster"`
-	World     string     `json:"world"` // "hetzner" or "lab"
-	Targets   []string   `json:"targets"`
-	State     State      `json:"state"`
-	Started   time.Time  `json:"started"`
-	Ended     *time.Time `json:"ended,omitempty"`
-	By        string     `json:"by,omitempty"`        // absent: it was started elsewhere
-	Resumes   string     `json:"resumes,omitempty"`   // the id of the run that it resumes
-	ResumedBy string     `json:"resumedBy,omitempty"` // the id of the newest run that resumes it
-	Message   string     `json:"message,omitempty"`   // why it failed
-	Steps     Counts     `json:"steps"`
-	Resumable bool       `json:"resumable"`
-	Cancel    bool       `json:"cancellable"`
-	Cancelled bool       `json:"cancelRequested"`
+	ID          string     `json:"id"`
+	Run         string     `json:"run,omitempty"` // the id in the state folder; absent: the run has not begun
+	Cluster     string     `json:"cluster"`
+	Environment string     `json:"world"` // "hetzner" or "lab"
+	Targets     []string   `json:"targets"`
+	State       State      `json:"state"`
+	Started     time.Time  `json:"started"`
+	Ended       *time.Time `json:"ended,omitempty"`
+	By          string     `json:"by,omitempty"`        // absent: it was started elsewhere
+	Resumes     string     `json:"resumes,omitempty"`   // the id of the run that it resumes
+	ResumedBy   string     `json:"resumedBy,omitempty"` // the id of the newest run that resumes it
+	Message     string     `json:"message,omitempty"`   // why it failed
+	Steps       Counts     `json:"steps"`
+	Resumable   bool       `json:"resumable"`
+	Cancel      bool       `json:"cancellable"`
+	Cancelled   bool       `json:"cancelRequested"`
 }
 
 // Counts are the steps of a run by what became of them.
@@ -174,7 +174,7 @@ func endOf(r runs.Run) State {
 func (c *Cluster) view(r records.Record) Run {
 	r = c.link(r)
 	state := c.stateOf(r)
-	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, World: r.World, Targets: slices.Clone(r.Targets), State: state,
+	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, Environment: r.Environment, Targets: slices.Clone(r.Targets), State: state,
 		Started: r.Started, By: r.By, Resumes: r.Resumes, Message: r.Message, Cancel: !state.Ended(),
 		Cancelled: !r.Cancelled.IsZero()}
 	if state.Ended() {
@@ -208,7 +208,7 @@ func (c *Cluster) elsewhere(id string) (v Run, ok bool) {
 	if err != nil || !is || len(s.run.Events) == 0 {
 		return v, false
 	}
-	v = Run{ID: id, Run: id, Cluster: c.Name, World: cmp.Or(s.run.Setup.World, c.World), Started: began,
+	v = Run{ID: id, Run: id, Cluster: c.Name, Environment: cmp.Or(s.run.Setup.Environment, c.Environment), Started: began,
 		Targets: slices.Clone(s.run.Setup.Targets), Steps: count(s.run.Events)}
 	if len(v.Targets) == 0 {
 		v.Targets = []string{"bootstrap"}
@@ -256,7 +256,7 @@ func (c *Cluster) list() ([]Run, error) {
 	slices.SortStableFunc(all, func(a, b Run) int { return b.Started.Compare(a.Started) })
 	if len(all) > 0 && all[0].State.Ended() && all[0].State != Finished && c.CheckTargets(all[0].Targets) == nil {
 		// What was rehearsed is not continued at Hetzner, where it would cost money.
-		all[0].Resumable = all[0].World == c.World
+		all[0].Resumable = all[0].Environment == c.Environment
 	}
 	for id := range c.seen { // of runs that the state folder does not keep any more
 		if !slices.Contains(ids, id) {

@@ -40,7 +40,7 @@ func options(t *testing.T, dir string) Options {
 	hide := &redact.Redactor{}
 	hide.Learn(secret)
 	state := statedir.Dir(filepath.Join(dir, "state"))
-	return Options{Name: "desk", Dir: dir, State: state, World: statedir.WorldLab, Executable: self,
+	return Options{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab, Executable: self,
 		Arguments: []string{"--state-dir", string(state)}, Env: servetest.Env(servetest.SecretVariable + "=" + secret),
 		Targets: servetest.Targets(), Hide: hide, Log: slog.New(slog.DiscardHandler)}
 }
@@ -316,7 +316,7 @@ func TestARehearsalStaysOne(t *testing.T) {
 	until(t, c, r.ID, inState(Interrupted))
 	closeCluster(t, c)
 	o := options(t, dir)
-	o.World = statedir.WorldHetzner
+	o.Environment = statedir.EnvironmentHetzner
 	c, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestARehearsalStaysOne(t *testing.T) {
 	if _, err := c.Resume(r.ID, "someone"); !errors.Is(err, ErrBusy) {
 		t.Errorf("it is resumed by hand: %v", err)
 	}
-	if found, err := c.Find(r.ID); err != nil || found.Resumable || found.World != statedir.WorldLab {
+	if found, err := c.Find(r.ID); err != nil || found.Resumable || found.Environment != statedir.EnvironmentLab {
 		t.Errorf("%+v, %v", found, err)
 	}
 	closeCluster(t, c)

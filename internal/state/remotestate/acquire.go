@@ -171,7 +171,7 @@ func (p Place) claim(ctx context.Context, d Document, version string) (Document,
 		}
 		d.Token = first.Int64()
 	}
-	d.Format, d.Cluster, d.World, d.Token = Format, p.Cluster, p.World, d.Token+1
+	d.Format, d.Cluster, d.Environment, d.Token = Format, p.Cluster, p.Environment, d.Token+1
 	d.Holder = &Holder{ID: rand.Text(), Host: p.Who.Host, Machine: p.Who.Machine, PID: p.Who.PID, Command: p.Who.Command,
 		Since: now.UTC().Round(time.Second), Renewed: now.UTC().Round(0), Lease: p.lease()}
 	data, err := p.encode(d)

@@ -38,7 +38,7 @@ func (c Content) Digest() string {
 // blank reports whether a folder has nothing of a cluster but whose it is.
 func (c Content) blank() bool {
 	for name := range c {
-		if name != statedir.WorldFile && name != ownership.File {
+		if name != statedir.EnvironmentFile && name != ownership.File {
 			return false
 		}
 	}

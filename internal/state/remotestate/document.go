@@ -24,9 +24,9 @@ const mostStored = 16 << 20
 
 // Document is the state of a cluster as it is stored, in one object: so a write changes all of it or nothing.
 type Document struct {
-	Format  int    `json:"format"`
-	Cluster string `json:"cluster"`
-	World   string `json:"world"` // "hetzner" or "lab"
+	Format      int    `json:"format"`
+	Cluster     string `json:"cluster"`
+	Environment string `json:"world"` // "hetzner" or "lab"
 	// Serial counts the changes of the content.
 	Serial int64 `json:"serial"`
 	// Token is the fencing token: it begins at a random number, and grows with every holder and when a lease is taken
@@ -86,14 +86,16 @@ type Who struct {
 
 func (w Who) String() string { return fmt.Sprintf("process %d on %s (%s)", w.PID, w.Host, w.Command) }
 
-// Name is the name of a cluster's object; world keeps a rehearsal's state from that of a real cluster.
-func Name(world, cluster string) string { return world + "/" + cluster + "/state" }
+// Name is the name of a cluster's object; environment keeps a rehearsal's state from that of a real cluster.
+func Name(environment, cluster string) string { return environment + "/" + cluster + "/state" }
 
 // prefixOfVersions is that of the names of a cluster's kept versions.
-func prefixOfVersions(world, cluster string) string { return world + "/" + cluster + "/versions/" }
+func prefixOfVersions(environment, cluster string) string {
+	return environment + "/" + cluster + "/versions/"
+}
 
-func nameOfVersion(world, cluster string, serial int64) string {
-	return fmt.Sprintf("%s%08d", prefixOfVersions(world, cluster), serial)
+func nameOfVersion(environment, cluster string, serial int64) string {
+	return fmt.Sprintf("%s%08d", prefixOfVersions(environment, cluster), serial)
 }
 
 // encode authenticates a document, with the first key of the cluster.
@@ -131,8 +133,8 @@ func (p Place) decode(name string, data []byte) (Document, error) {
 		}
 	}
 	switch {
-	case d.Cluster != p.Cluster || d.World != p.World:
-		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("it is the state of %q (%q)", d.Cluster, d.World))
+	case d.Cluster != p.Cluster || d.Environment != p.Environment:
+		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("it is the state of %q (%q)", d.Cluster, d.Environment))
 	case d.Serial < 0, d.Serial == 0 && len(d.Sealed)+len(d.Digest) > 0:
 		return d, p.refuse(name, NotAuthentic, fmt.Sprintf("content with serial %d is none that a run writes", d.Serial))
 	case d.Serial > 0 && (len(d.Sealed) == 0 || d.Digest == Content{}.Digest()):
@@ -162,7 +164,7 @@ func (p Place) parse(name string, data []byte) (Document, error) {
 
 // printable is the document with texts that can be printed: other machines have written them.
 func (d Document) printable() Document {
-	d.Cluster, d.World, d.By = text.Printable(d.Cluster), text.Printable(d.World), text.Printable(d.By)
+	d.Cluster, d.Environment, d.By = text.Printable(d.Cluster), text.Printable(d.Environment), text.Printable(d.By)
 	if d.Holder != nil {
 		holder := *d.Holder
 		holder.Host, holder.Command = text.Printable(holder.Host), text.Printable(holder.Command)

@@ -190,14 +190,14 @@ func ofAnotherCluster(m *machines, _ []byte) []byte {
 	if p.Keys, err = ReadKeys([]byte(m.key.String()), keys.Scope{Environment: "hetzner", Cluster: "shop"}); err != nil {
 		m.t.Fatal(err)
 	}
-	data := m.encoded(p, Document{Cluster: "shop", World: "hetzner", Serial: 98}, Content{"kubeconfig": []byte("shop")})
+	data := m.encoded(p, Document{Cluster: "shop", Environment: "hetzner", Serial: 98}, Content{"kubeconfig": []byte("shop")})
 	return altered(m.t, data, func(d map[string]any) { d["cluster"] = "k8s" })
 }
 
 // emptyAndAuthentic is what a machine with the key would have to write to empty all folders.
 func emptyAndAuthentic(m *machines, _ []byte) []byte {
 	p, _ := m.place("a")
-	return m.encoded(p, Document{Cluster: "k8s", World: "hetzner", Serial: 98}, Content{})
+	return m.encoded(p, Document{Cluster: "k8s", Environment: "hetzner", Serial: 98}, Content{})
 }
 
 // sameSerial is another document of the serial that the folder has.
@@ -289,7 +289,7 @@ func TestTwoHolders(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, _ := m.place("b")
-			d := Document{Cluster: "k8s", World: "hetzner", Token: token * (first.document.Token - 1)}
+			d := Document{Cluster: "k8s", Environment: "hetzner", Token: token * (first.document.Token - 1)}
 			if _, _, _, err := b.claim(t.Context(), d, objectstore.None); err != nil {
 				t.Fatal(err)
 			}

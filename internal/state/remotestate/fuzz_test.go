@@ -14,7 +14,7 @@ import (
 // FuzzDocument reads what an attacker has put into the store: nothing that is not authentic is taken, and nothing
 // panics.
 func FuzzDocument(f *testing.F) {
-	p := Place{Store: objectstore.Folder("/nowhere"), Cluster: "k8s", World: "hetzner", Keys: keysOf(f, goldenKey)}
+	p := Place{Store: objectstore.Folder("/nowhere"), Cluster: "k8s", Environment: "hetzner", Keys: keysOf(f, goldenKey)}
 	for _, name := range []string{"format1/state.json", "format2/state.json"} {
 		f.Add(golden(f, name))
 	}
@@ -43,7 +43,7 @@ func FuzzDocument(f *testing.F) {
 
 // FuzzContent unpacks what is encrypted for the right key: it takes a bounded amount of memory.
 func FuzzContent(f *testing.F) {
-	d := Document{Format: Format, Cluster: "k8s", World: "hetzner", Serial: 1}
+	d := Document{Format: Format, Cluster: "k8s", Environment: "hetzner", Serial: 1}
 	for _, archive := range hostileArchives(f) {
 		if len(archive) < 1<<20 { // go test -fuzz takes no seed above 100 MiB
 			f.Add(archive)

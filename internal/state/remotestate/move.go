@@ -15,14 +15,14 @@ import (
 // changes nothing where there is none to move, and goes on where an earlier move was cut off: the state itself is written
 // last and deleted first, so that at every moment one of the places has all of it. Where both have a state the new place
 // counts. A run that still writes to the old place loses its lease.
-func Move(ctx context.Context, from, to objectstore.Store, world, cluster string) error {
-	name := Name(world, cluster)
+func Move(ctx context.Context, from, to objectstore.Store, environment, cluster string) error {
+	name := Name(environment, cluster)
 	if _, _, err := from.Get(ctx, name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("look for the state of cluster %s: %w", cluster, err)
 	}
-	all, err := from.List(ctx, world+"/"+cluster+"/")
+	all, err := from.List(ctx, environment+"/"+cluster+"/")
 	if err != nil {
 		return fmt.Errorf("list the state of cluster %s: %w", cluster, err)
 	}

@@ -105,7 +105,7 @@ func newMachines(t *testing.T, lease time.Duration) *machines {
 // place is what a run on a machine works with.
 func (m *machines) place(name string) (Place, *network) {
 	n := &network{Store: m.store, failed: make(chan struct{}, 1)}
-	return Place{Store: n, Cluster: "k8s", World: "hetzner", Keys: m.keys(),
+	return Place{Store: n, Cluster: "k8s", Environment: "hetzner", Keys: m.keys(),
 		Dir: m.t.TempDir(), Lease: m.lease,
 		Who: Who{Host: name, Machine: "boot of " + name, PID: 1, Command: "all"}}, n
 }
@@ -141,7 +141,7 @@ func (m *machines) release(s *Session) {
 
 func (m *machines) stored() Document {
 	m.t.Helper()
-	d, _, ok, err := Place{Store: m.store, Cluster: "k8s", World: "hetzner", Keys: m.keys()}.Document(m.t.Context())
+	d, _, ok, err := Place{Store: m.store, Cluster: "k8s", Environment: "hetzner", Keys: m.keys()}.Document(m.t.Context())
 	if err != nil || !ok {
 		m.t.Fatalf("nothing is stored: %v", err)
 	}
@@ -321,7 +321,7 @@ func TestFencing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Place{Store: m.store, Cluster: "k8s", World: "hetzner", Keys: m.keys()}).unlock(t.Context(), d, version); err != nil {
+	if _, err := (Place{Store: m.store, Cluster: "k8s", Environment: "hetzner", Keys: m.keys()}).unlock(t.Context(), d, version); err != nil {
 		t.Fatal(err)
 	}
 	b, _ := m.place("b")

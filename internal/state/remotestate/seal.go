@@ -25,14 +25,14 @@ const headName = "state.json"
 
 // head says whose content an archive has, and which one: it is encrypted with the content.
 type head struct {
-	Cluster string    `json:"cluster"`
-	World   string    `json:"environment"`
-	Serial  int64     `json:"serial"`
-	Written time.Time `json:"written"`
-	By      string    `json:"by"`
+	Cluster     string    `json:"cluster"`
+	Environment string    `json:"environment"`
+	Serial      int64     `json:"serial"`
+	Written     time.Time `json:"written"`
+	By          string    `json:"by"`
 }
 
-func (d Document) head() head { return head{d.Cluster, d.World, d.Serial, d.Written, d.By} }
+func (d Document) head() head { return head{d.Cluster, d.Environment, d.Serial, d.Written, d.By} }
 
 // seal packs and encrypts a content, for the document that it becomes a part of.
 func (k Keys) seal(c Content, of head) ([]byte, error) {
@@ -179,9 +179,9 @@ func readHead(archive *tar.Reader, d Document) error {
 	if err := json.Unmarshal(data, &is); err != nil {
 		return fmt.Errorf("read what it is: %w", err)
 	}
-	if is.Cluster != d.Cluster || is.World != d.World || is.Serial != d.Serial || !is.Written.Equal(d.Written) {
-		return fmt.Errorf("it is serial %d of %q (%q), and not serial %d of %s (%s)", is.Serial, is.Cluster, is.World, d.Serial,
-			d.Cluster, d.World)
+	if is.Cluster != d.Cluster || is.Environment != d.Environment || is.Serial != d.Serial || !is.Written.Equal(d.Written) {
+		return fmt.Errorf("it is serial %d of %q (%q), and not serial %d of %s (%s)", is.Serial, is.Cluster, is.Environment, d.Serial,
+			d.Cluster, d.Environment)
 	}
 	return nil
 }

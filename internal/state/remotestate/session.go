@@ -27,12 +27,12 @@ const (
 
 // Place is where the state of a cluster is, and what opens it.
 type Place struct {
-	Store          objectstore.Store
-	Cluster, World string
-	Keys           Keys
-	Dir            string // the state folder
-	Who            Who
-	Lease          time.Duration // 0: DefaultLease
+	Store                objectstore.Store
+	Cluster, Environment string
+	Keys                 Keys
+	Dir                  string // the state folder
+	Who                  Who
+	Lease                time.Duration // 0: DefaultLease
 }
 
 // LostError means that a run no longer holds the lease of its cluster's state. What it has done is in its state folder.
@@ -67,7 +67,7 @@ func (p Place) lease() time.Duration {
 	return p.Lease
 }
 
-func (p Place) name() string { return Name(p.World, p.Cluster) }
+func (p Place) name() string { return Name(p.Environment, p.Cluster) }
 
 // Document reads what is stored; ok is false where there is nothing. What is not authentic, and what contradicts that
 // which the state folder has seen before, is a *RefusedError.
@@ -83,7 +83,7 @@ func (p Place) Document(ctx context.Context) (d Document, version string, ok boo
 func (p Place) read(ctx context.Context) (d Document, version string, ok bool, err error) {
 	data, version, err := p.Store.Get(ctx, p.name())
 	if errors.Is(err, fs.ErrNotExist) {
-		return Document{Cluster: p.Cluster, World: p.World}, objectstore.None, false, nil
+		return Document{Cluster: p.Cluster, Environment: p.Environment}, objectstore.None, false, nil
 	}
 	if err != nil {
 		return d, version, false, err
@@ -103,7 +103,7 @@ func (p Place) Listed(ctx context.Context) (d Document, ok bool, refused, err er
 		return d, false, nil, err
 	}
 	if d, refused = p.decode(p.name(), data); d.Cluster == "" {
-		d.Cluster, d.World = p.Cluster, p.World
+		d.Cluster, d.Environment = p.Cluster, p.Environment
 	}
 	if refused == nil && d.Format < authenticated {
 		refused = p.refuse(p.name(), Unauthenticated, "an older release wrote it, without authentication")

@@ -189,7 +189,7 @@ func (p Place) Accept(ctx context.Context) (Document, error) {
 	d, _, ok, err := p.read(ctx)
 	switch {
 	case err == nil && !ok:
-		err = fmt.Errorf("%s has no state of cluster %s (%s)", p.Store, p.Cluster, p.World)
+		err = fmt.Errorf("%s has no state of cluster %s (%s)", p.Store, p.Cluster, p.Environment)
 	case err == nil:
 		err = p.recall(d, true)
 	}

@@ -74,7 +74,7 @@ func (p Place) replaceable(ctx context.Context) (Document, string, bool, error) 
 	if err != nil {
 		return d, version, false, err
 	}
-	next := Document{Format: Format, Cluster: p.Cluster, World: p.World, Serial: highest}
+	next := Document{Format: Format, Cluster: p.Cluster, Environment: p.Environment, Serial: highest}
 	if refused.Reason == Older || refused.Reason == Changed { // authentic: so is its lease
 		next.Holder, next.Token = d.Holder, d.Token
 	}
@@ -172,6 +172,6 @@ func (p Place) rekeyVersion(ctx context.Context, serial int64, accept bool) erro
 	if err != nil {
 		return err
 	}
-	_, err = p.Store.Put(ctx, nameOfVersion(p.World, p.Cluster, serial), data, version)
+	_, err = p.Store.Put(ctx, nameOfVersion(p.Environment, p.Cluster, serial), data, version)
 	return err
 }

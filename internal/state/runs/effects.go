@@ -17,13 +17,13 @@ import (
 
 // Effect are the calls of a run that are called the same.
 type Effect struct {
-	Effect     string       `json:"effect"` // "hetzner create firewalls/k8s"
-	World      effect.World `json:"world"`
-	Step       string       `json:"step,omitempty"` // of the first
-	First      time.Time    `json:"first"`
-	Times      int          `json:"times"`
-	Failed     int          `json:"failed,omitempty"`
-	Unanswered int          `json:"unanswered,omitempty"` // the run ended before the reply
+	Effect     string        `json:"effect"` // "hetzner create firewalls/k8s"
+	System     effect.System `json:"world"`
+	Step       string        `json:"step,omitempty"` // of the first
+	First      time.Time     `json:"first"`
+	Times      int           `json:"times"`
+	Failed     int           `json:"failed,omitempty"`
+	Unanswered int           `json:"unanswered,omitempty"` // the run ended before the reply
 }
 
 // Effects are the lines of a run: the one whose id begins like that, or the last
@@ -81,7 +81,7 @@ func CountEffects(lines []effect.Line) []Effect {
 		case l.Phase == effect.Leaves && !known:
 			i = len(rows)
 			at[l.Name()] = i
-			rows = append(rows, Effect{Effect: l.Name(), World: l.World, Step: l.Step, First: l.Time})
+			rows = append(rows, Effect{Effect: l.Name(), System: l.System, Step: l.Step, First: l.Time})
 			fallthrough
 		case l.Phase == effect.Leaves:
 			rows[i].Times++

@@ -30,10 +30,10 @@ const RunsRemembered = 10
 // ReadDurations reads the record of earlier runs. A step's expectation is the middle
 // one of the times that it took when it was done; a record that cannot be
 // read is no record.
-func ReadDurations(s statedir.Dir, world string) Durations {
-	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(world),
+func ReadDurations(s statedir.Dir, environment string) Durations {
+	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(environment),
 		longest: map[string]time.Duration{}}
-	maps.Copy(d.BuiltIn, builtInRestore(world))
+	maps.Copy(d.BuiltIn, builtInRestore(environment))
 	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
 	if err != nil {
 		return d
@@ -102,8 +102,8 @@ func (d Durations) Of(step string) (expected time.Duration, recorded bool) {
 // put together from what the parts take there: a server a minute and a half from its order to Talos's answer, the
 // images of a node and of the providers a minute on a usual line, the upload of a disk image three. Those
 // of wait-workers are of a cluster without workers.
-func BuiltInDurations(world string) map[string]time.Duration {
-	if world == statedir.WorldLab {
+func BuiltInDurations(environment string) map[string]time.Duration {
+	if environment == statedir.EnvironmentLab {
 		return seconds(map[string]float64{
 			"preflight": 0.1, "reserve": 0.1, "image": 6, "kind-create": 6, "capi-init": 11, "secret": 0.1, "endpoint": 1, "apply": 1,
 			"wait-cp": 15, "kubeconfig": 2.5, "talosconfig": 6, "cilium": 7, "hcloud-ccm": 3, "talos-ccm": 4, "wait-nodes": 3, "workers": 0.1,
@@ -125,8 +125,8 @@ func BuiltInDurations(world string) map[string]time.Duration {
 // readopt have. Those at Hetzner are put together as the others are: servers as in
 // wait-cp, a snapshot of 100 MB over a usual line, a reset with its boot in two
 // minutes.
-func builtInRestore(world string) map[string]time.Duration {
-	if world == statedir.WorldLab {
+func builtInRestore(environment string) map[string]time.Duration {
+	if environment == statedir.EnvironmentLab {
 		return seconds(map[string]float64{
 			"lost": 0.2, "claim": 0.1, "seed": 0.1, "firewall-lift": 0.2, "servers": 12, "etcd-recover": 0.5,
 			"etcd-bootstrap": 10, "quiet": 1.5, "sweep": 3, "etcd-members": 15, "release": 3, "firewall-return": 0.2,

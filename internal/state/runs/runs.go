@@ -42,13 +42,13 @@ type Rate struct {
 
 // Setup is what a run begins with.
 type Setup struct {
-	Version  string             `json:"version"` // of the command
-	Go       string             `json:"go"`
-	System   string             `json:"system"` // "linux/amd64"
-	World    string             `json:"world"`
-	Cluster  string             `json:"cluster"`
-	Targets  []string           `json:"targets"`
-	Settings []settings.Setting `json:"settings"`
+	Version     string             `json:"version"` // of the command
+	Go          string             `json:"go"`
+	System      string             `json:"system"` // "linux/amd64"
+	Environment string             `json:"world"`
+	Cluster     string             `json:"cluster"`
+	Targets     []string           `json:"targets"`
+	Settings    []settings.Setting `json:"settings"`
 }
 
 // Run is a run as its folder tells it.
@@ -191,7 +191,7 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 // tookAway reports whether the run was a destroy that deleted something, and not one that a person declined.
 func (r Run) tookAway() bool {
 	return slices.Contains(r.Setup.Targets, "destroy") && slices.ContainsFunc(r.Effects, func(l effect.Line) bool {
-		return l.World == effect.Hetzner && l.Verb == "delete" || l.World == effect.File && l.Verb == statedir.VerbRetire
+		return l.System == effect.Hetzner && l.Verb == "delete" || l.System == effect.File && l.Verb == statedir.VerbRetire
 	})
 }
 

@@ -30,7 +30,7 @@ func TestWritableByOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Dir(t.TempDir())
-			if err := s.Claim(t.Context(), of, WorldHetzner, quiet); err != nil {
+			if err := s.Claim(t.Context(), of, EnvironmentHetzner, quiet); err != nil {
 				t.Fatal(err)
 			}
 			record(t, s, "apply")
@@ -47,7 +47,7 @@ func TestWritableByOthers(t *testing.T) {
 			if tt.refused && !strings.Contains(err.Error(), "chmod -R go-w "+s.Path(tt.path)) {
 				t.Errorf("it does not say what to do: %v", err)
 			}
-			if err := s.Claim(t.Context(), of, WorldHetzner, quiet); errors.As(err, &bad) != tt.refused {
+			if err := s.Claim(t.Context(), of, EnvironmentHetzner, quiet); errors.As(err, &bad) != tt.refused {
 				t.Errorf("a run: %v", err)
 			}
 			if info, err := os.Stat(s.Path(tt.path)); err != nil || info.Mode().Perm() != tt.mode.Perm() {

@@ -23,9 +23,9 @@ type recordedJournal struct {
 }
 
 // NewRecordedJournal is the journal of a folder.
-func NewRecordedJournal(state Dir, of Owner, world string, effects *effect.Recorder) flow.Journal {
+func NewRecordedJournal(state Dir, of Owner, environment string, effects *effect.Recorder) flow.Journal {
 	disk := effects.Disk(flow.LocalDisk{})
-	return &recordedJournal{Journal: state.Claimed(of, world, flow.FolderOn(string(state), disk)), effects: effects}
+	return &recordedJournal{Journal: state.Claimed(of, environment, flow.FolderOn(string(state), disk)), effects: effects}
 }
 
 // NewFolderJournal is the same for a folder in a state folder, which belongs to

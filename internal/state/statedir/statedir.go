@@ -21,24 +21,24 @@ import (
 
 // The two environments that a state folder can belong to.
 const (
-	WorldLab     = "lab"
-	WorldHetzner = "hetzner"
+	EnvironmentLab     = "lab"
+	EnvironmentHetzner = "hetzner"
 )
 
 // Entries of the state folder, besides the journal and what the steps write.
 const (
-	WorldFile     = "world"        // which environment the folder belongs to
-	LabFolder     = "lab"          // the lab's own state
-	RunsFolder    = "runs"         // a folder for each run: events.jsonl, effects.jsonl, setup.json and log
-	EventsFile    = "events.jsonl" // in the folder of a run; a link to the last run's beside it
-	logFile       = "log"
-	setAsideName  = "rehearsal" // where the state of a rehearsal goes when the real thing begins
-	halfAsideName = "rehearsal.unfinished"
-	RunsKept      = 50
-	JournalFile   = "journal.json" // flow's
-	JournalLock   = "journal.lock" // flow's; stays where it is
-	StateFolderIn = ".slipway"
-	ServeFolder   = "serve" // what the target serve knows of the runs that it started
+	EnvironmentFile = "world"        // which environment the folder belongs to
+	LabFolder       = "lab"          // the lab's own state
+	RunsFolder      = "runs"         // a folder for each run: events.jsonl, effects.jsonl, setup.json and log
+	EventsFile      = "events.jsonl" // in the folder of a run; a link to the last run's beside it
+	logFile         = "log"
+	setAsideName    = "rehearsal" // where the state of a rehearsal goes when the real thing begins
+	halfAsideName   = "rehearsal.unfinished"
+	RunsKept        = 50
+	JournalFile     = "journal.json" // flow's
+	JournalLock     = "journal.lock" // flow's; stays where it is
+	StateFolderIn   = ".slipway"
+	ServeFolder     = "serve" // what the target serve knows of the runs that it started
 )
 
 // Dir is where a bootstrap keeps what it knows, as an absolute path.
@@ -66,9 +66,9 @@ func (s Dir) has(name string) bool {
 	return err == nil
 }
 
-// World is the environment that the folder belongs to; "" for none yet.
-func (s Dir) World() (string, error) {
-	data, err := s.Files().Read(WorldFile)
+// Environment is the environment that the folder belongs to; "" for none yet.
+func (s Dir) Environment() (string, error) {
+	data, err := s.Files().Read(EnvironmentFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -79,11 +79,11 @@ func (s Dir) World() (string, error) {
 // begins; it says so. The state of a real cluster, once anything was made for it, does not make room for a rehearsal,
 // and that of one cluster not for another. The folder changes hands under the journal's lock, not under the feet of a
 // run.
-func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format string, args ...any)) (err error) {
+func (s Dir) Claim(ctx context.Context, of Owner, environment string, note func(format string, args ...any)) (err error) {
 	if err := s.checkAccess(); err != nil {
 		return err
 	}
-	if s.claimedBy(of, world) == nil {
+	if s.claimedBy(of, environment) == nil {
 		return nil
 	}
 	unlock, err := s.Journal().Lock(ctx)
@@ -97,11 +97,11 @@ func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format
 	if err := s.CheckOwner(ctx, of); err != nil {
 		return err
 	}
-	was, err := s.World()
+	was, err := s.Environment()
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the state folder: %w", err)
-	case was == WorldHetzner && world == WorldLab:
+	case was == EnvironmentHetzner && environment == EnvironmentLab:
 		made, err := s.made(ctx)
 		if err != nil {
 			return err
@@ -110,7 +110,7 @@ func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format
 			return usage.Errorf("%s holds the state of a real cluster: rehearse in another folder (--state-dir) or under "+
 				"another name (CLUSTER_NAME)", s)
 		}
-	case was == WorldLab && world == WorldHetzner:
+	case was == EnvironmentLab && environment == EnvironmentHetzner:
 		if err := s.setAside(); err != nil {
 			return fmt.Errorf("set aside what the rehearsal left: %w", err)
 		}
@@ -119,12 +119,12 @@ func (s Dir) Claim(ctx context.Context, of Owner, world string, note func(format
 	if err := s.recordOwner(ctx, of); err != nil {
 		return err
 	}
-	return s.Files().Write(WorldFile, []byte(world+"\n"))
+	return s.Files().Write(EnvironmentFile, []byte(environment+"\n"))
 }
 
 // claimedBy is nil where the folder's record names this cluster and environment.
-func (s Dir) claimedBy(of Owner, world string) error {
-	now, err := s.World()
+func (s Dir) claimedBy(of Owner, environment string) error {
+	now, err := s.Environment()
 	if err != nil {
 		return err
 	}
@@ -132,25 +132,25 @@ func (s Dir) claimedBy(of Owner, world string) error {
 	if err != nil {
 		return err
 	}
-	if now != world || record == nil || !of.is(record) {
+	if now != environment || record == nil || !of.is(record) {
 		return usage.Errorf("another run has just taken %s (for %q, not %q, or for another cluster than %s): name "+
 			"another folder (--state-dir)",
-			s, now, world, of.Cluster)
+			s, now, environment, of.Cluster)
 	}
 	return nil
 }
 
 // Claimed is the folder's journal for a run of one cluster in one environment. Its lock is refused where the folder has
 // come to belong to another one since it was claimed.
-func (s Dir) Claimed(of Owner, world string, journal flow.Journal) flow.Journal {
-	return claimedJournal{journal, s, of, world}
+func (s Dir) Claimed(of Owner, environment string, journal flow.Journal) flow.Journal {
+	return claimedJournal{journal, s, of, environment}
 }
 
 type claimedJournal struct {
 	flow.Journal
-	state Dir
-	of    Owner
-	world string
+	state       Dir
+	of          Owner
+	environment string
 }
 
 func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
@@ -158,7 +158,7 @@ func (j claimedJournal) Lock(ctx context.Context) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.state.claimedBy(j.of, j.world); err != nil {
+	if err := j.state.claimedBy(j.of, j.environment); err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	return unlock, nil
@@ -194,7 +194,7 @@ func (s Dir) setAside() error {
 	}
 	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool {
 		switch e.Name() {
-		case LabFolder, ServeFolder, setAsideName, halfAsideName, JournalLock, WorldFile:
+		case LabFolder, ServeFolder, setAsideName, halfAsideName, JournalLock, EnvironmentFile:
 			// the last is overwritten: the folder belongs to a cluster at any time
 			return true
 		}

@@ -40,11 +40,11 @@ func TestClaim(t *testing.T) {
 	s := Dir(filepath.Join(t.TempDir(), "state"))
 	var notes []string
 	note := func(format string, _ ...any) { notes = append(notes, format) }
-	claim := func(world string) error {
+	claim := func(environment string) error {
 		notes = nil
-		return s.Claim(t.Context(), Owner{Cluster: "k8s"}, world, note)
+		return s.Claim(t.Context(), Owner{Cluster: "k8s"}, environment, note)
 	}
-	if err := claim(WorldLab); err != nil || len(notes) != 0 {
+	if err := claim(EnvironmentLab); err != nil || len(notes) != 0 {
 		t.Fatalf("a new folder: %v, %q", err, notes)
 	}
 	if info, err := os.Stat(string(s)); err != nil || info.Mode().Perm() != 0o700 {
@@ -54,12 +54,12 @@ func TestClaim(t *testing.T) {
 	if err := os.MkdirAll(s.Lab(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := claim(WorldLab); err != nil || !s.has("journal.json") {
+	if err := claim(EnvironmentLab); err != nil || !s.has("journal.json") {
 		t.Fatalf("its own folder: %v", err)
 	}
 
 	// The real thing begins with nothing of the rehearsal's, which is kept beside, and the lab stays where it is.
-	if err := claim(WorldHetzner); err != nil || len(notes) != 1 {
+	if err := claim(EnvironmentHetzner); err != nil || len(notes) != 1 {
 		t.Fatalf("after a rehearsal: %v, %q", err, notes)
 	}
 	if s.has("journal.json") || !s.has("rehearsal/journal.json") || !s.has(LabFolder) {
@@ -68,19 +68,19 @@ func TestClaim(t *testing.T) {
 
 	// As long as nothing was made for it, the folder can go back.
 	record(t, s, "preflight")
-	if err := claim(WorldLab); err != nil {
+	if err := claim(EnvironmentLab); err != nil {
 		t.Errorf("before anything was made: %v", err)
 	}
-	if err := claim(WorldHetzner); err != nil {
+	if err := claim(EnvironmentHetzner); err != nil {
 		t.Fatal(err)
 	}
 	record(t, s, "image") // which makes a server and a snapshot
-	err := claim(WorldLab)
+	err := claim(EnvironmentLab)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("a rehearsal over a real cluster: %v", err)
 	}
-	if world, err := s.World(); world != WorldHetzner || err != nil || !s.has("journal.json") {
-		t.Errorf("the folder belongs to %q, %v", world, err)
+	if environment, err := s.Environment(); environment != EnvironmentHetzner || err != nil || !s.has("journal.json") {
+		t.Errorf("the folder belongs to %q, %v", environment, err)
 	}
 }
 
@@ -109,14 +109,14 @@ func TestClaimGoesOnSettingAside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Dir(filepath.Join(t.TempDir(), "state"))
-			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldLab, quiet); err != nil {
+			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, EnvironmentLab, quiet); err != nil {
 				t.Fatal(err)
 			}
 			record(t, s, "apply")
 			writeFile(t, s.Path("runs/one/log"), "what it said")
 			writeFile(t, s.Path("rehearsal/journal.json"), "an older rehearsal's")
 			killed(t, s)
-			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet); err != nil {
+			if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, EnvironmentHetzner, quiet); err != nil {
 				t.Fatal(err)
 			}
 			journal, err := os.ReadFile(s.Path("rehearsal/journal.json"))
@@ -148,7 +148,7 @@ func move(t *testing.T, s Dir, from, to string) {
 
 func TestClaimWaitsForNoRun(t *testing.T) {
 	s := Dir(t.TempDir())
-	if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldLab, quiet); err != nil {
+	if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, EnvironmentLab, quiet); err != nil {
 		t.Fatal(err)
 	}
 	unlock, err := s.Journal().Lock(t.Context())
@@ -156,11 +156,11 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, EnvironmentHetzner, quiet)); !ok {
 		t.Error("the state was pulled away from under a run")
 	}
-	if world, err := s.World(); world != WorldLab || err != nil {
-		t.Errorf("the folder belongs to %q, %v", world, err)
+	if environment, err := s.Environment(); environment != EnvironmentLab || err != nil {
+		t.Errorf("the folder belongs to %q, %v", environment, err)
 	}
 }
 
@@ -168,21 +168,21 @@ func TestClaimWaitsForNoRun(t *testing.T) {
 // which has made nothing yet, is taken before its run has the lock.
 func TestClaimBetweenClaimAndRun(t *testing.T) {
 	s := Dir(t.TempDir())
-	for _, world := range []string{WorldHetzner, WorldLab} {
-		if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, world, quiet); err != nil {
+	for _, environment := range []string{EnvironmentHetzner, EnvironmentLab} {
+		if err := s.Claim(t.Context(), Owner{Cluster: "k8s"}, environment, quiet); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Claimed(Owner{Cluster: "k8s"}, WorldHetzner, s.Journal()).Lock(t.Context()); err == nil ||
+	if _, err := s.Claimed(Owner{Cluster: "k8s"}, EnvironmentHetzner, s.Journal()).Lock(t.Context()); err == nil ||
 		!strings.Contains(err.Error(), "another run has just taken") {
 		t.Errorf("the real run continues in the rehearsal's folder: %v", err)
 	}
-	unlock, err := s.Claimed(Owner{Cluster: "k8s"}, WorldLab, s.Journal()).Lock(t.Context())
+	unlock, err := s.Claimed(Owner{Cluster: "k8s"}, EnvironmentLab, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatalf("the refused run kept the lock: %v", err)
 	}
 	defer unlock()
-	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, WorldHetzner, quiet)); !ok {
+	if _, ok := errors.AsType[*flow.LockedError](s.Claim(t.Context(), Owner{Cluster: "k8s"}, EnvironmentHetzner, quiet)); !ok {
 		t.Error("the folder changed hands under a run")
 	}
 }
@@ -226,7 +226,7 @@ func TestNamespaceOfFolder(t *testing.T) {
 	if err := s.CheckOwner(t.Context(), there); err != nil {
 		t.Error(err)
 	}
-	if err := s.Claim(t.Context(), elsewhere, WorldHetzner, quiet); err != nil {
+	if err := s.Claim(t.Context(), elsewhere, EnvironmentHetzner, quiet); err != nil {
 		t.Errorf("before anything was made: %v", err)
 	}
 	if r, err := ownership.Read(s.Files()); err != nil || r.Namespace != "team-a" {
@@ -237,17 +237,17 @@ func TestNamespaceOfFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = s.Claim(t.Context(), there, WorldHetzner, quiet)
+	err = s.Claim(t.Context(), there, EnvironmentHetzner, quiet)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "set NAMESPACE=team-a") {
 		t.Errorf("another namespace: %v", err)
 	}
 	if after, err := s.Files().Read(ownership.File); err != nil || string(after) != string(before) {
 		t.Errorf("the record was changed: %s, %v", after, err)
 	}
-	if _, err := s.Claimed(there, WorldHetzner, s.Journal()).Lock(t.Context()); err == nil {
+	if _, err := s.Claimed(there, EnvironmentHetzner, s.Journal()).Lock(t.Context()); err == nil {
 		t.Error("the journal is locked for another namespace")
 	}
-	unlock, err := s.Claimed(elsewhere, WorldHetzner, s.Journal()).Lock(t.Context())
+	unlock, err := s.Claimed(elsewhere, EnvironmentHetzner, s.Journal()).Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestClaimWhereNothingCanBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Dir(filepath.Join(parent, ".slipway", "k8s"))
-	err := s.Claim(t.Context(), Owner{Cluster: "k8s", Namespace: config.DefaultNamespace}, WorldHetzner, func(string, ...any) {})
+	err := s.Claim(t.Context(), Owner{Cluster: "k8s", Namespace: config.DefaultNamespace}, EnvironmentHetzner, func(string, ...any) {})
 	if !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "--state-dir") {
 		t.Errorf("it says %v", err)
 	}

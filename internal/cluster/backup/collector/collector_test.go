@@ -25,7 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// aCluster is a world with a finished cluster, whose kinds are defined as clusterctl defines them.
+// aCluster is a environment with a finished cluster, whose kinds are defined as clusterctl defines them.
 func aCluster(t *testing.T) (*clustertest.Environment, Collector) {
 	t.Helper()
 	w := clustertest.New(t)

@@ -25,7 +25,7 @@ type Plan struct {
 
 	Lost          *flow.Step[Lost]
 	Claim         *flow.Step[steps.Reservation]
-	Preflight     *flow.Step[steps.Offer]
+	Preflight     *flow.Step[steps.Placement]
 	Endpoint      *flow.Step[steps.Endpoint]
 	Image         *flow.Step[steps.Image]
 	Management    *flow.Step[steps.Management]

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/quickworld"
+	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/fakeenv"
 )
 
 // outOfStock is a server that is out of stock for a while; 0: until it is undone.
-func outOfStock(lasts time.Duration) quickworld.Refusal {
-	return quickworld.Refusal{
+func outOfStock(lasts time.Duration) fakeenv.Refusal {
+	return fakeenv.Refusal{
 		Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning", Reason: "ServerCreateFailedReason",
 		Message: `creating server "k8s-control-plane-0" (cx33 in nbg1): error during placement (resource_unavailable)`,
 		For:     lasts,
@@ -26,31 +26,31 @@ func TestHopelessWaits(t *testing.T) {
 	charts := quickCharts(t)
 	const deadline = "CONTROL_PLANE_TIMEOUT=4s"
 	for name, tt := range map[string]struct {
-		refused  quickworld.Refusal
+		refused  fakeenv.Refusal
 		variable string // of the configuration
 		says     []string
 	}{
 		"the limit of servers": {
-			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning",
+			refused: fakeenv.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Warning",
 				Reason:  "ServerLimitExceeded",
 				Message: "server limit exceeded (resource_limit_exceeded, 1a2b)"},
 			says: []string{"k8s-control-plane-0: the project's limit of servers is reached", "Console, Limits"},
 		},
 		"no image": {
-			refused: quickworld.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error",
+			refused: fakeenv.Refusal{Kind: "HCloudMachine", Condition: "ServerCreateSucceeded", Severity: "Error",
 				Reason:  "ImageNotFound",
 				Message: "no image found with name talos-amd64-v1.12.2", NoImage: true},
 			says: []string{"there is no image talos-amd64-v1.12.2", "the target image creates it: bootstrap image "},
 		},
 		"the token was revoked": {
-			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error",
+			refused: fakeenv.Refusal{Kind: "HetznerCluster", Condition: "HCloudTokenAvailable", Severity: "Error",
 				Reason:  "HCloudCredentialsInvalid",
 				Message: "credentials for hetzner cloud are invalid"},
 			says: []string{"Hetzner does not accept the token that Cluster API has",
 				"the target secret, or after a pivot token, takes it to Cluster API: bootstrap secret "},
 		},
 		"the limit of load balancers": {
-			refused: quickworld.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error",
+			refused: fakeenv.Refusal{Kind: "HetznerCluster", Condition: "LoadBalancerReady", Severity: "Error",
 				Reason:  "LoadBalancerCreateFailed",
 				Message: "creating: load balancer limit exceeded (resource_limit_exceeded, 1a2b)"},
 			says: []string{"the project's limit is reached (load balancer)", "Console, Limits"},

@@ -1,7 +1,7 @@
-// Package quickworld is an environment for whole bootstraps that take a second: the Hetzner API, a management and a
+// Package fakeenv is an environment for whole bootstraps that take a second: the Hetzner API, a management and a
 // workload cluster in memory, and stand-ins for all that works in them. It continues when the command is killed. For
 // tests.
-package quickworld
+package fakeenv
 
 import (
 	"context"
@@ -35,8 +35,8 @@ type Refusal struct {
 	For                                  time.Duration // then it is given; 0: not before Mend
 }
 
-// World is everything that a bootstrap changes.
-type World struct {
+// Environment is everything that a bootstrap changes.
+type Environment struct {
 	Management, Workload *kubetest.Server
 	Hetzner              *hetznertest.Server
 
@@ -52,8 +52,8 @@ type World struct {
 }
 
 // New starts an environment on loopback in which nothing is bootstrapped yet.
-func New(p Plan) (*World, error) {
-	w := &World{
+func New(p Plan) (*Environment, error) {
+	w := &Environment{
 		Management: kubetest.New("management", managementKinds()...),
 		Workload: kubetest.New("workload", kubetest.Resource{Group: "talos.dev", Version: "v1alpha1",
 			Kind: "ServiceAccount", Plural: "serviceaccounts"}),
@@ -70,7 +70,7 @@ func New(p Plan) (*World, error) {
 }
 
 // Close ends the servers of the environment.
-func (w *World) Close() {
+func (w *Environment) Close() {
 	for _, s := range []*httptest.Server{w.Management.Server, w.Workload.Server, w.Hetzner.Server} {
 		s.CloseClientConnections()
 		s.Close()
@@ -78,7 +78,7 @@ func (w *World) Close() {
 }
 
 // Made tells how often the stand-ins made each thing.
-func (w *World) Made() map[string]int {
+func (w *Environment) Made() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.made)

@@ -1,4 +1,4 @@
-package quickworld
+package fakeenv
 
 import (
 	"crypto/ecdsa"
@@ -35,7 +35,7 @@ func publicAddress(i int) string  { return fmt.Sprintf("127.0.1.%d", i) }
 func privateAddress(i int) string { return fmt.Sprintf("10.10.64.%d", 2+i) }
 
 // Servers are the names of the cluster's servers.
-func (w *World) Servers() []string {
+func (w *Environment) Servers() []string {
 	var names []string
 	for i := range w.plan.Replicas {
 		names = append(names, fmt.Sprintf("%s-%d", w.plan.ControlPlane, i))
@@ -44,7 +44,7 @@ func (w *World) Servers() []string {
 }
 
 // count notes that something was made.
-func (w *World) count(what string) {
+func (w *Environment) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.made[what]++
@@ -52,7 +52,7 @@ func (w *World) count(what string) {
 
 // manage plays the controllers of the management cluster: of Deployments, CAPH, CABPT and CACPPT. What was made for an
 // object is not made for it again.
-func (w *World) manage(o *unstructured.Unstructured) {
+func (w *Environment) manage(o *unstructured.Unstructured) {
 	w.reconciling.Lock()
 	defer w.reconciling.Unlock()
 	if o = w.Management.Get(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()); o == nil { // as it is now
@@ -61,7 +61,7 @@ func (w *World) manage(o *unstructured.Unstructured) {
 	w.reconcile(o)
 }
 
-func (w *World) reconcile(o *unstructured.Unstructured) {
+func (w *Environment) reconcile(o *unstructured.Unstructured) {
 	switch o.GetKind() {
 	case "Deployment":
 		w.ready(w.Management, o)
@@ -78,7 +78,7 @@ func (w *World) reconcile(o *unstructured.Unstructured) {
 }
 
 // infrastructure makes what a HetznerCluster asks for: the network, and the load balancer unless it names one.
-func (w *World) infrastructure(o *unstructured.Unstructured) {
+func (w *Environment) infrastructure(o *unstructured.Unstructured) {
 	if w.Made()["network"] == 0 {
 		w.count("network")
 		w.Hetzner.SetNetworks(schema.Network{ID: networkID, Labels: w.owned(), IPRange: "10.10.0.0/16"})
@@ -98,12 +98,12 @@ func (w *World) infrastructure(o *unstructured.Unstructured) {
 	}
 }
 
-func (w *World) owned() map[string]string {
+func (w *Environment) owned() map[string]string {
 	return map[string]string{"caph-cluster-" + w.plan.Cluster: "owned"}
 }
 
 // controlPlane makes servers, machines, nodes and the cluster's Secrets.
-func (w *World) controlPlane(o *unstructured.Unstructured) {
+func (w *Environment) controlPlane(o *unstructured.Unstructured) {
 	cluster, ns := object{"cluster.x-k8s.io/cluster-name": w.plan.Cluster}, w.plan.Namespace
 	labels := object{"cluster.x-k8s.io/cluster-name": w.plan.Cluster, "cluster.x-k8s.io/control-plane": ""}
 	var servers []schema.Server
@@ -144,7 +144,7 @@ func (w *World) controlPlane(o *unstructured.Unstructured) {
 func providerID(i int) string { return fmt.Sprintf("hcloud://%d", firstServer+i) }
 
 // work plays the controllers of the workload cluster: of Deployments and DaemonSets, Cilium and the Hetzner CCM.
-func (w *World) work(o *unstructured.Unstructured) {
+func (w *Environment) work(o *unstructured.Unstructured) {
 	if o.GetKind() != "DaemonSet" && o.GetKind() != "Deployment" {
 		return
 	}
@@ -165,7 +165,7 @@ func (w *World) work(o *unstructured.Unstructured) {
 }
 
 // ready makes a workload so, if it is still there.
-func (w *World) ready(in *kubetest.Server, o *unstructured.Unstructured) {
+func (w *Environment) ready(in *kubetest.Server, o *unstructured.Unstructured) {
 	if in.Get(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()) == nil {
 		return
 	}

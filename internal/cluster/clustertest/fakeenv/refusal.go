@@ -1,4 +1,4 @@
-package quickworld
+package fakeenv
 
 import (
 	"time"
@@ -10,7 +10,7 @@ import (
 )
 
 // refuses tells whether what an object needs is not given, and the first time has CAPH say so.
-func (w *World) refuses(o *unstructured.Unstructured, kind string) bool {
+func (w *Environment) refuses(o *unstructured.Unstructured, kind string) bool {
 	w.mu.Lock()
 	first, refuses := w.refused == nil, w.plan.Refused.Kind == kind && !w.mended
 	if refuses {
@@ -40,7 +40,7 @@ func (w *World) refuses(o *unstructured.Unstructured, kind string) bool {
 }
 
 // firstServer is the only one that Cluster API has come to, with what CAPH says of it.
-func (w *World) firstServer(said object) {
+func (w *Environment) firstServer(said object) {
 	name := w.Servers()[0]
 	labels := object{"cluster.x-k8s.io/cluster-name": w.plan.Cluster, "cluster.x-k8s.io/control-plane": ""}
 	w.Management.Put(kubetest.Object(caph, "HCloudMachine", w.plan.Namespace, name, object{
@@ -52,14 +52,14 @@ func (w *World) firstServer(said object) {
 }
 
 // withoutInfrastructure tells whether CAPH refuses what every server depends on.
-func (w *World) withoutInfrastructure() bool {
+func (w *Environment) withoutInfrastructure() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.plan.Refused.Kind == "HetznerCluster" && !w.mended
 }
 
 // Mend ends the refusal: what was wanted is made.
-func (w *World) Mend() {
+func (w *Environment) Mend() {
 	w.reconciling.Lock()
 	defer w.reconciling.Unlock()
 	w.image()
@@ -72,6 +72,6 @@ func (w *World) Mend() {
 	}
 }
 
-func (w *World) image() {
+func (w *Environment) image() {
 	w.Hetzner.SetImages(hetznertest.Image(1, w.plan.Image, "x86", "available"))
 }

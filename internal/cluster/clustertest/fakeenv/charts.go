@@ -1,4 +1,4 @@
-package quickworld
+package fakeenv
 
 import (
 	"fmt"
