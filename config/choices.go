@@ -74,7 +74,8 @@ func (v Variable) Pattern() string {
 	}
 }
 
-// Lists reports whether the variable has several values, with commas between them. In bootstrap.yaml they can be a list.
+// Lists reports whether the variable has several values, with commas between them. In bootstrap.yaml they can be a
+// list.
 func (v Variable) Lists() bool {
 	return slices.Contains([]string{"LOCATION", "SERVER_TYPE", "WORKER_SERVER_TYPE", "IMAGE_ARCHITECTURES", "FIREWALL_ALLOW",
 		"GITEA_TOKEN_SCOPES", "STATE_RECIPIENTS", "BACKUP_RECIPIENTS"}, v.Name)

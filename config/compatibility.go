@@ -48,9 +48,9 @@ func caphSupports() map[uint64]struct{ capi, kubernetes Minors } {
 // serve: their manager ends with "no matches for kind Cluster in version cluster.x-k8s.io/v1beta2".
 const CAPHMinor = 0
 
-// ServedVersion is the only version of their kinds that Cluster API of ClusterctlMinor, in the groups cluster.x-k8s.io and
-// addons.cluster.x-k8s.io, and CAPH of CAPHMinor serve: the definitions of both (config/crd/bases at v1.10.10, at v1.0.7 and
-// at v1.0.12).
+// ServedVersion is the only version of their kinds that Cluster API of ClusterctlMinor, in the groups
+// cluster.x-k8s.io and addons.cluster.x-k8s.io, and CAPH of CAPHMinor serve: the definitions of both
+// (config/crd/bases at v1.10.10, at v1.0.7 and at v1.0.12).
 const ServedVersion = "v1beta1"
 
 // ciliumTests is the Kubernetes that a minor of Cilium 1.x is tested with

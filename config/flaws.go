@@ -44,8 +44,8 @@ func flaws() []flaw {
 				current, _ := VersionSetOf("current")
 				return current.Versions["HCLOUD_CCM_VERSION"]
 			}},
-		// Reported (#225, too) of v0.5.12 with the versions of the set guide. Fixed by #250, in v0.5.13: a Machine is annotated before its
-		// member leaves, and not counted from then on.
+		// Reported (#225, too) of v0.5.12 with the versions of the set guide. Fixed by #250, in v0.5.13: a Machine is
+		// annotated before its member leaves, and not counted from then on.
 		{variable: "CACPPT_VERSION", before: "0.5.13", rollout: true, take: is("v0.5.13"),
 			source: "siderolabs/cluster-api-control-plane-provider-talos#237",
 			what: "blocks itself when it replaces or removes a control plane server: its health check wants as many members " +
@@ -54,7 +54,8 @@ func flaws() []flaw {
 		{variable: "CACPPT_VERSION", from: "0.5.13", source: "siderolabs/cluster-api-control-plane-provider-talos#262",
 			what: "neither scales nor replaces control plane servers while the etcd of one of them is stopped, and does not " +
 				"replace that server by itself: the target replace-machine does"},
-		// The list of targets in the status of the HetznerCluster is outdated when CAPH looks at it. internal/cluster/rollout compares.
+		// The list of targets in the status of the HetznerCluster is outdated when CAPH looks at it.
+		// internal/cluster/rollout compares.
 		{variable: "CAPH_VERSION", before: "1.1.7", source: "syself/cluster-api-provider-hetzner#2107",
 			what: "can leave a new control plane server out of the load balancer: a run that waits for the control plane adds " +
 				"it"},
@@ -109,7 +110,8 @@ func (f flaw) remark(c Config, version string) Remark {
 	return r
 }
 
-// hidden is the configured version that has the flaw, where the one that runs in its place does not; empty: there is none.
+// hidden is the configured version that has the flaw, where the one that runs in its place does not; empty: there is
+// none.
 func (f flaw) hidden(c Config) string {
 	if was := c.replaced[f.variable]; f.has(was) && !f.has(variableOf(f.variable).Get(c)) {
 		return was
@@ -117,8 +119,8 @@ func (f flaw) hidden(c Config) string {
 	return ""
 }
 
-// flawRemarks are the known problems of the configured versions. One of a version that a lab does not run is among them:
-// no rehearsal would show it.
+// flawRemarks are the known problems of the configured versions. One of a version that a lab does not run is among
+// them: no rehearsal would show it.
 func (c Config) flawRemarks() (all []Remark) {
 	for _, f := range flaws() {
 		version := variableOf(f.variable).Get(c)

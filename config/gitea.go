@@ -60,8 +60,8 @@ func (c Config) giteaAddon() Addon {
 // GiteaKept says whether what is in Gitea outlives its Pod: with hcloud-csi it has a volume.
 func (c Config) GiteaKept() bool { return slices.Contains(c.Addons.names(), AddonCSI) }
 
-// NotInLab is what of a configuration cannot become ready in a lab; nil: nothing is known. command has what is typed for
-// a rehearsal with these values in place of the configured ones; nil: file, which has them, is to be changed.
+// NotInLab is what of a configuration cannot become ready in a lab; nil: nothing is known. command has what is typed
+// for a rehearsal with these values in place of the configured ones; nil: file, which has them, is to be changed.
 func (c Config) NotInLab(file string, command func(values string) string) error {
 	if !c.HasGitea() || !c.GiteaKept() {
 		return nil

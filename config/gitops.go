@@ -152,8 +152,8 @@ func (v *Findings) oci(c Config) {
 	}
 }
 
-// ParseGitURL reads the address of a Git repository, as Flux and git take it. Its errors are FieldErrors of gitUrl, and do
-// not repeat an address that has a password in it.
+// ParseGitURL reads the address of a Git repository, as Flux and git take it. Its errors are FieldErrors of gitUrl,
+// and do not repeat an address that has a password in it.
 func ParseGitURL(address string) (*url.URL, error) {
 	bad := func(shown, problem, hint string) (*url.URL, error) {
 		return nil, FieldError{Field: "gitUrl", Value: kube.WithoutCredentials(shown), Problem: problem, Hint: hint}

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Bounds of serviceCidr, as prefix lengths. kube-apiserver refuses ranges of more than 2^20 addresses. The cluster's DNS has
-	// the tenth address of the range.
+	// Bounds of serviceCidr, as prefix lengths. kube-apiserver refuses ranges of more than 2^20 addresses. The cluster's
+	// DNS has the tenth address of the range.
 	widestServices, narrowestServices = 12, 28
 	// narrowestNetwork is the narrowest network that Hetzner creates (docs.hetzner.com/networking/networks/faq).
 	narrowestNetwork = 24

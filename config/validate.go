@@ -144,7 +144,8 @@ func (v *Findings) cluster(c Config) {
 	}
 }
 
-// texts checks that YAML reads names as texts, which the manifests have without quotes: not "on" as true, nor "1.12" as a number.
+// texts checks that YAML reads names as texts, which the manifests have without quotes: not "on" as true, nor "1.12"
+// as a number.
 func (v *Findings) texts(c Config) {
 	names := map[string]string{"clusterName": c.ClusterName, "namespace": c.Namespace, "imageName": c.ImageName}
 	for i, p := range c.Workers {

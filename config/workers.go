@@ -15,9 +15,11 @@ const DefaultPool = "general"
 type WorkerPool struct {
 	// DNS label, part of the servers' names
 	Name string `json:"name" yaml:"name"`
-	// Hetzner server types, the preferred first, separated by commas: the first in stock is used; empty: WORKER_SERVER_TYPE
+	// Hetzner server types, the preferred first, separated by commas: the first in stock is used; empty:
+	// WORKER_SERVER_TYPE
 	ServerType string `json:"serverType,omitempty" yaml:"serverType,omitempty"`
-	// Hetzner locations, the preferred first, separated by commas: the first that has a server type in stock; empty: LOCATION
+	// Hetzner locations, the preferred first, separated by commas: the first that has a server type in stock; empty:
+	// LOCATION
 	Location string `json:"location,omitempty" yaml:"location,omitempty"`
 	// number of servers; not together with min and max
 	Replicas int `json:"replicas,omitempty" yaml:"replicas,omitempty"`
@@ -118,8 +120,8 @@ type PoolGroup struct {
 	Min, Max int
 }
 
-// Groups divides a pool into parts that fit into a placement group. The first are full, so that scaling the pool moves no
-// server from one to another.
+// Groups divides a pool into parts that fit into a placement group. The first are full, so that scaling the pool
+// moves no server from one to another.
 func (p WorkerPool) Groups() []PoolGroup {
 	n := max(1, (p.Most()+PoolGroupHolds-1)/PoolGroupHolds)
 	groups := make([]PoolGroup, n)
@@ -333,8 +335,8 @@ func (v *Findings) taint(t Taint, field string) {
 	}
 }
 
-// FromMachine tells whether Cluster API copies a label from a Machine to its node. These may be changed without replacing
-// a server, and a worker's kubelet may not set most of them itself.
+// FromMachine tells whether Cluster API copies a label from a Machine to its node. These may be changed without
+// replacing a server, and a worker's kubelet may not set most of them itself.
 func FromMachine(label string) bool {
 	host, _, found := strings.Cut(label, "/")
 	if !found {

@@ -19,12 +19,11 @@ func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
 // ExemptFromSeal keeps the step in use once a point of no return that it precedes was passed: it is still verified, and
 // run again when its spec changed. It is for a step that depends on nothing that the sealed step deletes or moves.
 //
-// From then on the step comes after the sealed step in a run that wants both, unless the sealed step is ordered after it
-// by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of what it
-// needs it needs only steps that are exempt, too. So the outputs
-// that it takes, or reruns after, must be those of exempt steps; other steps before it
-// can be named with After. Steps that are skipped, and a passed seal, do not run
-// an exempt step with them: a run that is to have it must name it.
+// From then on the step comes after the sealed step in a run that wants both, unless the sealed step is ordered after
+// it by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of
+// what it needs it needs only steps that are exempt, too. So the outputs that it takes, or reruns after, must be
+// those of exempt steps; other steps before it can be named with After. Steps that are skipped, and a passed seal, do
+// not run an exempt step with them: a run that is to have it must name it.
 func (s *Step[T]) ExemptFromSeal() *Step[T] {
 	s.n.exempt = true
 	return s

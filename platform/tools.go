@@ -105,8 +105,8 @@ type Looker interface {
 	Look(ctx context.Context, name string) (kubeconfig []byte, err error)
 }
 
-// GivenManagement is a ManagementProvider of a cluster that was there before: it may hold objects of other clusters, and is
-// never deleted.
+// GivenManagement is a ManagementProvider of a cluster that was there before: it may hold objects of other clusters,
+// and is never deleted.
 type GivenManagement interface {
 	// Given says so.
 	Given() bool

@@ -50,8 +50,8 @@ func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.St
 		Deadline(releaseDeadline(step.cfg)).Waits(append(waitRelease(step.cfg), wait.Taken)...).After(before...)
 }
 
-// EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names, and the one
-// of Gitea's token, which comes before what is installed after Gitea; nil: there is no Gitea.
+// EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names, and the
+// one of Gitea's token, which comes before what is installed after Gitea; nil: there is no Gitea.
 func (s *Set) EachAddon(g *flow.Graph, after ...flow.Node) (all []*flow.Step[Addon], token *flow.Step[GiteaToken]) {
 	byName := map[string]flow.Node{}
 	for _, a := range s.cfg.InstallOrder() {

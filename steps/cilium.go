@@ -48,8 +48,8 @@ func newReleaseStep(s *Set) releaseStep {
 	return releaseStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
 }
 
-// runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it. It waits for
-// the agents: the other workloads, Hubble's, need them and Ready nodes, and wait-releases waits for those.
+// runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it. It waits
+// for the agents: the other workloads, Hubble's, need them and Ready nodes, and wait-releases waits for those.
 func (r releaseStep) runCilium(ctx context.Context, say flow.Say) (Release, error) {
 	return install(ctx, r.cfg, r.tools, r.sources, say, charts.Cilium(r.cfg, r.sources), Release.onEveryNode)
 }

@@ -31,8 +31,8 @@ type FluxSync struct {
 	Kustomization string       `json:"kustomization"` // UID
 }
 
-// FluxSync adds the step flux-sync to a graph: Flux has applied the configured repository, or the one in Gitea; nil: it is
-// not in Gitea.
+// FluxSync adds the step flux-sync to a graph: Flux has applied the configured repository, or the one in Gitea; nil:
+// it is not in Gitea.
 func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux],
 	inGitea *flow.Step[GiteaRepository]) *flow.Step[FluxSync] {
 	const name = "flux-sync"

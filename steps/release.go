@@ -194,8 +194,8 @@ func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, 
 	return kube.WorkloadState{Unready: unready}, err
 }
 
-// waitWorkloads waits in Helm's place, which does not tell what it waits for. log is the command that shows the release's
-// log. That the workloads stay available is the step wait-releases'.
+// waitWorkloads waits in Helm's place, which does not tell what it waits for. log is the command that shows the
+// release's log. That the workloads stay available is the step wait-releases'.
 func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster, r Release,
 	log string) error {
 	watching, stop := context.WithCancel(ctx)

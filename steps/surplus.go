@@ -163,8 +163,8 @@ func toReplace(tcp *unstructured.Unstructured, machines, servers,
 	})
 }
 
-// machineToDelete is the Machine to delete: one that has no server yet; otherwise, of those that are replaced, the oldest,
-// as the provider has it, and of those that are alike the newest.
+// machineToDelete is the Machine to delete: one that has no server yet; otherwise, of those that are replaced, the
+// oldest, as the provider has it, and of those that are alike the newest.
 func machineToDelete(s why.Situation, machines []unstructured.Unstructured, oldest bool) *unstructured.Unstructured {
 	made := func(m unstructured.Unstructured) int {
 		if hasServer(s, &m) {

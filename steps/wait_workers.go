@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// WaitWorkers adds the step wait-workers to a graph: every worker is a Ready node. It waits for all MachineDeployments of
-// the cluster, those of the operator's own manifests as well.
+// WaitWorkers adds the step wait-workers to a graph: every worker is a Ready node. It waits for all
+// MachineDeployments of the cluster, those of the operator's own manifests as well.
 func (s *Set) WaitWorkers(g *flow.Graph, workers *flow.Step[Workers]) *flow.Step[Nodes] {
 	step := waitWorkersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 	return flow.Add1(g, "wait-workers", step.run, workers).

@@ -33,7 +33,8 @@ func writeSums(dir string, files []string) error {
 	return os.WriteFile(filepath.Join(dir, sumsFile), []byte(sums.String()), 0o644)
 }
 
-// packLab packs the lab module as it is committed or changed here, without tests. Its files have no times and no owners.
+// packLab packs the lab module as it is committed or changed here, without tests. Its files have no times and no
+// owners.
 func packLab(ctx context.Context, source string) ([]byte, error) {
 	list := exec.CommandContext(ctx, "git", "ls-files", "-z", "--", "lab") // sorted
 	list.Dir = source
@@ -82,7 +83,8 @@ func overlayLab(source, temporary string, archive []byte) (string, error) {
 	return overlay, errors.Join(os.WriteFile(packed, archive, 0o600), os.WriteFile(overlay, data, 0o600))
 }
 
-// writeSBOM lists the modules that Go wrote into a binary. It has neither a time nor a serial number, which would differ each time.
+// writeSBOM lists the modules that Go wrote into a binary. It has neither a time nor a serial number, which would
+// differ each time.
 func writeSBOM(name, binary, path string) (err error) {
 	info, err := buildinfo.ReadFile(binary)
 	if err != nil {

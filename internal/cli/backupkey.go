@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// runBackupKey writes the key that authenticates the backups of a cluster into a new file, for a machine that makes them
-// and holds no key that opens them. It is never printed.
+// runBackupKey writes the key that authenticates the backups of a cluster into a new file, for a machine that makes
+// them and holds no key that opens them. It is never printed.
 func runBackupKey(_ context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(withIdentity(a), c.environment)
 	if err != nil {

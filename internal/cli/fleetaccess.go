@@ -104,8 +104,8 @@ func clusterKey(identity, cluster string) (string, error) {
 // rekeyWithin is how long moveStates waits for the lease of a state: that of a run which was killed has to expire.
 const rekeyWithin = 3 * time.Minute
 
-// moveStates moves the states of clusters out of the fleet's namespace, where earlier releases had them. Before that each is
-// written anew with the operator's key, so that the key of the cluster opens it.
+// moveStates moves the states of clusters out of the fleet's namespace, where earlier releases had them. Before that
+// each is written anew with the operator's key, so that the key of the cluster opens it.
 func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 	client, err := f.clientset()
 	if err != nil {
@@ -174,8 +174,8 @@ func (f *openedFleet) clientset() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// relocated is a change whose Job works as those of this release do, with an account, a key and a place for its state of its
-// own, and what it can reach.
+// relocated is a change whose Job works as those of this release do, with an account, a key and a place for its state
+// of its own, and what it can reach.
 func (f *openedFleet) relocated(change objects.Change) (objects.Change, objects.Access, error) {
 	document := map[string]any{}
 	if err := yaml.Unmarshal(change.Files[objects.ConfigFile], &document); err != nil {

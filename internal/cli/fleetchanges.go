@@ -288,8 +288,8 @@ func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Se
 	return platform.NewSecret(string(secret.Data[objects.TokenSecretKey])), nil
 }
 
-// secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the states;
-// and the operator's key, which no Job of a cluster reads.
+// secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the
+// states; and the operator's key, which no Job of a cluster reads.
 func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets []*corev1.Secret, err error) {
 	own, identity, err := f.identitySecret(ctx)
 	if err != nil {
@@ -325,8 +325,8 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 	return append(secrets, derived...), nil
 }
 
-// refuseOtherToken refuses to write a token that may not write, and to replace a token by another one without consent: it
-// may be of another project, and all clusters of the fleet that use it would get it.
+// refuseOtherToken refuses to write a token that may not write, and to replace a token by another one without
+// consent: it may be of another project, and all clusters of the fleet that use it would get it.
 func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, token platform.Secret,
 	wanted *corev1.Secret) error {
 	is := &corev1.Secret{}
@@ -356,8 +356,8 @@ func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, token p
 		"one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)
 }
 
-// identitySecret is the Secret with the operator's key, from which those to the states are made; nil: it is there. Another
-// key than the one that is there is refused: it could not open what was written with that.
+// identitySecret is the Secret with the operator's key, from which those to the states are made; nil: it is there.
+// Another key than the one that is there is refused: it could not open what was written with that.
 func (f *openedFleet) identitySecret(ctx context.Context) (secret *corev1.Secret, identity string, err error) {
 	given, err := f.identity()
 	if err != nil {

@@ -79,8 +79,8 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		rollout.Revision(p.Entries()))
 }
 
-// destroysWith is the image by which a cluster is destroyed: that of its last change. Where an earlier release took that by
-// a tag it is the fleet's.
+// destroysWith is the image by which a cluster is destroyed: that of its last change. Where an earlier release took
+// that by a tag it is the fleet's.
 func (f *openedFleet) destroysWith(ctx context.Context, applied string) (string, error) {
 	if f.lab != nil || strings.Contains(applied, "@") {
 		return applied, nil
@@ -91,8 +91,8 @@ func (f *openedFleet) destroysWith(ctx context.Context, applied string) (string,
 	return f.Image, nil
 }
 
-// withKeys are the Secrets of a preparation with the keys to the states of its clusters, also of those that the fleet's file
-// does not have any more.
+// withKeys are the Secrets of a preparation with the keys to the states of its clusters, also of those that the
+// fleet's file does not have any more.
 func (f *openedFleet) withKeys(ctx context.Context, p rollout.Preparation) ([]*corev1.Secret, error) {
 	identity, err := f.storedIdentity(ctx)
 	if err != nil || identity == "" {
@@ -106,8 +106,8 @@ func (f *openedFleet) withKeys(ctx context.Context, p rollout.Preparation) ([]*c
 	return append(p.Secrets, keys...), err
 }
 
-// tokensOf are the Secrets with the tokens of clusters that the fleet's file still has, as far as they can be read here: a
-// token may be another one than when they were applied.
+// tokensOf are the Secrets with the tokens of clusters that the fleet's file still has, as far as they can be read
+// here: a token may be another one than when they were applied.
 func (f *openedFleet) tokensOf(ctx context.Context, names []string) ([]*corev1.Secret, error) {
 	var clusters []fleetCluster
 	for _, name := range names {

@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// runFleetProviders installs the providers in the management cluster, in a Job: the clusters' Jobs may not. It also lets
-// those look at the providers.
+// runFleetProviders installs the providers in the management cluster, in a Job: the clusters' Jobs may not. It also
+// lets those look at the providers.
 func runFleetProviders(ctx context.Context, c *console, a arguments, o fleetOptions) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
@@ -35,8 +35,8 @@ func runFleetProviders(ctx context.Context, c *console, a arguments, o fleetOpti
 		return err
 	}
 	tools := commonTools(statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), cfg, c.environment, c.stderr)
-	// The Pod's own kubeconfig names the file of its token: it is trusted as that of this provider alone. The defaults take
-	// the provider over, so it is named before.
+	// The Pod's own kubeconfig names the file of its token: it is trusted as that of this provider alone. The defaults
+	// take the provider over, so it is named before.
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	tools = tools.WithDefaults()
 	if err := tools.Files.Write(platform.ManagementKubeconfig, f.kubeconfig); err != nil {

@@ -26,8 +26,8 @@ func loadConfig(a arguments, environment map[string]string) (settings.Configurat
 	return withLiterals(cfg)
 }
 
-// withLiterals is a configuration with the values that the manifests have in the place of its variables: they are what is
-// checked, priced and waited for, because they are what is applied.
+// withLiterals is a configuration with the values that the manifests have in the place of its variables: they are
+// what is checked, priced and waited for, because they are what is applied.
 func withLiterals(cfg settings.Configuration) (settings.Configuration, error) {
 	sources, err := render.Read(render.VariablesOf(cfg.Config), cfg.Overrides)
 	if err != nil {

@@ -92,8 +92,8 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error { return upgradeCluster(ctx, r, a, given, o) })
 }
 
-// refuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the manifests with
-// versions of its own.
+// refuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the
+// manifests with versions of its own.
 func refuseWrittenVersions(a arguments, environment map[string]string) error {
 	cfg, err := loadConfig(a, environment)
 	if err != nil {

@@ -54,7 +54,8 @@ type Spec struct {
 	Retries     int           `yaml:"retries"`     // of a cluster, until it has failed
 	Deadline    time.Duration `yaml:"deadline"`    // of a cluster, with its retries
 	Queue       string        `yaml:"queue"`       // LocalQueue of Kueue; empty: Kueue is not used
-	// SkipDoctor leaves out the doctor's checks before a cluster is created, which refuse overlapping networks in a project.
+	// SkipDoctor leaves out the doctor's checks before a cluster is created, which refuse overlapping networks in a
+	// project.
 	SkipDoctor bool `yaml:"skipDoctor"`
 }
 

@@ -16,8 +16,8 @@ import (
 
 // connections bounds how many connections a listener has, in total and from one address. A new connection is always
 // accepted at once: where there are too many, another one is closed for it, the oldest of those that matter least (see
-// connection.rank). Only requests that have been authenticated keep their connections; where all are in use by such, the
-// new one is closed.
+// connection.rank). Only requests that have been authenticated keep their connections; where all are in use by such,
+// the new one is closed.
 type connections struct {
 	net.Listener
 	total, each int

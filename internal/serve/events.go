@@ -21,9 +21,9 @@ const (
 )
 
 // events streams the events of a run (server-sent events), from the beginning or from behind the one that Last-Event-ID
-// names, until the run has ended, or the client may not read it any more. The id of an event is the position behind it in
-// the file of the run. Besides, the stream has the run as it is whenever that changes ("run"), and one event at the end
-// ("end").
+// names, until the run has ended, or the client may not read it any more. The id of an event is the position behind
+// it in the file of the run. Besides, the stream has the run as it is whenever that changes ("run"), and one event at
+// the end ("end").
 func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
 	streams := s.streams[caller(r.Context()).Role]
 	select {

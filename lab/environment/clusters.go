@@ -34,8 +34,8 @@ func (lab *Lab) clusterRanges() map[string]ClusterRanges {
 	return all
 }
 
-// admitCluster gives a cluster ranges of its own. All clusters of the lab are on one loopback interface: two servers with
-// one private address could not both listen.
+// admitCluster gives a cluster ranges of its own. All clusters of the lab are on one loopback interface: two servers
+// with one private address could not both listen.
 func (lab *Lab) admitCluster(name string) (Info, error) {
 	if err := admit(lab.state, name, lab.cloud.Servers()); err != nil {
 		return Info{}, control.BadRequest(err)
@@ -74,8 +74,8 @@ func admit(state *folder.State, name string, servers []cloud.Server) error {
 // clusterLabel begins the label by which CAPH marks a cluster's servers.
 const clusterLabel = "caph-cluster-"
 
-// clustersOf finds the clusters that servers belong to, for a lab that has recorded none, as labs of older releases did:
-// all of them have the first ranges.
+// clustersOf finds the clusters that servers belong to, for a lab that has recorded none, as labs of older releases
+// did: all of them have the first ranges.
 func clustersOf(servers []cloud.Server) []folder.Cluster {
 	found := map[string]bool{}
 	for _, s := range servers {

@@ -51,8 +51,8 @@ const (
 	// FaultVanishServer removes a Server (a pattern; Seed picks one of several matches), its machine and its record,
 	// without a request or an action.
 	FaultVanishServer cloud.FaultKind = "vanish-server"
-	// FaultVanishLoadBalancer removes a LoadBalancer (a pattern; Seed picks one of several matches) and its record, without
-	// a request or an action. A Primary IP that it has stays.
+	// FaultVanishLoadBalancer removes a LoadBalancer (a pattern; Seed picks one of several matches) and its record,
+	// without a request or an action. A Primary IP that it has stays.
 	FaultVanishLoadBalancer cloud.FaultKind = "vanish-load-balancer"
 	// FaultLowBudget leaves the project Remaining requests of its rate limit, which come back as before: up to Limit, and
 	// as many in the same time, where that is given. At its end the project has its limit again, whole.

@@ -4,13 +4,12 @@
 //
 // A process gets its container's arguments and environment, and its Secret, ConfigMap, projected, downward API and
 // emptyDir volumes as folders that follow their source. Where the system permits it (package sandbox), each Pod has a
-// network of its own and each container its volumes at their paths, so that a program runs as in its image: it finds its
-// service account, the API server and, on a cloud's server, the metadata service where it expects them, and no file of
-// the machine but its program, libraries and certificate authorities. Pods on the
-// host's network share one network for each Node. Elsewhere a process finds the folders, a kubeconfig and loopback ports
-// by the placeholders of its Program. Its probes, restarts, termination and
-// exit codes are real, and the Pod's log subresource serves its output, with times that are accurate to a quarter of a
-// second.
+// network of its own and each container its volumes at their paths, so that a program runs as in its image: it finds
+// its service account, the API server and, on a cloud's server, the metadata service where it expects them, and no
+// file of the machine but its program, libraries and certificate authorities. Pods on the host's network share one
+// network for each Node. Elsewhere a process finds the folders, a kubeconfig and loopback ports by the placeholders
+// of its Program. Its probes, restarts, termination and exit codes are real, and the Pod's log subresource serves its
+// output, with times that are accurate to a quarter of a second.
 //
 // Not provided are an image's files, separate users and process ids, resource limits, the files of hostPath and
 // persistent volumes, emptyDir volumes that outlive a restart of the node, exec and gRPC probes, life cycle hooks, and

@@ -139,8 +139,9 @@ func UpstreamPrograms() []Program {
 
 // FluxPrograms maps the images of Flux's controllers to the unmodified programs in a folder.
 //
-// The flags are those of Flux v2.7. Other Pods cannot resolve the name of the Service by which the source-controller has
-// its artifacts fetched, so that the address is another one. There is no notification-controller to send events to.
+// The flags are those of Flux v2.7. Other Pods cannot resolve the name of the Service by which the source-controller
+// has its artifacts fetched, so that the address is another one. There is no notification-controller to send events
+// to.
 func FluxPrograms(bin string) []Program {
 	controller := func(name string, more ...string) Program {
 		return Program{

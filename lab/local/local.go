@@ -1,6 +1,6 @@
 // Package local runs the management cluster of a launch on this machine, without a container engine: etcd, Kubernetes'
-// control plane and the controllers of Cluster API are processes, in a user, network and PID namespace of their own. The
-// only way out is a proxy to the Hetzner API and to the APIs of the clusters that are managed.
+// control plane and the controllers of Cluster API are processes, in a user, network and PID namespace of their own.
+// The only way out is a proxy to the Hetzner API and to the APIs of the clusters that are managed.
 package local
 
 import (

@@ -8,7 +8,8 @@ import (
 	"runtime"
 )
 
-// Enter runs main on the host's loopback: this system has no network namespaces. dial is what Network.Dial connects with.
+// Enter runs main on the host's loopback: this system has no network namespaces. dial is what Network.Dial connects
+// with.
 func Enter(ctx context.Context, dial Dialer, main func(context.Context, Network) error) error {
 	return main(ctx, &hostNetwork{
 		isolation: "host loopback (" + runtime.GOOS +

@@ -43,8 +43,8 @@ type Network interface {
 	PID() int
 }
 
-// Dialer connects to a TCP address, on the host. It decides what may be reached. The connection has to be a socket of its
-// own, as *net.TCPConn is.
+// Dialer connects to a TCP address, on the host. It decides what may be reached. The connection has to be a socket of
+// its own, as *net.TCPConn is.
 type Dialer func(ctx context.Context, addr string) (net.Conn, error)
 
 // Inside says whether this process is the one inside, or is to become it by Enter.

@@ -1,5 +1,5 @@
-// Package originals reads which released programs run in a lab in the place of its stand-ins. The command that starts the
-// lab has fetched them, each release with its manifest or chart, into a folder with a list of what is in it.
+// Package originals reads which released programs run in a lab in the place of its stand-ins. The command that starts
+// the lab has fetched them, each release with its manifest or chart, into a folder with a list of what is in it.
 package originals
 
 import (

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// endingTime is how long the kernel may need to end the processes of a killed daemon and to free its lock and addresses.
+// endingTime is how long the kernel may need to end the processes of a killed daemon and to free its lock and
+// addresses.
 const endingTime = 3 * time.Second
 
 // RetryWhileEnding retries, for at most three seconds, while a failure may be caused by a daemon that is ending.

@@ -1,6 +1,6 @@
 // Package proc starts and ends the lab's child processes: each in its own process group, with its output in a log file,
-// only the given environment and, on Linux, without privileges (sandbox.Confine). When the daemon ends, by whatever signal, the kernel ends its children (on Linux;
-// elsewhere only an orderly stop does).
+// only the given environment and, on Linux, without privileges (sandbox.Confine). When the daemon ends, by whatever
+// signal, the kernel ends its children (on Linux; elsewhere only an orderly stop does).
 package proc
 
 import (

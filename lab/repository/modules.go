@@ -30,9 +30,9 @@ const keptFolder = "modules"
 // Modules finds the modules that the provider programs in bin were built from.
 //
 // The programs' build information names their modules and versions, or the list of a set out of images does, so that
-// manifest and program always match. The Go module cache had the modules when the programs were built or fetched. The first call copies the needed files to bin, so that a
-// lab that is started later, elsewhere or without Go still finds them. A version of a module never changes, so the copy
-// stays valid.
+// manifest and program always match. The Go module cache had the modules when the programs were built or fetched. The
+// first call copies the needed files to bin, so that a lab that is started later, elsewhere or without Go still finds
+// them. A version of a module never changes, so the copy stays valid.
 func Modules(ctx context.Context, bin string) ([]Module, error) {
 	var wanted []toolModule
 	for _, p := range providers {

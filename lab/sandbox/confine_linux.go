@@ -69,8 +69,8 @@ const (
 )
 
 // separate puts the calling thread into a Landlock domain of its own. A process in one has no access to a process
-// outside of it, whoever's it is. Nothing happens where the kernel has no Landlock, or one that would keep programs from
-// moving files.
+// outside of it, whoever's it is. Nothing happens where the kernel has no Landlock, or one that would keep programs
+// from moving files.
 func separate() error {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || version < landlockRefer {

@@ -157,8 +157,8 @@ func (n *Network) DialContext(ctx context.Context, network, address string) (con
 	return conn, err
 }
 
-// Close disconnects the network and gives its address back. The namespace ends with the last process and the last socket
-// in it.
+// Close disconnects the network and gives its address back. The namespace ends with the last process and the last
+// socket in it.
 func (n *Network) Close() error {
 	n.closing.Do(func() {
 		if n.connected {

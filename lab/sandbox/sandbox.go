@@ -7,9 +7,9 @@
 // pair; the addresses of the lab, 127.64.0.0 to 127.127.255.255, are reached through it, those below are the Pod's own
 // loopback. There is no way to other Pods or out of the lab.
 //
-// A container has no image. Its root is read-only and empty but for a /tmp, /run, /dev and /proc of its own, its mounts,
-// the program, and for a program that is linked dynamically the machine's libraries. Confine takes privileges and system
-// calls from a process. Users and process ids are those of the lab, and resources are not limited.
+// A container has no image. Its root is read-only and empty but for a /tmp, /run, /dev and /proc of its own, its
+// mounts, the program, and for a program that is linked dynamically the machine's libraries. Confine takes privileges
+// and system calls from a process. Users and process ids are those of the lab, and resources are not limited.
 package sandbox
 
 import (

@@ -1,5 +1,5 @@
-// Package slot divides 127.0.0.0/8 among the labs, and local management clusters, of one machine, also of those without a
-// network namespace.
+// Package slot divides 127.0.0.0/8 among the labs, and local management clusters, of one machine, also of those
+// without a network namespace.
 package slot
 
 import (
@@ -41,8 +41,9 @@ type Ranges struct {
 // MostClusters is how many clusters a lab has ranges for.
 const MostClusters = 11
 
-// Ranges are those of a cluster, by its index from 0. The network and the first cluster's parts of it have the sizes and
-// offsets of the defaults for the real cloud (10.10.0.0/16); the others have the rest of it, with Pods of 8 nodes each.
+// Ranges are those of a cluster, by its index from 0. The network and the first cluster's parts of it have the sizes
+// and offsets of the defaults for the real cloud (10.10.0.0/16); the others have the rest of it, with Pods of 8 nodes
+// each.
 func (s Slot) Ranges(index int) Ranges {
 	r := Ranges{Network: prefix(int(s), 0, 0, 16), ControlPlane: prefix(int(s), byte(64+index), 0, 25),
 		Service: prefix(int(s), 96, 0, 20), Pod: prefix(int(s), 128, 0, 17)}

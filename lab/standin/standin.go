@@ -82,8 +82,8 @@ func RESTConfig(file string) (*rest.Config, error) {
 }
 
 // Loopback completes a listen address: ":9440", which would listen on every address of the machine, becomes
-// "127.0.0.1:9440", unless the Pod has a network of its own. "0" and "" mean off, as for controller-runtime, and stay. An address that is not loopback
-// is refused: a stand-in serves one machine only.
+// "127.0.0.1:9440", unless the Pod has a network of its own. "0" and "" mean off, as for controller-runtime, and
+// stay. An address that is not loopback is refused: a stand-in serves one machine only.
 func Loopback(address string) (string, error) {
 	if address == "" || address == "0" {
 		return "0", nil

@@ -42,8 +42,8 @@ func Today() int {
 	return int(time.Now().Unix() / secondsADay)
 }
 
-// Environment starts a store of a kind, which ends with the test, and returns the variables by which the command has its
-// state there.
+// Environment starts a store of a kind, which ends with the test, and returns the variables by which the command has
+// its state there.
 func Environment(t testing.TB, kind string) []string {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()

@@ -9,7 +9,8 @@ import (
 
 var number = regexp.MustCompile(`^[0-9]+$`)
 
-// asksForWrite is the request by which the doctor learns whether the token may write: the deletion of what cannot exist.
+// asksForWrite is the request by which the doctor learns whether the token may write: the deletion of what cannot
+// exist.
 const asksForWrite = "placement_groups/0"
 
 // HetznerCall names a request to the Hetzner Cloud API: "create firewalls/k8s", "set_rules firewalls/*", "delete

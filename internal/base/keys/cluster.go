@@ -39,8 +39,9 @@ const (
 // seedSize is that of an Ed25519 key's seed, and of every key that is derived (bytes).
 const seedSize = ed25519.SeedSize
 
-// Cluster is the key of one cluster, derived from a secret key of the operator: whoever has that one can derive it, and it
-// gives away neither that one nor the key of another cluster. So a process that works for one cluster is given this key alone.
+// Cluster is the key of one cluster, derived from a secret key of the operator: whoever has that one can derive it,
+// and it gives away neither that one nor the key of another cluster. So a process that works for one cluster is given
+// this key alone.
 type Cluster struct {
 	scope Scope
 	seed  [seedSize]byte
@@ -53,9 +54,9 @@ const clusterIntro = "SLIPWAY-CLUSTER-KEY-1:"
 var ErrOtherCluster = errors.New("it is the key of another cluster")
 
 // ParseClusters reads a file of secret keys, as ParseIdentities does, or the key of a cluster in the form of
-// Cluster.Secret, and returns the keys of a cluster in the order of the file. The first authenticates what is written, all
-// of them what is read: so a new key is put before the old one until everything is written anew. Errors do not contain
-// the text.
+// Cluster.Secret, and returns the keys of a cluster in the order of the file. The first authenticates what is
+// written, all of them what is read: so a new key is put before the old one until everything is written anew. Errors
+// do not contain the text.
 func ParseClusters(file []byte, scope Scope) ([]Cluster, error) {
 	if text := strings.TrimSpace(string(file)); strings.HasPrefix(text, clusterIntro) {
 		c, err := parseCluster(text, scope)

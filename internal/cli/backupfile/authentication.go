@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// Authenticator is the key that authenticates the backups of a cluster that are made: the one that is given for that, or
-// that is derived from the secret key that opens them. It is nil where neither is on this machine.
+// Authenticator is the key that authenticates the backups of a cluster that are made: the one that is given for that,
+// or that is derived from the secret key that opens them. It is nil where neither is on this machine.
 func (a Access) Authenticator(scope keys.Scope) (*keys.Authenticator, error) {
 	texts, from, err := a.authenticationKeys()
 	if err != nil {

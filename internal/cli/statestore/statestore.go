@@ -121,9 +121,9 @@ func (a Access) secrets(namespace string) (objectstore.Store, error) {
 	return objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace), nil
 }
 
-// Leases are those by which runs find one another: of the namespace in which the state is, and in a Pod without a kubeconfig
-// of the Pod's own. There the Jobs of a fleet are together, and each has its state in another namespace. ok is false where
-// the state is in no cluster.
+// Leases are those by which runs find one another: of the namespace in which the state is, and in a Pod without a
+// kubeconfig of the Pod's own. There the Jobs of a fleet are together, and each has its state in another namespace.
+// ok is false where the state is in no cluster.
 func (a Access) Leases() (leases coordinationv1.LeaseInterface, ok bool, err error) {
 	namespace, is := strings.CutPrefix(a.Config.State, config.StateSecretsScheme)
 	if !is {

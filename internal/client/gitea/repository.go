@@ -144,8 +144,8 @@ type Made struct {
 // EnsureRepository returns the repository of a name. Where there is none it creates a private one. Where the folder has
 // nothing on the branch, it adds the first files in one commit; what is there is never changed.
 //
-// It may be ended anywhere and be called again, and several may run at once: Gitea creates one repository of a name, and
-// refuses a commit with files that are there by then.
+// It may be ended anywhere and be called again, and several may run at once: Gitea creates one repository of a name,
+// and refuses a commit with files that are there by then.
 func EnsureRepository(ctx context.Context, c *Client, want WantedRepository) (is Repository, did Made, err error) {
 	if err := c.Ready(ctx); err != nil { // before its start has ended Gitea says of everything that there is none
 		return is, did, err

@@ -37,8 +37,8 @@ var ErrLimit = errors.New("the project's limit is reached: delete what is not ne
 	"limit (Console, " +
 	"Limits), then run again")
 
-// explain turns Hetzner's answer about the token into ErrToken, that about a limit into ErrLimit, and leaves other errors
-// as they are.
+// explain turns Hetzner's answer about the token into ErrToken, that about a limit into ErrLimit, and leaves other
+// errors as they are.
 func explain(err error) error {
 	if hcloud.IsError(err, hcloud.ErrorCodeResourceLimitExceeded) {
 		return fmt.Errorf("%w (%w)", ErrLimit, err)

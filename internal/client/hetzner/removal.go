@@ -120,7 +120,8 @@ func transient(doing string, err error) (pending string, _ error) {
 	return "", fmt.Errorf("%s: %w", doing, explain(err))
 }
 
-// errMustBeUnassigned is the code since 2026-05-01 for a Primary IP that something still has. hcloud-go does not name it.
+// errMustBeUnassigned is the code since 2026-05-01 for a Primary IP that something still has. hcloud-go does not name
+// it.
 const errMustBeUnassigned hcloud.ErrorCode = "must_be_unassigned"
 
 // Passes tells errors that go away by themselves, and that of a name that is taken: what was created a moment ago, by a

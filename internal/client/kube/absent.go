@@ -24,8 +24,8 @@ var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Vers
 // everything that it has. So every request asks for the kind's definition before it lets such an error pass.
 func Absent(err error) bool { return apierrors.IsNotFound(err) || meta.IsNoMatchError(err) }
 
-// Verdict is the verdict of flow on an error of asking: that an object or a kind does not exist is an answer, every other
-// error is none.
+// Verdict is the verdict of flow on an error of asking: that an object or a kind does not exist is an answer, every
+// other error is none.
 func Verdict(err error) flow.Verdict {
 	if Absent(err) {
 		return flow.Gone("%v", err)
@@ -67,8 +67,8 @@ func (c *Cluster) List(ctx context.Context, l client.ObjectList, opts ...client.
 	return c.served(ctx, l, func() error { return c.WithWatch.List(ctx, l, opts...) })
 }
 
-// served makes a request about objects of a kind, again for a while where the kind is not offered but may well be there:
-// a write that was answered so was not taken.
+// served makes a request about objects of a kind, again for a while where the kind is not offered but may well be
+// there: a write that was answered so was not taken.
 func (c *Cluster) served(ctx context.Context, of runtime.Object, request func() error) error {
 	deadline := time.NewTimer(servedWithin)
 	defer deadline.Stop()

@@ -1,5 +1,6 @@
 // Package ratepeers lets the runs that work in one Hetzner project know how many they are, so that each keeps to its
-// part of the project's rate limit: every run has a Lease in a namespace of a Kubernetes cluster that all of them reach.
+// part of the project's rate limit: every run has a Lease in a namespace of a Kubernetes cluster that all of them
+// reach.
 package ratepeers
 
 import (

@@ -27,8 +27,8 @@ type Credentials struct {
 }
 
 // Parse reads a talosconfig with the credentials of one cluster in its current context, wherever it comes from: a
-// cluster's Secret, a state store, a backup. Only credentials that it holds in itself are accepted, and none of its other
-// contexts is kept. The error is a *ConfigError.
+// cluster's Secret, a state store, a backup. Only credentials that it holds in itself are accepted, and none of its
+// other contexts is kept. The error is a *ConfigError.
 func Parse(talosconfig []byte) (*Credentials, error) {
 	name, context, err := accept(talosconfig)
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *Credentials) Expires() (time.Time, error) {
 	return cert.NotAfter, nil
 }
 
-// ForClients tells whether the client certificate is marked for use by a client. Talos from v1.12.4 on, and clusters that
-// were created with Talos 1.3 or newer, refuse one that is not.
+// ForClients tells whether the client certificate is marked for use by a client. Talos from v1.12.4 on, and clusters
+// that were created with Talos 1.3 or newer, refuse one that is not.
 func (c *Credentials) ForClients() (bool, error) {
 	cert, err := certificate(c.context.Crt)
 	if err != nil {

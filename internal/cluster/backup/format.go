@@ -2,9 +2,9 @@
 // files that made it and of a snapshot of its etcd, inside age. It needs no Slipway to be opened: age -d FILE | tar x.
 //
 // The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can
-// refuse early; manifest.json, after all content, has the size and SHA-256 of all entries before it, which are known only
-// then. The snapshot, whose size is not known beforehand either, is stored between them in parts: cat etcd/snapshot.db.*
-// is the file that etcdutl restores.
+// refuse early; manifest.json, after all content, has the size and SHA-256 of all entries before it, which are known
+// only then. The snapshot, whose size is not known beforehand either, is stored between them in parts: cat
+// etcd/snapshot.db.* is the file that etcdutl restores.
 //
 // Encryption for a public key does not show who wrote a backup: everybody may have that key. So the last entry,
 // authentication.json, has an HMAC of manifest.json by a key of the cluster, where the writer was given that.

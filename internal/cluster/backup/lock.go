@@ -59,8 +59,8 @@ func PassphraseIdentity(passphrase string) (age.Identity, error) {
 	return i, nil
 }
 
-// fileKeyRecorder notes the key of the one file that is encrypted through it: with that the file is read back and checked where
-// it was written, by a machine that holds no key to open backups with.
+// fileKeyRecorder notes the key of the one file that is encrypted through it: with that the file is read back and
+// checked where it was written, by a machine that holds no key to open backups with.
 type fileKeyRecorder struct {
 	age.Recipient
 	fileKey []byte

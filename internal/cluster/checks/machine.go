@@ -23,7 +23,8 @@ const madeUpEndpoint = "https://192.0.2.1:6443"
 // publicInterface is the interface with the servers' public address, by which they reach everything outside.
 const publicInterface = "eth0"
 
-// privateInterface is what the servers of Hetzner Cloud call the interface in the private network: eth0 is the public one.
+// privateInterface is what the servers of Hetzner Cloud call the interface in the private network: eth0 is the public
+// one.
 const privateInterface = "eth1"
 
 // machineConfiguration is the configuration of a server as Talos merges it: generated, and patched.
@@ -139,8 +140,8 @@ func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources)
 	return nil
 }
 
-// unfitNetwork looks for a private interface that gets no address. One without any configuration gets it by DHCP, unless
-// documents of the newer kind configure the network: then Talos configures nothing by itself.
+// unfitNetwork looks for a private interface that gets no address. One without any configuration gets it by DHCP,
+// unless documents of the newer kind configure the network: then Talos configures nothing by itself.
 func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfitMachine {
 	path := []string{"machine", "network", "interfaces"}
 	hint := "write interface: " + privateInterface + " with dhcp: true"

@@ -302,8 +302,8 @@ func lineOfPatchError(patch string, err error) int {
 	return 0
 }
 
-// unknownKey is the path of the first key that Talos does not know. Its error has the whole tree below such a key: it is the shortest
-// path that is refused without a value, too.
+// unknownKey is the path of the first key that Talos does not know. Its error has the whole tree below such a key: it
+// is the shortest path that is refused without a value, too.
 func unknownKey(err error) []string {
 	_, tree, found := strings.Cut(err.Error(), unknownKeys)
 	if !found {

@@ -128,7 +128,8 @@ func prefixOf(text string) netip.Prefix {
 	return p
 }
 
-// routes reports whether the Hetzner CCM with these values creates routes to the nodes' Pods. It does by its own default.
+// routes reports whether the Hetzner CCM with these values creates routes to the nodes' Pods. It does by its own
+// default.
 func routes(values map[string]any) bool {
 	value, found, _ := unstructured.NestedFieldNoCopy(values, "env", "HCLOUD_NETWORK_ROUTES_ENABLED", "value")
 	return !found || fmt.Sprint(value) == "true"
@@ -139,8 +140,8 @@ func routed(sources render.Sources) bool {
 	return err == nil && routes(values)
 }
 
-// forwardsDNS reports whether the control plane's machine configuration forwards the DNS of Pods to the host; true where that
-// cannot be found out, because it does by default.
+// forwardsDNS reports whether the control plane's machine configuration forwards the DNS of Pods to the host; true
+// where that cannot be found out, because it does by default.
 func forwardsDNS(cfg config.Config, sources render.Sources) bool {
 	objects, err := Rendered(cfg, sources)
 	if err != nil {

@@ -56,8 +56,8 @@ type Consequence struct {
 	uid           types.UID       // of what is deleted
 }
 
-// Destructive reports whether it is done with consent only: it deletes servers or objects, or it may never end. A template
-// that nothing uses any more is deleted without.
+// Destructive reports whether it is done with consent only: it deletes servers or objects, or it may never end. A
+// template that nothing uses any more is deleted without.
 func (c Consequence) Destructive() bool {
 	deletes := c.Effect == EffectDeletes && !isTemplate(c.Object.Kind)
 	return c.Effect == EffectReplaces || c.Effect == EffectRemoves || deletes || c.Flaw != ""

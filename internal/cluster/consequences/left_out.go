@@ -162,7 +162,8 @@ func (l LiveObjects) serversFrom(o *unstructured.Unstructured) []string {
 }
 
 // DeleteLeftOut deletes the objects of a namespace that are no longer in the manifests, after everything else is
-// applied: no object refers to them then. Cluster API drains and deletes the servers of a MachineDeployment; that is not waited for.
+// applied: no object refers to them then. Cluster API drains and deletes the servers of a MachineDeployment; that is
+// not waited for.
 func DeleteLeftOut(ctx context.Context, say flow.Say, mgmt *kube.Cluster, namespace string,
 	todo []Consequence) error {
 	for _, c := range todo {

@@ -173,8 +173,9 @@ func SecretValue(ctx context.Context, mgmt *kube.Cluster, namespace, name, key s
 	return s.Data[key], nil
 }
 
-// WorkloadKubeconfig reads the kubeconfig that the control plane provider keeps in one of the cluster's Secrets. Who can
-// write to the namespace can write it: one that kubeconfig.Accept does not take is an error that names the Secret.
+// WorkloadKubeconfig reads the kubeconfig that the control plane provider keeps in one of the cluster's Secrets. Who
+// can write to the namespace can write it: one that kubeconfig.Accept does not take is an error that names the
+// Secret.
 func WorkloadKubeconfig(ctx context.Context, manager *kube.Cluster, namespace, cluster string) ([]byte, error) {
 	name := cluster + "-kubeconfig"
 	data, err := SecretValue(ctx, manager, namespace, name, "value")

@@ -65,8 +65,8 @@ func Choose(ctx context.Context, cfg config.Config, tools platform.Tools, zone s
 // Image names the image of a schematic for an architecture; empty: there is none.
 type Image func(schematic, architecture string) string
 
-// ConfiguredImages are the images that a run makes: for the control plane's architecture and the configured ones, and for
-// each pool with a schematic of its own that of its servers.
+// ConfiguredImages are the images that a run makes: for the control plane's architecture and the configured ones, and
+// for each pool with a schematic of its own that of its servers.
 func ConfiguredImages(cfg config.Config, controlPlane string) Image {
 	return func(schematic, architecture string) string {
 		if schematic == "" && !slices.Contains(cfg.Architectures(controlPlane), architecture) {
@@ -76,8 +76,8 @@ func ConfiguredImages(cfg config.Config, controlPlane string) Image {
 	}
 }
 
-// Places are the placements that the pools are rendered with. manager is the cluster that manages this one; nil: there is
-// none yet. A pool keeps the server type and the location that it has where the configuration allows them.
+// Places are the placements that the pools are rendered with. manager is the cluster that manages this one; nil:
+// there is none yet. A pool keeps the server type and the location that it has where the configuration allows them.
 func Places(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, choices []Choice,
 	image Image) (map[string]render.PoolPlacement, error) {
 	places := map[string]render.PoolPlacement{}

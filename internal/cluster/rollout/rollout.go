@@ -22,8 +22,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// MissingTopologyLabels is a note about nodes that do not say where they stand. The cluster works without: only what spreads Pods
-// over regions or zones does not see any.
+// MissingTopologyLabels is a note about nodes that do not say where they stand. The cluster works without: only what
+// spreads Pods over regions or zones does not see any.
 func (r State) MissingTopologyLabels() string {
 	var names []string
 	for i := range r.Nodes {

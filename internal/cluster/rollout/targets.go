@@ -9,8 +9,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
 
-// Untargeted are the control plane servers that the load balancer does not have as targets, of those whose Machines stay
-// and whose nodes are Ready: CAPH adds a server before its Machine is ready, and v1.0 can leave one out for ever.
+// Untargeted are the control plane servers that the load balancer does not have as targets, of those whose Machines
+// stay and whose nodes are Ready: CAPH adds a server before its Machine is ready, and v1.0 can leave one out for
+// ever.
 func (o *Reader) Untargeted(ctx context.Context, r State) ([]hetzner.Untargeted, error) {
 	staying := map[string]bool{}
 	for _, m := range capi.ControlPlaneMachines(r.Machines) {

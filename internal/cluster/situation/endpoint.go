@@ -143,8 +143,8 @@ func KnownEndpoints(cfg config.Config, sources render.Sources, e render.Endpoint
 	return known, nil
 }
 
-// endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer, and the
-// host that they name.
+// endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer, and
+// the host that they name.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (own bool, host string, err error) {
 	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.Endpoint{}))
 	if err != nil {

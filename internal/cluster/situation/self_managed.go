@@ -15,7 +15,8 @@ import (
 )
 
 // SelfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
-// kubeconfig to ask with. A kubeconfig that is not accepted is an error, unless a management cluster manages the cluster.
+// kubeconfig to ask with. A kubeconfig that is not accepted is an error, unless a management cluster manages the
+// cluster.
 func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
 	error) {
 	self, err := connect.Cluster(tools, platform.Kubeconfig)

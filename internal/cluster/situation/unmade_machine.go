@@ -38,9 +38,9 @@ func outdatedMachines(tcp *unstructured.Unstructured, machines, configs []unstru
 }
 
 // Unmade reports whether a Machine of the control plane can be deleted without any loss, and is of no use: its
-// bootstrap configuration cannot be made, or its server is refused, so it never had a server and never was a node; and the
-// control plane's configuration, or its template, has been changed since, which the control plane provider does not take
-// to a Machine that is there. Otherwise keeps is why not.
+// bootstrap configuration cannot be made, or its server is refused, so it never had a server and never was a node;
+// and the control plane's configuration, or its template, has been changed since, which the control plane provider
+// does not take to a Machine that is there. Otherwise keeps is why not.
 func Unmade(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, c Watched,
 	name string) (machine *unstructured.Unstructured, keeps string, err error) {
 	if machine, err = capi.Get(ctx, mgmt, c.Namespace, capi.MachineKind, name); err != nil {

@@ -29,8 +29,8 @@ var (
 	correlation = regexp.MustCompile(`\(([a-z]+(?:_[a-z]+)*), [0-9a-zA-Z-]+\)`)
 )
 
-// addServerFindings says what keeps one server of the control plane: the first of what every server goes through that is not
-// in order.
+// addServerFindings says what keeps one server of the control plane: the first of what every server goes through that
+// is not in order.
 func (s Situation) addServerFindings(found *findings, m member) {
 	if f, ok := s.server(m); ok {
 		if f.Terminal && s.replaced(m) {
@@ -41,8 +41,8 @@ func (s Situation) addServerFindings(found *findings, m member) {
 	}
 }
 
-// ofOldTemplate is what is wrong with a Machine whose server was ordered by an older template than the control plane has
-// now: its provider replaces it, unless etcd runs and the Machine never was a node.
+// ofOldTemplate is what is wrong with a Machine whose server was ordered by an older template than the control plane
+// has now: its provider replaces it, unless etcd runs and the Machine never was a node.
 func (s Situation) ofOldTemplate(m member, f Finding) Finding {
 	if s.etcdBegan() && s.unmade(m) {
 		f.What += "; the control plane has another template since, and its provider keeps the Machine that was created from the old one"
@@ -61,8 +61,8 @@ func (s Situation) deletable(m member, f Finding) Finding {
 	return f
 }
 
-// etcdBegan reports whether the control plane's etcd was started: before that its provider makes another Machine beside one
-// that it replaces.
+// etcdBegan reports whether the control plane's etcd was started: before that its provider makes another Machine
+// beside one that it replaces.
 func (s Situation) etcdBegan() bool {
 	return truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized")
 }

@@ -163,8 +163,9 @@ func (s Situation) machines() []member {
 // configurationFailed is the reason of a TalosConfig from which no machine configuration can be made.
 const configurationFailed = "DataSecretGenerationFailed"
 
-// Unmade reports whether a Machine was created from something that the control plane has no more, and has no server because
-// of that: its configuration cannot be made, or its server is refused. Its provider keeps the Machine all the same.
+// Unmade reports whether a Machine was created from something that the control plane has no more, and has no server
+// because of that: its configuration cannot be made, or its server is refused. Its provider keeps the Machine all the
+// same.
 func (s Situation) Unmade(machine string) bool {
 	return slices.ContainsFunc(s.members(), func(m member) bool { return m.machine.GetName() == machine && s.unmade(m) })
 }

@@ -1,6 +1,6 @@
-// Package apply writes single objects of the management cluster and of the workload cluster: it applies objects, Secrets
-// and the namespace, and removes nodes whose servers do not exist. It waits while the API server or its webhooks do not
-// answer.
+// Package apply writes single objects of the management cluster and of the workload cluster: it applies objects,
+// Secrets and the namespace, and removes nodes whose servers do not exist. It waits while the API server or its
+// webhooks do not answer.
 package apply
 
 import (

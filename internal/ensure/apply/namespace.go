@@ -68,9 +68,9 @@ func unlessUnwell(err error) error {
 	return wait.Final(err)
 }
 
-// RemoveNamespace deletes the namespace of a cluster whose objects are gone, where Slipway created it. A namespace that holds
-// objects of any kind besides what a cluster of this name leaves behind is kept, and so is one of which that cannot be
-// found out, and the default namespace.
+// RemoveNamespace deletes the namespace of a cluster whose objects are gone, where Slipway created it. A namespace
+// that holds objects of any kind besides what a cluster of this name leaves behind is kept, and so is one of which
+// that cannot be found out, and the default namespace.
 func RemoveNamespace(ctx context.Context, cfg config.Config, say flow.Say, c *kube.Cluster) error {
 	if cfg.Namespace == config.DefaultNamespace {
 		return nil
@@ -120,8 +120,8 @@ func metrics(group string) bool {
 	return group == "metrics.k8s.io" || strings.HasSuffix(group, ".metrics.k8s.io")
 }
 
-// held names the objects in the namespace that are not the cluster's, of every kind that goes with a namespace. It fails
-// where one kind cannot be listed.
+// held names the objects in the namespace that are not the cluster's, of every kind that goes with a namespace. It
+// fails where one kind cannot be listed.
 func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []string, err error) {
 	kinds, unknown, err := c.NamespacedKinds(ctx, "list", "delete")
 	if err != nil {
@@ -150,8 +150,8 @@ func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []stri
 	return names, nil
 }
 
-// leftBehind tells whether an object is one that the cluster's deletion leaves, that Kubernetes puts everywhere, or that
-// belongs to another object, which counts. The Cluster object itself never is.
+// leftBehind tells whether an object is one that the cluster's deletion leaves, that Kubernetes puts everywhere, or
+// that belongs to another object, which counts. The Cluster object itself never is.
 func leftBehind(cfg config.Config, kind schema.GroupKind, o *metav1.PartialObjectMetadata) bool {
 	switch {
 	case kind == clusterapi.ClusterKind:

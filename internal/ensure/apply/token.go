@@ -38,8 +38,8 @@ func Token(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 	})
 }
 
-// refuseTokenOfOtherCluster refuses to replace a token that other clusters in the namespace are managed with, unless the
-// new one is of the project that has their servers: then all of them get a new token.
+// refuseTokenOfOtherCluster refuses to replace a token that other clusters in the namespace are managed with, unless
+// the new one is of the project that has their servers: then all of them get a new token.
 func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
 	all, err := clusterapi.Clusters(ctx, mgmt, client.InNamespace(cfg.Namespace))
 	if err != nil {

@@ -35,8 +35,8 @@ func Released(cfg config.Config, sources render.Sources, p providers.Provider, f
 	return "", nil
 }
 
-// ReleasedCertManager is the version of cert-manager that clusterctl installs, and where its manifest is: an address, or
-// a path.
+// ReleasedCertManager is the version of cert-manager that clusterctl installs, and where its manifest is: an address,
+// or a path.
 func ReleasedCertManager(ctx context.Context, cfg config.Config, sources render.Sources) (version, manifest string,
 	err error) {
 	entries, err := sources.Clusterctl.Values(sources.Vars)

@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// awaitSettled removes what a dead move left at the source, and waits until the cluster's own controllers have looked at
-// every object once and found it well, with the servers that it had.
+// awaitSettled removes what a dead move left at the source, and waits until the cluster's own controllers have looked
+// at every object once and found it well, with the servers that it had.
 func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
 	say flow.Say, s clusters) (Result, error) {
 	if s.source != nil {

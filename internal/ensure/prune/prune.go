@@ -20,7 +20,8 @@ type Image struct {
 }
 
 // Plan finds out which snapshots of the configured image conflict with the newest available one, for the servers'
-// architecture and those of IMAGE_ARCHITECTURES, and of the images of worker pools with a schematic of their own. It deletes nothing. Names that no image has are left out.
+// architecture and those of IMAGE_ARCHITECTURES, and of the images of worker pools with a schematic of their own. It
+// deletes nothing. Names that no image has are left out.
 func Plan(ctx context.Context, cfg config.Config, tools platform.Tools) ([]Image, error) {
 	choice, err := capacity.Choose(ctx, tools.Hetzner, cfg)
 	if err != nil {

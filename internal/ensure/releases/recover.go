@@ -162,8 +162,8 @@ func (w writer) setReady(ctx context.Context, s stuck, o *unstructured.Unstructu
 		client.FieldOwner(kube.FieldManager))
 }
 
-// takeBack removes the annotation of a recovery that cannot be done, and whatever else it changed in the spec; the error
-// is the reason for that.
+// takeBack removes the annotation of a recovery that cannot be done, and whatever else it changed in the spec; the
+// error is the reason for that.
 func (w writer) takeBack(ctx context.Context, s stuck, audit Audit, spec fields, reason error) error {
 	var before any
 	if value, ok := s.release.Annotations[AuditAnnotation]; ok && s.begun == nil {

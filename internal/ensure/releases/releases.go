@@ -1,8 +1,9 @@
 // Package releases finds Flux HelmReleases that are stuck, and recovers each at most once in a generation.
 //
 // A HelmRelease is stuck where helm-controller has ended within an operation of Helm, which leaves Helm's newest record
-// pending, or where the release is deployed and the report of that, the condition Ready, was lost. Healthy HelmReleases,
-// those that the operator has suspended and those that their controller may be at work on are not touched.
+// pending, or where the release is deployed and the report of that, the condition Ready, was lost. Healthy
+// HelmReleases, those that the operator has suspended and those that their controller may be at work on are not
+// touched.
 package releases
 
 import (

@@ -19,10 +19,10 @@ import (
 )
 
 // change has the control plane's next servers created as chosen, and never makes the control plane provider replace
-// those that exist: it replaces every Machine whose server's annotation cloned-from-name is another than the name of the
-// control plane's template, and none without that annotation. So the annotation is removed from all of them, then the
-// control plane gets its other template, and finish gives the annotation back with the other name. Killed in between,
-// the annotations that are missing tell the next run what is left to do.
+// those that exist: it replaces every Machine whose server's annotation cloned-from-name is another than the name of
+// the control plane's template, and none without that annotation. So the annotation is removed from all of them, then
+// the control plane gets its other template, and finish gives the annotation back with the other name. Killed in
+// between, the annotations that are missing tell the next run what is left to do.
 func (w *Watch) change(ctx context.Context, mgmt *kube.Cluster, c *controlPlane, has render.Placement,
 	choice capacity.Choice) error {
 	if !slices.Equal(choice.Locations, has.Locations) {
@@ -53,8 +53,8 @@ func (w *Watch) change(ctx context.Context, mgmt *kube.Cluster, c *controlPlane,
 	return merge(ctx, mgmt, c.tcp, patch)
 }
 
-// otherTemplate is the control plane's template with what was chosen. Where the live one is as the manifests have it, so
-// is the other: then applying the manifests later changes nothing.
+// otherTemplate is the control plane's template with what was chosen. Where the live one is as the manifests have it,
+// so is the other: then applying the manifests later changes nothing.
 func (w *Watch) otherTemplate(c *controlPlane, choice capacity.Choice) (*unstructured.Unstructured, error) {
 	image := w.image(c, choice.Architecture)
 	rendered := func(image string, placement render.Placement) (*unstructured.Unstructured, error) {

@@ -48,8 +48,8 @@ type Access struct {
 	ClusterNamespace string // of the cluster's Cluster API objects
 }
 
-// clusterAPIGroups are those of Cluster API and of its providers for Talos and Hetzner. Those that only the core provider's
-// controllers write, such as addons, are among them: a move of the cluster lists them.
+// clusterAPIGroups are those of Cluster API and of its providers for Talos and Hetzner. Those that only the core
+// provider's controllers write, such as addons, are among them: a move of the cluster lists them.
 var clusterAPIGroups = []string{"cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io",
 	"infrastructure.cluster.x-k8s.io", "addons.cluster.x-k8s.io", "ipam.cluster.x-k8s.io", "runtime.cluster.x-k8s.io"}
 
@@ -104,8 +104,8 @@ func bindingSuffix(role, own, cluster string) string {
 	return "-" + cluster
 }
 
-// rules are those in the namespace of the cluster's objects. Reading all of it is what a run needs to find out, before it
-// deletes the namespace, whether something else is in it.
+// rules are those in the namespace of the cluster's objects. Reading all of it is what a run needs to find out,
+// before it deletes the namespace, whether something else is in it.
 func (a Access) rules() []rbacv1.PolicyRule {
 	rules := []rbacv1.PolicyRule{
 		rule(read, "*", "*"),
@@ -159,8 +159,8 @@ func accountOf(namespace, name string) *corev1.ServiceAccount {
 // ReaderName is the ClusterRole by which the Jobs of all clusters of a namespace read what is not of one cluster.
 func ReaderName(namespace string) string { return namespace + "-slipway-reader" }
 
-// reader lets a run see that the providers are installed and serve, and that a move of its cluster takes none of another's
-// objects along. It has no Secrets in it.
+// reader lets a run see that the providers are installed and serve, and that a move of its cluster takes none of
+// another's objects along. It has no Secrets in it.
 func reader(namespace string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"),
 		ObjectMeta: metav1.ObjectMeta{Name: ReaderName(namespace), Labels: map[string]string{managedBy: application}},
@@ -173,8 +173,8 @@ func reader(namespace string) *rbacv1.ClusterRole {
 		}}
 }
 
-// Shared are the objects that the Jobs of all clusters of a namespace use, but for Secrets. The administrator installs Cluster
-// API's providers: that is to create their definitions and permissions.
+// Shared are the objects that the Jobs of all clusters of a namespace use, but for Secrets. The administrator
+// installs Cluster API's providers: that is to create their definitions and permissions.
 func Shared(namespace string) []client.Object {
 	labels := map[string]string{managedBy: application}
 	meta := func(namespace, name string) metav1.ObjectMeta {
@@ -199,9 +199,9 @@ func Shared(namespace string) []client.Object {
 	}
 }
 
-// ProviderReading lets the Jobs of the clusters see why a provider does not serve, in the provider's namespace. With moves
-// they can also list its Secrets, as clusterctl does with those of the infrastructure provider when it moves a cluster: the
-// certificate and the key of its webhook are in them.
+// ProviderReading lets the Jobs of the clusters see why a provider does not serve, in the provider's namespace. With
+// moves they can also list its Secrets, as clusterctl does with those of the infrastructure provider when it moves a
+// cluster: the certificate and the key of its webhook are in them.
 func ProviderReading(namespace, provider string, moves bool) []client.Object {
 	name := namespace + "-slipway"
 	meta := metav1.ObjectMeta{Namespace: provider, Name: name, Labels: map[string]string{managedBy: application}}

@@ -21,15 +21,16 @@ const coordinatorRetries = 3
 // FleetFile is the fleet's file among those of an applier.
 const FleetFile = "fleet.yaml"
 
-// Coordinator is a Job that begins the Jobs of a rollout one after another, in the place of a command on a machine of an
-// operator. revision is that of the rollout.
+// Coordinator is a Job that begins the Jobs of a rollout one after another, in the place of a command on a machine of
+// an operator. revision is that of the rollout.
 func Coordinator(fleet, namespace, image, revision string, deadline time.Duration) *batchv1.Job {
 	return coordinator(fleet, namespace, image, Advancer, revision, deadline,
 		[]string{"fleet", "advance", fleet, "--namespace", namespace, "--revision", revision})
 }
 
-// ProvidersJob is a Job that installs the providers, as an administrator, and the ConfigMap that has the configuration and
-// the operator's files. It is suspended: a rollout lets it run before the Jobs of the clusters, which cannot install them.
+// ProvidersJob is a Job that installs the providers, as an administrator, and the ConfigMap that has the
+// configuration and the operator's files. It is suspended: a rollout lets it run before the Jobs of the clusters,
+// which cannot install them.
 func ProvidersJob(fleet, namespace, image string, files map[string][]byte, deadline time.Duration) (*corev1.ConfigMap,
 	*batchv1.Job, error) {
 	m, job, err := withFiles(fleet, namespace, image, files, deadline, []string{"fleet", "providers", fleet, "--namespace",
@@ -42,8 +43,8 @@ func ProvidersJob(fleet, namespace, image string, files map[string][]byte, deadl
 	return m, job, nil
 }
 
-// Applier is a Job that applies a fleet's file, with the operator's files beside it, and the ConfigMap that has them. It
-// has another name for other files.
+// Applier is a Job that applies a fleet's file, with the operator's files beside it, and the ConfigMap that has them.
+// It has another name for other files.
 func Applier(fleet, namespace, image string, files map[string][]byte, deadline time.Duration) (*corev1.ConfigMap,
 	*batchv1.Job, error) {
 	return withFiles(fleet, namespace, image, files, deadline, []string{"fleet", "apply", path.Join(configDir, FleetFile)})

@@ -42,8 +42,8 @@ type Result struct {
 
 // Advance begins the Jobs whose turn has come until all have ended, or too many have failed. It can be ended at any
 // time: the Jobs that have begun go on, and Advance continues with what is in the management cluster. Several may
-// advance one rollout. revision is that of the rollout that is meant; empty: the newest. Its error wraps ErrReplaced once a
-// newer rollout has begun.
+// advance one rollout. revision is that of the rollout that is meant; empty: the newest. Its error wraps ErrReplaced
+// once a newer rollout has begun.
 func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision string, observe Observer) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

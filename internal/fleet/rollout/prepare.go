@@ -25,7 +25,8 @@ type Preparation struct {
 	Secrets []*corev1.Secret
 	// MoveStates brings the states of the clusters to where their Jobs look for them; nil: they are there.
 	MoveStates func(context.Context) error
-	// Providers is the Job that installs the providers before any cluster's begins, and ProvidersFiles what it reads; nil: none.
+	// Providers is the Job that installs the providers before any cluster's begins, and ProvidersFiles what it reads;
+	// nil: none.
 	Providers      *batchv1.Job
 	ProvidersFiles *corev1.ConfigMap
 	// Again also makes the Jobs anew that are done: each run looks whether its cluster is as configured.
@@ -65,11 +66,11 @@ func (e *ForeignError) Error() string {
 }
 
 // Prepare writes what Jobs need, and the Jobs, suspended, and makes the rollout the newest of its fleet. A Job that is
-// there is left as it is, unless it has failed, or waits with another consent: it is made anew. Earlier Jobs of the same
-// clusters that have ended, or have not begun, are deleted. Where one is at work nothing is changed, and the error is a
-// WorkingError; it is an UnfinishedError where the newest rollout has not ended for clusters that this one leaves out,
-// a ForeignError where another fleet has changed one of the clusters, and a ReplacedMeanwhileError where another process
-// was faster.
+// there is left as it is, unless it has failed, or waits with another consent: it is made anew. Earlier Jobs of the
+// same clusters that have ended, or have not begun, are deleted. Where one is at work nothing is changed, and the
+// error is a WorkingError; it is an UnfinishedError where the newest rollout has not ended for clusters that this one
+// leaves out, a ForeignError where another fleet has changed one of the clusters, and a ReplacedMeanwhileError where
+// another process was faster.
 func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) error {
 	r.Entries = p.Entries()
 	if p.Providers != nil {
@@ -172,7 +173,8 @@ func refuse(ctx context.Context, c *kube.Cluster, r Rollout, jobs []batchv1.Job,
 	return nil
 }
 
-// ensureShared writes what Jobs use that outlives them. A namespace that is there stays as it is: it may be others', too.
+// ensureShared writes what Jobs use that outlives them. A namespace that is there stays as it is: it may be others',
+// too.
 func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, access []objects.Access,
 	secrets []*corev1.Secret) error {
 	all := objects.Shared(namespace)
@@ -198,8 +200,8 @@ func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, access
 	return nil
 }
 
-// ensureProviders creates the Job that installs the providers. One that has failed is made anew, and with Again also one
-// that is done.
+// ensureProviders creates the Job that installs the providers. One that has failed is made anew, and with Again also
+// one that is done.
 func ensureProviders(ctx context.Context, c *kube.Cluster, p Preparation) error {
 	if p.Providers == nil {
 		return nil

@@ -119,8 +119,8 @@ func List(ctx context.Context, c *kube.Cluster, namespace string) (all []Rollout
 	return all, nil
 }
 
-// ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was being
-// prepared.
+// ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was
+// being prepared.
 type ReplacedMeanwhileError struct{ Fleet string }
 
 func (e *ReplacedMeanwhileError) Error() string {

@@ -46,8 +46,8 @@ type Status struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones. held
-// is why the clusters that wait are not begun; empty: they are, or none waits.
+// Look reads where the clusters of a fleet are: those of its rollout in their order, and then those of earlier ones.
+// held is why the clusters that wait are not begun; empty: they are, or none waits.
 func Look(ctx context.Context, c *kube.Cluster, r Rollout) (all []Status, held string, err error) {
 	s, err := look(ctx, c, r)
 	if err != nil {

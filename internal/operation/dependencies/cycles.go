@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// cycles has the shortest cycle of each set of objects that depend on each other, in the order of their names. It begins
-// with the first name.
+// cycles has the shortest cycle of each set of objects that depend on each other, in the order of their names. It
+// begins with the first name.
 func cycles(all map[Key]*Object) (found [][]Key) {
 	seen := map[Key]bool{} // in a set whose cycle was found
 	for _, key := range slices.SortedFunc(maps.Keys(all), compareKeys) {

@@ -1,4 +1,5 @@
-// Package dependencies compares the dependencies of Flux's HelmReleases and Kustomizations with those that are expected.
+// Package dependencies compares the dependencies of Flux's HelmReleases and Kustomizations with those that are
+// expected.
 package dependencies
 
 import (

@@ -233,8 +233,8 @@ func (t *Tree) moved() {
 	}
 }
 
-// within is how many folders deep the folder is that a Kustomization applies, where a file is in it; below 0: it is not.
-// spec.path begins at the root of the repository.
+// within is how many folders deep the folder is that a Kustomization applies, where a file is in it; below 0: it is
+// not. spec.path begins at the root of the repository.
 func within(file, path, root string) int {
 	if path == "" { // all of its source, which may be another repository
 		return -1

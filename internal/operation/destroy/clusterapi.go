@@ -63,8 +63,8 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 	return err
 }
 
-// startDeletion deletes the Cluster object, and has Cluster API look at it. Its webhooks have a say in both: where they do not answer
-// for a while, its error is one that kube.WebhookDown tells.
+// startDeletion deletes the Cluster object, and has Cluster API look at it. Its webhooks have a say in both: where
+// they do not answer for a while, its error is one that kube.WebhookDown tells.
 func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube.Cluster,
 	object *unstructured.Unstructured) error {
 	if object.GetDeletionTimestamp() == nil {
@@ -82,7 +82,8 @@ func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube
 		func(ctx context.Context) error { return capi.SetPaused(ctx, d.cfg, source, false) })
 }
 
-// pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no change.
+// pastWebhooks changes an object, again while the webhooks for it do not answer. An object that is gone needs no
+// change.
 func (d Destroyer) pastWebhooks(ctx context.Context, say flow.Say, object *unstructured.Unstructured,
 	change func(context.Context) error) error {
 	var last, down error
@@ -189,7 +190,8 @@ func (l *cloudLook) see(ctx context.Context) (string, error) {
 	return seen, err
 }
 
-// refused ends the wait for servers that Hetzner does not delete. CAPH tries again for ever, and the sweep could not delete them either.
+// refused ends the wait for servers that Hetzner does not delete. CAPH tries again for ever, and the sweep could not
+// delete them either.
 func (l *cloudLook) refused(ctx context.Context) error {
 	if time.Now().Before(l.due) {
 		return nil

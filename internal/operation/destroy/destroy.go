@@ -61,11 +61,12 @@ const (
 	// stallAfter is how long a deletion through Cluster API may stand still. A server's shutdown takes CAPH half a
 	// minute, a lost connection to a workload cluster a minute; after three no controller is at work.
 	stallAfter = 3 * time.Minute
-	// sweepEvery and sweepSlowest are the times between two looks at Hetzner: soon after something changed, and while nothing does.
+	// sweepEvery and sweepSlowest are the times between two looks at Hetzner: soon after something changed, and while
+	// nothing does.
 	sweepEvery   = 3 * time.Second
 	sweepSlowest = time.Minute
-	// webhooksWithin is how long Cluster API's webhooks may be silent before its managers are taken for down: a Pod whose node
-	// comes back serves within a minute.
+	// webhooksWithin is how long Cluster API's webhooks may be silent before its managers are taken for down: a Pod
+	// whose node comes back serves within a minute.
 	webhooksWithin = 2 * time.Minute
 	csiDriver      = "csi.hetzner.cloud"
 )
@@ -82,7 +83,8 @@ type Destroyer struct {
 	webhooksWithin time.Duration
 }
 
-// New makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files are left out.
+// New makes no request. A cluster can be destroyed also where a file that it was made from is broken: then the files
+// are left out.
 func New(cfg config.Config, tools platform.Tools) Destroyer {
 	return Destroyer{cfg: cfg, tools: tools.WithDefaults(), sources: render.ReadOrEmpty(cfg, tools.Overrides),
 		sweepEvery: sweepEvery, sweepSlowest: sweepSlowest, webhooksWithin: webhooksWithin}
@@ -118,8 +120,9 @@ func (d Destroyer) divide(inventory hetzner.Inventory, opts Options) Deletion {
 	return plan
 }
 
-// Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed anywhere and run
-// again: everything is found by label, what has none of its own gets one first, and the management cluster goes last.
+// Destroy takes the cluster away that PlanDestroy listed, and no volume that is not in the list. It can be killed
+// anywhere and run again: everything is found by label, what has none of its own gets one first, and the management
+// cluster goes last.
 func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) error {
 	removal := hetzner.NewRemoval(d.tools.Hetzner)
 	var source *kube.Cluster
@@ -222,8 +225,8 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 	return source, silent, err
 }
 
-// claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just been silent is
-// not asked once more.
+// claim labels what only its surroundings tell to be the cluster's, as long as they stand. A cluster that has just
+// been silent is not asked once more.
 func (d Destroyer) claim(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion,
 	silent bool) error {
 	inventory, err := hetzner.ListResources(ctx, d.tools.Hetzner)
@@ -256,7 +259,8 @@ func (d Destroyer) attribute(ctx context.Context, inventory hetzner.Inventory) {
 	}
 }
 
-// volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not answer.
+// volumesInUse are the ids of the volumes that the cluster itself knows, attached or not; none where it does not
+// answer.
 func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 	self, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
@@ -391,7 +395,8 @@ func (d Destroyer) forget() error {
 			return err
 		}
 	}
-	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot holds every Secret.
+	// A recovery that was under way is over, too: its record would keep everything out of the folder, and its snapshot
+	// holds every Secret.
 	for _, folder := range []platform.Files{records.RestoreFiles(d.tools.Files), records.QuorumFiles(d.tools.Files),
 		records.ReadoptFiles(d.tools.Files)} {
 		if err := folder.RemoveFolder(); err != nil {

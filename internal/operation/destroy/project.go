@@ -72,8 +72,8 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
 }
 
-// destroyedFile records that nothing of the cluster is left at Hetzner, with a digest of the kubeconfig: another cluster that the folder
-// opens later is not meant. A destroy that was killed between that and its end resumes by it.
+// destroyedFile records that nothing of the cluster is left at Hetzner, with a digest of the kubeconfig: another
+// cluster that the folder opens later is not meant. A destroy that was killed between that and its end resumes by it.
 const destroyedFile = "destroy.swept"
 
 func (d Destroyer) recordSwept() error {
@@ -93,9 +93,10 @@ func (d Destroyer) swept(kubeconfig []byte) bool {
 	return err == nil && string(recorded) == fmt.Sprintf("%x\n", sha256.Sum256(kubeconfig))
 }
 
-// refuseUnseen refuses where nothing shows that the cluster is gone: the state folder opens one, no management cluster and not the
-// cluster itself has confirmed that the token is of its project, and that project has nothing of it. A token of another project looks
-// the same, and with the keys the last access to a living cluster would be deleted.
+// refuseUnseen refuses where nothing shows that the cluster is gone: the state folder opens one, no management
+// cluster and not the cluster itself has confirmed that the token is of its project, and that project has nothing of
+// it. A token of another project looks the same, and with the keys the last access to a living cluster would be
+// deleted.
 func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	files := d.tools.Files
 	kubeconfig, err := files.Read(platform.Kubeconfig)

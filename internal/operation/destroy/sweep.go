@@ -83,7 +83,8 @@ func (d Destroyer) leftOf(
 	return slices.DeleteFunc(d.divide(inventory, listed.opts).Take, skip), nil
 }
 
-// waitedFor are the kinds that the next look lists: servers alone, as long as there are any, because sweepOnce deletes nothing else then.
+// waitedFor are the kinds that the next look lists: servers alone, as long as there are any, because sweepOnce
+// deletes nothing else then.
 func waitedFor(take []hetzner.Resource) []hetzner.Kind {
 	var kinds []hetzner.Kind
 	for _, r := range take {

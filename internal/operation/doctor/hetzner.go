@@ -93,7 +93,8 @@ func (d *Doctor) serverType(ctx context.Context) Finding {
 	return ok("%s is sold and in stock in %s%s; load balancer type %s exists", kind.Name, where, passed, c.LoadBalancerType)
 }
 
-// onSale says why a server type cannot be had in one of some locations; told: Hetzner says of each whether it is in stock.
+// onSale says why a server type cannot be had in one of some locations; told: Hetzner says of each whether it is in
+// stock.
 func onSale(kind hetzner.ServerType, locations []string) (told bool, problem string) {
 	told = true
 	for _, l := range locations {

@@ -101,8 +101,8 @@ type lookedClusters struct {
 	manager      *promise[*kube.Cluster] // nil: neither can be asked for the objects of Cluster API
 }
 
-// seeClusters asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have been
-// heard.
+// seeClusters asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have
+// been heard.
 func (l *Look) seeClusters() lookedClusters {
 	s := lookedClusters{
 		self:   async(func() seenSide { return seeSide(l.cfg, l.tools, l.api, platform.Kubeconfig) }),

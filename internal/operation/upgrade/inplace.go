@@ -139,8 +139,8 @@ func cordonedByTalos(node *corev1.Node) string {
 	return ""
 }
 
-// askToUpgrade calls the Talos of a server, unless etcd would lose its quorum while the server boots. The only server of
-// a control plane takes its etcd with it.
+// askToUpgrade calls the Talos of a server, unless etcd would lose its quorum while the server boots. The only server
+// of a control plane takes its etcd with it.
 func (c *controlPlane) askToUpgrade(ctx context.Context, say flow.Say, name, installer string, replicas int) error {
 	if replicas > 1 {
 		etcd, err := etcdview.Ask(ctx, c.cfg, c.tools, c.manager, "")

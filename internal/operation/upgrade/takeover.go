@@ -21,8 +21,8 @@ import (
 // that image. The control plane provider replaces a server whose HCloudMachine was made from another template than the
 // TalosControlPlane names, and leaves one alone that does not say from which (CACPPT v0.5.13, controllers/
 // controlplane.go, MatchesTemplateClonedFrom): so the annotation goes first, and comes back with the name of the new
-// template once the provider has seen the TalosControlPlane name that one. The talosVersion stays, as the TalosConfigs of
-// the servers are immutable.
+// template once the provider has seen the TalosControlPlane name that one. The talosVersion stays, as the
+// TalosConfigs of the servers are immutable.
 func (c *controlPlane) takeOver(ctx context.Context, say flow.Say, values map[string]string) error {
 	return wait.Wait{What: "the API server and its webhooks to take the new template of " + c.cfg.ControlPlaneName(),
 		Within: c.cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
@@ -75,8 +75,8 @@ func (c *controlPlane) tryTakeOver(ctx context.Context, say flow.Say, values map
 	return "", nil
 }
 
-// templateOf is the TalosControlPlane, and the name of the template of servers with the image of the new Talos, which is
-// created where it does not exist.
+// templateOf is the TalosControlPlane, and the name of the template of servers with the image of the new Talos, which
+// is created where it does not exist.
 func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[string]string) (
 	*unstructured.Unstructured, string, error) {
 	tcp, err := c.talosControlPlane(ctx)

@@ -144,8 +144,8 @@ func Decides(c settings.Configuration, info Info) []Decision {
 	return all
 }
 
-// configured says whether a variable has another value than its default, or was set to that. What a backup says of where
-// its cluster was installed from is not configured: it may be another lab, or a folder of another machine.
+// configured says whether a variable has another value than its default, or was set to that. What a backup says of
+// where its cluster was installed from is not configured: it may be another lab, or a folder of another machine.
 func configured(c settings.Configuration, name string) bool {
 	v := settings.Variable(name)
 	_, placed := c.Places[v.Field] // a program that uses Slipway as a library records no places

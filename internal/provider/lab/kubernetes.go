@@ -128,8 +128,8 @@ func (b *builder) recordKubernetes(version string) error {
 }
 
 // kubernetesToRun makes sure of the programs of all versions that servers of a lab that starts may run: the configured
-// one, and those that were configured before. What is needed of the latter and cannot be had now, it says: such a server
-// waits for it.
+// one, and those that were configured before. What is needed of the latter and cannot be had now, it says: such a
+// server waits for it.
 func (b *builder) kubernetesToRun(ctx context.Context, bin string, say flow.Say) (sets []kubernetesSet, err error) {
 	configured := b.sets.config.KubernetesVersion
 	if configured != "" {

@@ -54,8 +54,8 @@ func (m *LocalManagement) Daemon(client *Client) Daemon {
 		Environment: environment}
 }
 
-// Up makes sure that the daemon is up. Programs that are not there are fetched out of their images, those of a rehearsal
-// are the lab's.
+// Up makes sure that the daemon is up. Programs that are not there are fetched out of their images, those of a
+// rehearsal are the lab's.
 func (m *LocalManagement) Up(ctx context.Context, d Daemon, say flow.Say) error {
 	if _, err := d.Answering(ctx); err == nil || !errors.Is(err, ErrDown) {
 		return err

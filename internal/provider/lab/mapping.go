@@ -21,7 +21,8 @@ import (
 const fromConfigured = "configured"
 
 // resolveMapping fetches what a mapping of images to programs takes out of images: entries with the key from in place
-// of exec; what is the file in errors. It returns the file for the lab, which is the given one where no entry has that key.
+// of exec; what is the file in errors. It returns the file for the lab, which is the given one where no entry has
+// that key.
 func (b *builder) resolveMapping(ctx context.Context, what, file string, say flow.Say) (string, error) {
 	if file == "" {
 		return "", nil

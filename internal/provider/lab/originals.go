@@ -52,9 +52,9 @@ func (r originalsRecord) of(project string) projectRecord {
 	return projectRecord{}
 }
 
-// originals makes sure that the released programs are there which a lab with programs out of images runs in the place of
-// its stand-ins, and returns the file that says so to the lab; empty: all are stand-ins. A release that cannot be fetched
-// leaves its project to the stand-in; one that was received and is refused is an error.
+// originals makes sure that the released programs are there which a lab with programs out of images runs in the place
+// of its stand-ins, and returns the file that says so to the lab; empty: all are stand-ins. A release that cannot be
+// fetched leaves its project to the stand-in; one that was received and is refused is an error.
 func (b *builder) originals(ctx context.Context, bin string, say flow.Say) (string, error) {
 	file := filepath.Join(b.lab, originalsFile)
 	if !b.sets.has(bin) {

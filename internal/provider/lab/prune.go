@@ -16,8 +16,8 @@ import (
 )
 
 // prune removes the sets of upstream programs other than those in bins that no lab runs and no process makes, the
-// released programs that are neither configured nor run, and the images that no set is made of. The first of bins is the
-// lab's own set.
+// released programs that are neither configured nor run, and the images that no set is made of. The first of bins is
+// the lab's own set.
 func (b *builder) prune(ctx context.Context, bins []string, say flow.Say) error {
 	if _, err := pruneSets(ctx, b.cache, bins, say); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 // Name is what the provider is called in journals.
 const Name = "local"
 
-// Provider is a platform.ManagementProvider. Its clusters run in one daemon for each state folder, which stays up between
-// runs. After a restart of the machine Ensure starts it again.
+// Provider is a platform.ManagementProvider. Its clusters run in one daemon for each state folder, which stays up
+// between runs. After a restart of the machine Ensure starts it again.
 type Provider struct {
 	management lab.LocalManagement
 	client     *lab.Client
@@ -62,8 +62,8 @@ func (p *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	return p.clusters().Ensure(ctx, name, say)
 }
 
-// Stopped reports whether there is a cluster that does not run, as after a restart of the machine: Ensure starts it. One
-// whose deletion was cut off is none.
+// Stopped reports whether there is a cluster that does not run, as after a restart of the machine: Ensure starts it.
+// One whose deletion was cut off is none.
 func (p *Provider) Stopped(ctx context.Context, name string) (bool, error) {
 	if p.Running(ctx) {
 		return false, nil
@@ -98,7 +98,8 @@ func (p *Provider) Exists(_ context.Context, name string) (bool, error) {
 	return p.deleting()
 }
 
-// deletingFile is there from the beginning of a deletion to its end: what a deletion left is deleted, and never started.
+// deletingFile is there from the beginning of a deletion to its end: what a deletion left is deleted, and never
+// started.
 const deletingFile = "deleting"
 
 func (p *Provider) deleting() (bool, error) {

@@ -96,8 +96,8 @@ func (a *Auth) Check(r *http.Request) (Identity, error) {
 	return who, nil
 }
 
-// Holds reports whether what Check found out about a request still holds: its token has not expired, and its session has
-// neither ended nor expired.
+// Holds reports whether what Check found out about a request still holds: its token has not expired, and its session
+// has neither ended nor expired.
 func (a *Auth) Holds(r *http.Request, who Identity) bool {
 	now := a.Now()
 	if !who.Until.IsZero() && !now.Before(who.Until) {
@@ -113,10 +113,10 @@ func (a *Auth) Holds(r *http.Request, who Identity) bool {
 	return ok
 }
 
-// verify finds out whose token one is. Wrong tokens are counted by the address that they come from. A token is looked at
-// before that count is, since others share the address, behind a proxy for example: the right one is never refused. The
-// count decides how much work wrong ones make: beyond the limit, all addresses together get one signature verified at a
-// time.
+// verify finds out whose token one is. Wrong tokens are counted by the address that they come from. A token is looked
+// at before that count is, since others share the address, behind a proxy for example: the right one is never
+// refused. The count decides how much work wrong ones make: beyond the limit, all addresses together get one
+// signature verified at a time.
 func (a *Auth) verify(r *http.Request, presented string) (Identity, error) {
 	if a.Token != nil && a.Token.is(presented) {
 		return Identity{Name: byToken, Role: Operator}, nil
@@ -168,8 +168,8 @@ func (a *Auth) Logout(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, c)
 }
 
-// CSRF is the token of the session that a request is of, where the request has it; else empty. The cookie alone does not
-// get it: a browser sends that to servers of others at other ports of the host, too.
+// CSRF is the token of the session that a request is of, where the request has it; else empty. The cookie alone does
+// not get it: a browser sends that to servers of others at other ports of the host, too.
 func (a *Auth) CSRF(r *http.Request) string {
 	if secret, ok := a.cookie(r); ok && r.Header.Get("Authorization") == "" && a.proven(r, secret) {
 		return a.sessions.csrf(secret)
@@ -182,8 +182,8 @@ func (a *Auth) proven(r *http.Request, secret string) bool {
 	return hmac.Equal([]byte(r.Header.Get(CSRFHeader)), []byte(a.sessions.csrf(secret)))
 }
 
-// blank is the cookie of a session, without its secret. Its name has the port, because cookies of one host overwrite each
-// other whatever their ports are.
+// blank is the cookie of a session, without its secret. Its name has the port, because cookies of one host overwrite
+// each other whatever their ports are.
 func (a *Auth) blank(r *http.Request) *http.Cookie {
 	name := "slipway-session"
 	if _, port, err := net.SplitHostPort(r.Host); err == nil {

@@ -14,10 +14,10 @@ import (
 // privateMost is how much is read of a file with a secret, in bytes.
 const privateMost = 1 << 20
 
-// ReadPrivate reads a file with a secret. It refuses one that another account of the machine can read or change: the file
-// has to belong to the account of this process, or to root, and give others nothing. A file of root's may be readable for
-// a group, as one of a Secret that Kubernetes mounts for an fsGroup is. Its folder may not be one in which every account
-// can replace it.
+// ReadPrivate reads a file with a secret. It refuses one that another account of the machine can read or change: the
+// file has to belong to the account of this process, or to root, and give others nothing. A file of root's may be
+// readable for a group, as one of a Secret that Kubernetes mounts for an fsGroup is. Its folder may not be one in
+// which every account can replace it.
 func ReadPrivate(path string) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait for a pipe
 	if err != nil {

@@ -16,7 +16,8 @@ func IsLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// CheckIssuer refuses an issuer whose keys an attacker in the network could replace: that attacker could make ID tokens.
+// CheckIssuer refuses an issuer whose keys an attacker in the network could replace: that attacker could make ID
+// tokens.
 func CheckIssuer(issuer string) error {
 	u, err := url.Parse(issuer)
 	switch {
@@ -35,8 +36,8 @@ func CheckIssuer(issuer string) error {
 // private reports whether no host on the path can change what an address answers.
 func private(u *url.URL) bool { return u.Scheme == "https" || IsLoopback(u.Hostname()) }
 
-// privately refuses requests without TLS beyond this machine, also those to which an issuer redirects, and those for the
-// keys that its description names.
+// privately refuses requests without TLS beyond this machine, also those to which an issuer redirects, and those for
+// the keys that its description names.
 type privately struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.

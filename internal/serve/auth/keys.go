@@ -48,8 +48,8 @@ func newKeySet(client *http.Client, url string, algorithms []jose.SignatureAlgor
 	return &keySet{client: client, url: url, algorithms: algorithms, asking: make(chan struct{}, 1)}
 }
 
-// verify returns what a token says, where a key of the issuer has signed it. Its error is ErrIssuer where the keys cannot
-// be asked for. Turn has room for those that may compare with the known keys at the same time; nil: all may.
+// verify returns what a token says, where a key of the issuer has signed it. Its error is ErrIssuer where the keys
+// cannot be asked for. Turn has room for those that may compare with the known keys at the same time; nil: all may.
 func (k *keySet) verify(ctx context.Context, presented string, turn chan struct{}) ([]byte, error) {
 	signed, err := jose.ParseSignedCompact(presented, k.algorithms)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 )
 
 // Move moves the state of a cluster from one store to another, as it is: sealed, with its versions and its lease. It
-// changes nothing where there is none to move, and goes on where an earlier move was cut off: the state itself is written
-// last and deleted first, so that at every moment one of the places has all of it. Where both have a state the new place
-// counts. A run that still writes to the old place loses its lease.
+// changes nothing where there is none to move, and goes on where an earlier move was cut off: the state itself is
+// written last and deleted first, so that at every moment one of the places has all of it. Where both have a state
+// the new place counts. A run that still writes to the old place loses its lease.
 func Move(ctx context.Context, from, to objectstore.Store, environment, cluster string) error {
 	name := Name(environment, cluster)
 	if _, _, err := from.Get(ctx, name); errors.Is(err, fs.ErrNotExist) {

@@ -389,8 +389,8 @@ func onlyOne(value *yaml.Node) string {
 	return ", here " + value.Content[0].Value
 }
 
-// words makes a list of plain values the text that a variable of several values has: "fsn1,nbg1". Everything else stays as
-// it is.
+// words makes a list of plain values the text that a variable of several values has: "fsn1,nbg1". Everything else
+// stays as it is.
 func (f *yamlFile) words(key string, value *yaml.Node) *yaml.Node {
 	if value.Kind != yaml.SequenceNode {
 		return value

@@ -13,8 +13,8 @@ const mostNodes = 100_000
 // mergeKey is the key by which a mapping takes over the keys of others (yaml.org/type/merge.html).
 const mergeKey = "<<"
 
-// Expand returns a YAML tree without aliases and merge keys: what they stand for is in their place. A mapping's own keys
-// count before those that it takes over. Nodes keep the lines and columns at which they are written.
+// Expand returns a YAML tree without aliases and merge keys: what they stand for is in their place. A mapping's own
+// keys count before those that it takes over. Nodes keep the lines and columns at which they are written.
 func Expand(root *yaml.Node) (*yaml.Node, error) {
 	e := &expansion{within: map[*yaml.Node]bool{}}
 	return e.expand(root)

@@ -63,7 +63,8 @@ var shellProgram = "/bin/sh"
 var errNoShell = errors.New("it needs /bin/sh, which is not there: name a file instead of a command, or set the " +
 	"environment variable")
 
-// OutputOf runs a command that prints a secret, with none in its environment. Its error has the last line that the command wrote besides.
+// OutputOf runs a command that prints a secret, with none in its environment. Its error has the last line that the
+// command wrote besides.
 func OutputOf(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, TokenWithin)
 	defer cancel()

@@ -51,8 +51,8 @@ func (s Dir) owner(ctx context.Context) (*ownership.Record, error) {
 	return ownership.FromKubeconfig(s.Files())
 }
 
-// CheckOwner refuses a folder that belongs to another cluster, or to one whose objects are in another namespace, and one
-// that other users can write.
+// CheckOwner refuses a folder that belongs to another cluster, or to one whose objects are in another namespace, and
+// one that other users can write.
 func (s Dir) CheckOwner(ctx context.Context, of Owner) error {
 	if err := s.checkAccess(); err != nil {
 		return err

@@ -24,8 +24,8 @@ type Repository struct {
 	t   *testing.T
 }
 
-// New serves a repository until the end of the test, and keeps the Git configuration of who runs the tests out of it. The
-// test is skipped on a machine without git.
+// New serves a repository until the end of the test, and keeps the Git configuration of who runs the tests out of it.
+// The test is skipped on a machine without git.
 func New(t *testing.T) Repository {
 	t.Helper()
 	git, err := exec.LookPath("git")

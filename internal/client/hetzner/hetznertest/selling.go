@@ -6,9 +6,9 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// NewSelling starts an empty project of a Hetzner that sells cx33, cpx32 and cax21 in nbg1, fsn1 and hel1 of eu-central,
-// cx33 and cpx32 also in ash of us-east, and lb11. Of the server types that are named nothing is in stock in the
-// location that is named ("cx33 nbg1").
+// NewSelling starts an empty project of a Hetzner that sells cx33, cpx32 and cax21 in nbg1, fsn1 and hel1 of
+// eu-central, cx33 and cpx32 also in ash of us-east, and lb11. Of the server types that are named nothing is in stock
+// in the location that is named ("cx33 nbg1").
 func NewSelling(out ...string) *Store {
 	s := NewStore()
 	s.Sell(out...)

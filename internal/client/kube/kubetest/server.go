@@ -85,7 +85,8 @@ type Server struct {
 	Readyz func() (code int, body string)
 	// Logs answers requests for the logs of Pods; nil: there are none. It is set before the server is used.
 	Logs http.HandlerFunc
-	// Forward gives the address that a port of a Pod is forwarded to; nil: no port is. It is set before the server is used.
+	// Forward gives the address that a port of a Pod is forwarded to; nil: no port is. It is set before the server is
+	// used.
 	Forward func(namespace, pod, port string) (address string)
 	// React plays the controllers: it gets every object that a client wrote, after the client has its answer. It is set
 	// before the server is used, or later by SetReact.

@@ -24,8 +24,8 @@ type Backup struct {
 	// Snapshot is the path of the etcd snapshot, as a file, which is whole as soon as it has its name. It contains all
 	// data of the cluster's etcd, but for what SilenceSnapshot took out of it.
 	Snapshot string
-	// Copies tells that a copy of the cluster is made, in an environment of its own: the cluster itself may live, and is not
-	// asked for anything.
+	// Copies tells that a copy of the cluster is made, in an environment of its own: the cluster itself may live, and is
+	// not asked for anything.
 	Copies bool
 }
 

@@ -64,8 +64,8 @@ func (c *Cache) home(r Release) string {
 	return filepath.Join(c.Dir, name+"-"+hex.EncodeToString(hash.Sum(nil))[:12])
 }
 
-// Cached is the folder of a release that the cache has whole; empty: it has to be fetched. It sends no request. One whose
-// digests are not the recorded ones is not taken for cached: the operator has accepted others.
+// Cached is the folder of a release that the cache has whole; empty: it has to be fetched. It sends no request. One
+// whose digests are not the recorded ones is not taken for cached: the operator has accepted others.
 func (c *Cache) Cached(r Release) (string, error) {
 	dir := filepath.Join(c.home(r), "bin")
 	l, err := readList(dir)
@@ -123,8 +123,8 @@ func digestOf(data []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Fetch makes sure that the cache has a release, and returns its folder. The first use of a file and of an image records
-// its digest; another one is refused later. Callers exclude each other.
+// Fetch makes sure that the cache has a release, and returns its folder. The first use of a file and of an image
+// records its digest; another one is refused later. Callers exclude each other.
 func (c *Cache) Fetch(ctx context.Context, r Release, progress *images.Progress) (string, error) {
 	if dir, err := c.Cached(r); err != nil || dir != "" {
 		return dir, err
