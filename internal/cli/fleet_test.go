@@ -396,7 +396,7 @@ func TestFleetIsRefused(t *testing.T) {
 	f.refuses("other.yaml", "apply", "other.yaml")
 	f.refuses("MANAGEMENT_KUBECONFIG", "apply", "MANAGEMENT_KUBECONFIG=nowhere")
 	f.refuses("MANAGEMENT_KUBECONFIG", "status", "MANAGEMENT_KUBECONFIG=nowhere")
-	f.refuses("leave --lab away", "render", "--lab")
+	f.refuses("run without --lab", "render", "--lab")
 	f.write("fleet.yaml", strings.ReplaceAll(fleetOfTwo, "- name: ", "- location: nowhere at all\n    name: "))
 	f.refuses("fleet.yaml:9:", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "skipDoctor: true\n", "", 1))
@@ -486,7 +486,7 @@ func TestFleetRender(t *testing.T) {
 	if is, err := base64.StdEncoding.DecodeString(data); err != nil || string(is) != file {
 		t.Errorf("the fleet's file is %q, %v", is, err)
 	}
-	// It asks nothing of anything, and renders the same again; another file is another Job.
+	// It makes no request, and renders the same again; another file is another Job.
 	f.environment = nil
 	if again := f.run("render"); again.code != ExitDone || again.stdout != r.stdout {
 		t.Errorf("without an environment: %+v", again)

@@ -50,7 +50,7 @@ func checkedFleet(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	return f, clusters, err
 }
 
-// check reads the configurations of all clusters, with the files that they are made from. It asks nothing of anything,
+// check reads the configurations of all clusters, with the files that they are made from. It makes no request,
 // and its error has what is wrong with each.
 func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all []fleetCluster, err error) {
 	var problems []error
@@ -69,7 +69,7 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {
 			f.console.hide.Learn(passwords...)
 			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet are in "+
-				"ConfigMaps, which are no place for secrets: leave it away", c.Name)
+				"ConfigMaps, which must not hold secrets: remove the password", c.Name)
 		}
 		if err != nil {
 			problems = append(problems, err)

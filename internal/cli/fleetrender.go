@@ -21,7 +21,7 @@ import (
 // anything.
 func runFleetRender(ctx context.Context, c *console, a arguments, _ fleetOptions) error {
 	if a.Options.Lab {
-		return usage.Errorf("fleet render prints manifests for Git, and those of a rehearsal are of no use there: leave --lab away")
+		return usage.Errorf("fleet render prints manifests for Git, and those of a rehearsal are of no use there: run without --lab")
 	}
 	f, err := readFleet(c, a, argument(a))
 	if err != nil {

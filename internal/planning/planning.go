@@ -1,4 +1,4 @@
-// Package planning knows what a run of the bootstrap would do to a cluster that exists, and what it would cost.
+// Package planning predicts what a run of the bootstrap does to a cluster that exists, and what it costs.
 package planning
 
 import (

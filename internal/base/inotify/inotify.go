@@ -1,4 +1,4 @@
-// Package inotify counts the inotify instances that Linux allows a user.
+// Package inotify counts the inotify instances in use, and the limit of Linux for a user.
 package inotify
 
 // Use is how many inotify instances a user has, of how many.

@@ -1,5 +1,5 @@
-// Package backup writes and reads the file in which a cluster outlives its servers: a tar of the objects, secrets and
-// files that made it and of a snapshot of its etcd, inside age. It needs no Slipway to be opened: age -d FILE | tar x.
+// Package backup writes and reads the backup file of a cluster: a tar of the objects, Secrets and files that it was
+// made from and of a snapshot of its etcd, encrypted with age. It needs no Slipway to be opened: age -d FILE | tar x.
 //
 // The tar is written and read in one pass. Its first entry, header.json, says what it is of, so that a reader can
 // refuse early; manifest.json, after all content, has the size and SHA-256 of all entries before it, which are known

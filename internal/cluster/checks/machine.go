@@ -112,7 +112,7 @@ func (m machineConfiguration) unmet() []unfitMachine {
 
 func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfitMachine {
 	if is := m.Cluster().Endpoint(); is != nil && is.String() != madeUpEndpoint {
-		return &unfitMachine{path: []string{"cluster", "controlPlane", "endpoint"}, hint: "leave it away",
+		return &unfitMachine{path: []string{"cluster", "controlPlane", "endpoint"}, hint: "remove it",
 			problem: fmt.Sprintf("cluster.controlPlane.endpoint is %s: the provider writes the address of the control plane there, which "+
 				"is known only once it exists; nodes would join another cluster, or none", is)}
 	}
@@ -185,11 +185,11 @@ func (m machineConfiguration) unfitRanges(cfg config.Config, _ render.Sources) *
 		return nil // the configuration's own checks say so
 	}
 	if is := m.Cluster().Network().PodCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.PodCIDR}) {
-		return &unfitMachine{path: []string{"cluster", "network", "podSubnets"}, hint: "write ${POD_CIDR}, or leave it away",
+		return &unfitMachine{path: []string{"cluster", "network", "podSubnets"}, hint: "write ${POD_CIDR}, or remove it",
 			problem: fmt.Sprintf("cluster.network.podSubnets is %s, and the Cluster's Pods have %s", listed(is), cfg.PodCIDR)}
 	}
 	if is := m.Cluster().Network().ServiceCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.ServiceCIDR}) {
-		return &unfitMachine{path: []string{"cluster", "network", "serviceSubnets"}, hint: "write ${SERVICE_CIDR}, or leave it away",
+		return &unfitMachine{path: []string{"cluster", "network", "serviceSubnets"}, hint: "write ${SERVICE_CIDR}, or remove it",
 			problem: fmt.Sprintf("cluster.network.serviceSubnets is %s, and the Cluster's Services have %s", listed(is), cfg.ServiceCIDR)}
 	}
 	if is := m.Machine().Kubelet().NodeIP().ValidSubnets(); len(is) > 0 && !anyOverlaps(is, network) {

@@ -43,7 +43,7 @@ func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfi
 // unfitPort looks for a kube-apiserver that the load balancer does not lead to.
 func (m machineConfiguration) unfitPort(config.Config, render.Sources) *unfitMachine {
 	if is := m.Cluster().LocalAPIServerPort(); m.kind == machine.TypeControlPlane && is != apiServerPort {
-		return &unfitMachine{path: []string{"cluster", "controlPlane", "localAPIServerPort"}, hint: "leave it away",
+		return &unfitMachine{path: []string{"cluster", "controlPlane", "localAPIServerPort"}, hint: "remove it",
 			problem: fmt.Sprintf("cluster.controlPlane.localAPIServerPort is %d, and the load balancer leads to %d", is,
 				apiServerPort)}
 	}
@@ -65,7 +65,7 @@ func (m machineConfiguration) unfitImages(cfg config.Config, _ render.Sources) *
 		if tag := versionTag.FindStringSubmatch(images[path]); tag != nil && tag[1] != cfg.KubernetesVersion {
 			return &unfitMachine{path: strings.Split(path, "."), problem: fmt.Sprintf("%s is %s, and the cluster's "+
 				"Kubernetes is %s", path,
-				images[path], cfg.KubernetesVersion), hint: "write the tag ${KUBERNETES_VERSION}, or leave it away"}
+				images[path], cfg.KubernetesVersion), hint: "write the tag ${KUBERNETES_VERSION}, or remove it"}
 		}
 	}
 	return nil

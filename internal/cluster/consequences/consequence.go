@@ -1,4 +1,4 @@
-// Package consequences tells what applying the manifests does to a cluster that exists.
+// Package consequences predicts what applying the manifests does to a cluster that exists.
 package consequences
 
 import (

@@ -1,4 +1,4 @@
-// Package differences tells what changed in what a step is made from, down to the field of a file.
+// Package differences explains what changed in the inputs of a step, down to the field of a file.
 package differences
 
 import (

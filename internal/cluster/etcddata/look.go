@@ -1,5 +1,4 @@
-// Package etcddata asks the control plane servers whether they have data of etcd, and which of them has the
-// most recent.
+// Package etcddata asks the control plane servers whether they hold data of etcd, and which of them has the latest.
 package etcddata
 
 import (

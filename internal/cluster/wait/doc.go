@@ -1,3 +1,3 @@
-// Package wait looks at something until it is as it should be, and says what is missing until then: with a deadline, a
-// pace and the reason that was observed last. It also repeats requests that failed in passing.
+// Package wait polls, or watches, until a condition holds, and reports until then what is missing: with a deadline, an
+// interval and the reason that was observed last. It also repeats requests that failed in passing.
 package wait

@@ -1,5 +1,5 @@
-// Package why makes one sentence of what is known about a cluster that is not as far as it should be: what is missing,
-// who keeps it, and what a person can do. It makes no request; the caller gives it a Situation.
+// Package why explains in one sentence why a cluster is not ready: what is missing, what causes it, and what the
+// operator can do. It makes no request; the caller gives it a Situation.
 package why
 
 import (

@@ -1,4 +1,4 @@
-// Package flux has what Flux consists of in a cluster: its release's install manifest, the objects by which it applies
+// Package flux describes an installation of Flux: the install manifest of its release, the objects by which it applies
 // the configured repository, and what their conditions say.
 package flux
 

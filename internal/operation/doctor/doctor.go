@@ -1,4 +1,5 @@
-// Package doctor examines, before a run, what it would meet; it changes nothing.
+// Package doctor checks before a run whether it can succeed: token, project, names, address ranges, versions, files
+// and sources. It changes nothing.
 package doctor
 
 import (

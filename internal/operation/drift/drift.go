@@ -1,4 +1,4 @@
-// Package drift holds the configuration against a cluster that manages itself.
+// Package drift compares the configuration with a cluster that manages itself, for plan and status.
 package drift
 
 import (

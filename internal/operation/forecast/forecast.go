@@ -1,4 +1,5 @@
-// Package forecast says what a run would do with each step, what that makes of the cluster, costs and takes.
+// Package forecast predicts what a run does with each step, what it changes in the cluster, what that costs and how
+// long it takes.
 package forecast
 
 import (

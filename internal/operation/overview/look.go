@@ -1,4 +1,4 @@
-// Package overview asks every source about a cluster at once, for the target status.
+// Package overview reads the state of a cluster from all sources at once, for the target status.
 package overview
 
 import (

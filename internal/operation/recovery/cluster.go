@@ -1,4 +1,4 @@
-// Package recovery has what more than one recovery does: claims, targets, the state of the control plane provider.
+// Package recovery holds what several recoveries share: claims, targets, the state of the control plane provider.
 package recovery
 
 import (

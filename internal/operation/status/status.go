@@ -1,4 +1,4 @@
-// Package status is what the journal knows of a cluster and what the cluster says to it, as a report for people and
+// Package status reports what the journal records of a cluster and whether the cluster agrees, for people and
 // programs.
 package status
 

@@ -1,6 +1,5 @@
-// Package fakeenv is an environment for whole bootstraps that take a second: the Hetzner API, a management and a
-// workload cluster in memory, and stand-ins for all that works in them. It continues when the command is killed. For
-// tests.
+// Package fakeenv is a fake environment in which a whole bootstrap takes a second: the Hetzner API, a management and a
+// workload cluster in memory, and stand-ins for their controllers. It continues when the command is killed. For tests.
 package fakeenv
 
 import (
