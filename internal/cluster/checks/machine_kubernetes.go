@@ -34,6 +34,7 @@ func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfi
 	u := unfitMachine{path: []string{"machine", "network", "hostname"}, hint: hostnameHint,
 		problem: fmt.Sprintf("every server would be called %s: CAPH and the Hetzner CCM find no server of that name",
 			name.Hostname())}
+	//lint:ignore SA1019 configurations of Talos before 1.12 have the name there
 	if network := m.RawV1Alpha1().MachineConfig.MachineNetwork; network == nil || network.NetworkHostname == "" {
 		u.document = "HostnameConfig"
 	}
