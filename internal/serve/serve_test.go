@@ -675,7 +675,7 @@ func TestMetrics(t *testing.T) {
 	text := d.ask("GET", "/metrics", "", d.bearer).body
 	for _, line := range []string{`slipway_runs{cluster="desk",state="running"} 1`, `slipway_step_at_work{cluster="desk",step="second"} 1`,
 		`slipway_step_waits_total{cluster="desk",step="second"} 1`, `slipway_hetzner_ratelimit_remaining{cluster="desk"} 3001`,
-		`slipway_calls_total{cluster="desk",outcome="applied",verb="create",environment="hetzner"} 1`,
+		`slipway_calls_total{cluster="desk",outcome="applied",verb="create",world="hetzner"} 1`,
 		`slipway_step_duration_seconds_count{cluster="desk",outcome="ran",step="first"} 1`} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("the metrics lack %s", line)
