@@ -39,13 +39,13 @@ func everyEffectIsRecorded(t *testing.T, c *command) {
 		t.Fatalf("audit logs: %v, %v; at least those of two clusters are expected", logs, err)
 	}
 	for _, log := range logs {
-		environment := effect.Workload
+		system := effect.Workload
 		if strings.HasSuffix(filepath.Dir(log), "-mgmt") {
-			environment = effect.Management
+			system = effect.Management
 		}
 		for _, line := range jsonLines[auditLine](t, log) {
 			if line.changes() && ours(line.UserAgent) {
-				seen[string(environment)+" "+line.Verb+" "+line.object()]++
+				seen[string(system)+" "+line.Verb+" "+line.object()]++
 			}
 		}
 	}

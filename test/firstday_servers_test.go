@@ -412,7 +412,7 @@ func (d *firstDay) loadBalancerDeleted(t *testing.T) {
 	address := lost.PublicNet.IPv4.IP.String()
 	d.lab("fault", "add", "vanish-load-balancer", "loadBalancer="+lost.Name)
 	is := "the load balancer at " + address + " was deleted; its address is kept by Primary IP"
-	if answer, reason := d.status(t).environment("endpoint"); answer != "gone" || !strings.Contains(reason, is) {
+	if answer, reason := d.status(t).verdict("endpoint"); answer != "gone" || !strings.Contains(reason, is) {
 		t.Errorf("status says of endpoint that it is %s: %s", answer, reason)
 	}
 	// A server's own address opens the cluster meanwhile.

@@ -266,8 +266,8 @@ func (d *firstDay) status(t *testing.T) (s statusReport) {
 	return s
 }
 
-// environment is the status's verdict on a step.
-func (s statusReport) environment(step string) (answer, reason string) {
+// verdict is the status's verdict on a step.
+func (s statusReport) verdict(step string) (answer, reason string) {
 	for _, one := range s.Steps {
 		if one.Step == step {
 			return one.World, one.Reason

@@ -45,7 +45,7 @@ func TestRefusals(t *testing.T) {
 			env: []string{"SLIPWAY_CRASH=after hetzner create firewalls/k8s#1"}, exit: 2,
 			says: []string{"SLIPWAY_CRASH", "before, applied, replied, torn, saved"}},
 		{name: "a crash at no call", args: []string{"status"}, env: []string{"SLIPWAY_CRASH=before firewalls/k8s"}, exit: 2,
-			says: []string{"SLIPWAY_CRASH", "<environment> <verb> <object>#<nth>"}},
+			says: []string{"SLIPWAY_CRASH", "<system> <verb> <object>#<nth>"}},
 		{name: "no token", args: nil, exit: 2, says: []string{"HCLOUD_TOKEN", "--lab"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
