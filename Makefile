@@ -202,14 +202,13 @@ test-all:
 		'Flux (make test-flux), a fleet of six (make test-fleet), the page of serve in a browser (make test-serve), 1,000 schedules (make crash-quick), backups of 1 GB (SLIPWAY_LARGE=1 go test ./internal/client/etcd ./internal/client/talos)'
 
 test-endtoend:
-	$(GO) test -timeout 85m -skip '$(second)' ./test
+	$(GO) test -timeout 85m -skip '$(second)' ./test ./test/crash
 test-packages:
 	$(GO) test -vet=off -timeout 60m ./internal/cli ./steps $(packages)
 	$(GO) test -vet=off -race -timeout 60m -skip '$(without_race)' $(raced)
 	RAPID_CHECKS=500 $(GO) test -vet=off -race -run '^TestRandomRunsAtOnce$$' ./flow
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(second)' ./test
-	$(GO) test -timeout 60m ./test/crash
 
 # The page of serve, in a browser: a rehearsal is watched from start to end, killed and resumed. A few minutes; it is skipped
 # where no Chromium or Chrome is installed. SCREENSHOTS=DIR keeps pictures.
