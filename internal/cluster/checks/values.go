@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,9 +93,9 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 				value = env[name]
 			}
 			if _, text := value.(string); !text || !mapping {
-				f := problemf(fmt.Sprintf("write value: \"%v\" below env.%s", value, name), "%s: env.%s is no environment "+
-					"variable of a "+
-					"container: that has a text as value, and YAML reads numbers, true and false as none without quotes", file, name)
+				f := problemf(fmt.Sprintf("write value: \"%s\" below env.%s", shown(value), name),
+					"%s: env.%s is no environment variable of a container: that has a text as value, and YAML reads numbers, "+
+						"true and false as none without quotes", file, name)
 				return &f
 			}
 		}
@@ -291,4 +292,16 @@ func unmet(where string, values map[string]any, wants []want) *ValueProblem {
 	}
 	f := problemf("write "+strings.Join(hints, ", "), "%s: %s", where, strings.Join(problems, "; "))
 	return &f
+}
+
+// shown is a value as a message may have it: a number, true or false. Any other text may be a token.
+func shown(value any) string {
+	text := fmt.Sprint(value)
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return text
+	}
+	if _, err := strconv.ParseBool(text); err == nil {
+		return text
+	}
+	return "TEXT"
 }

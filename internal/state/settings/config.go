@@ -17,6 +17,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // noPassword is what GitHub wants as the password where the user name is a token.
@@ -381,12 +382,12 @@ func (f *yamlFile) entry(key, value *yaml.Node) {
 	}
 }
 
-// onlyOne is what a list of one value has in it.
+// onlyOne is the value of a list of one, as a message may have it.
 func onlyOne(value *yaml.Node) string {
 	if value.Kind != yaml.SequenceNode || len(value.Content) != 1 || value.Content[0].Kind != yaml.ScalarNode {
 		return ""
 	}
-	return ", here " + value.Content[0].Value
+	return ", here " + kube.WithoutCredentials(value.Content[0].Value)
 }
 
 // words makes a list of plain values the text that a variable of several values has: "fsn1,nbg1". Everything else
