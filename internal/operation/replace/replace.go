@@ -259,7 +259,9 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	if err := replacer.mayRemove(ctx, say, manager, workload, r); err != nil {
 		return err
 	}
-	r.Began = time.Now().UTC()
+	if r.Began.IsZero() { // else a run that was killed before the deletion had begun it
+		r.Began = time.Now().UTC()
+	}
 	record, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
