@@ -39,22 +39,24 @@ func TestProvidersAreChangedByOneRunAtATime(t *testing.T) {
 	_, c := connected(t)
 	cfg := config.Defaults()
 	var at, most, ran atomic.Int32
-	var waited atomic.Bool
+	waits := make(chan struct{}) // closed once a run has said that it waits
+	var said sync.Once
 	var runs sync.WaitGroup
 	for range 4 {
 		runs.Go(func() {
 			say := func(format string, args ...any) {
 				if strings.Contains(fmt.Sprintf(format, args...), "installs or upgrades the providers") {
-					waited.Store(true)
+					said.Do(func() { close(waits) })
 				}
 			}
 			err := exclusively(t.Context(), cfg, platform.Tools{Files: platform.FilesIn(t.TempDir())}, say, c, platform.ManagementKubeconfig, func(context.Context) error {
 				if n := at.Add(1); n > most.Load() {
 					most.Store(n)
 				}
-				// The first one holds it until another one has said that it waits.
-				for end := time.Now().Add(time.Minute); !waited.Load() && time.Now().Before(end); {
-					time.Sleep(time.Millisecond)
+				select { // the first one holds it until another one has said that it waits
+				case <-waits:
+				case <-time.After(time.Minute):
+					t.Error("no run said who holds the lease")
 				}
 				at.Add(-1)
 				ran.Add(1)
@@ -68,9 +70,6 @@ func TestProvidersAreChangedByOneRunAtATime(t *testing.T) {
 	runs.Wait()
 	if most.Load() != 1 || ran.Load() != 4 {
 		t.Errorf("%d changes ran, %d of them at once", ran.Load(), most.Load())
-	}
-	if !waited.Load() {
-		t.Error("no run said who holds the lease")
 	}
 	// The cluster itself is one run's alone.
 	s, c := connected(t)
