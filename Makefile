@@ -185,12 +185,13 @@ test:
 	@echo 'not run: the other end to end tests and the race detector (make test-all)'
 
 # Everything that a change has to pass before it lands. The end to end tests wait for much of their time, so that packages run beside
-# them. Those that start goroutines run with the race detector, which needs a C compiler.
+# them. Those that start goroutines, or lock something, run with the race detector, which needs a C compiler.
 # Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
 at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
 # Another sequence of end to end tests than the first, with clusters of its own.
 second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
-raced = $$(grep -lrE '\bgo func|\.Go\(|\bgo [a-z]' --include=*.go --exclude=*_test.go flow internal | xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
+raced = $$(grep -lrE '^[[:space:]]*go [a-zA-Z]|\.Go\(|"sync(/atomic)?"' --include=*.go --exclude=*_test.go flow internal \
+	| xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
 # TestRandomRunsAtOnce, which does not, has fewer cases with it. No other package may have a test of these names: it would not run.
 without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)$$
