@@ -83,7 +83,7 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 		return errors.New(offline) // Hetzner is not needed for it
 	}
 	out := newLogPrinter(c, a.Options)
-	wish := logs.Wish{
+	wish := logs.Options{
 		Controllers: wanted, Since: o.Since, Lines: o.Tail,
 		Line: out.line, Note: out.note, Secret: func(s string) { c.hide.Learn(s) },
 	}

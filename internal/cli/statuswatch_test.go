@@ -159,7 +159,7 @@ func TestWatchOnASmallTerminal(t *testing.T) {
 // What is done and was changed is no step to be passed over in silence.
 func TestWatchShowsWhatWouldRunAgain(t *testing.T) {
 	r := small()
-	r.Steps[7].Changed, r.Steps[8].Verified, r.Steps[8].Reason = []string{"version"}, "gone", "somebody deleted it"
+	r.Steps[7].Changed, r.Steps[8].Verified, r.Steps[8].Reason = []string{"version"}, "gone", "the object was deleted"
 	var text bytes.Buffer
 	if err := r.PrintWatched(&text, 80, 23); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,8 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
 
-// A limit of the project is told with what to do about it, and an image of the operator's own without the target image.
+// The error about a limit of the project says what to do about it. That about an image of the operator's own does not
+// name the target image, which does not create it.
 func TestAdvice(t *testing.T) {
 	limit := hcloud.Error{Code: hcloud.ErrorCodeResourceLimitExceeded, Message: "load balancer limit exceeded"}
 	if err := explain(limit); !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "run again (load balancer limit exceeded") {

@@ -34,8 +34,7 @@ var ErrToken = errors.New("Hetzner does not accept the API token: create one wit
 
 // ErrLimit is wrapped by errors about a limit of the project.
 var ErrLimit = errors.New("the project's limit is reached: delete what is not needed or have Hetzner raise the " +
-	"limit (Console, " +
-	"Limits), then run again")
+	"limit (Console, Limits), then run again")
 
 // explain turns Hetzner's answer about the token into ErrToken, that about a limit into ErrLimit, and leaves other
 // errors as they are.

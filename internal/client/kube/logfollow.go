@@ -64,7 +64,7 @@ func (c *Cluster) OpenLogs(ctx context.Context, w LogOptions) ([]*LogStream, err
 
 // FollowLogs hands on the lines of all containers, those of Pods that come later too, until ctx is done.
 func (c *Cluster) FollowLogs(ctx context.Context, w LogOptions) {
-	f := &logFollower{cluster: c, wish: w, pods: map[types.UID]*followedPod{}}
+	f := &logFollower{cluster: c, options: w, pods: map[types.UID]*followedPod{}}
 	defer f.workers.Wait()
 	for ctx.Err() == nil {
 		if err := f.watch(ctx); err != nil && ctx.Err() == nil {
@@ -92,7 +92,7 @@ func restUntil(ctx context.Context, changed <-chan struct{}, d time.Duration) {
 // logFollower follows the logs of one cluster.
 type logFollower struct {
 	cluster *Cluster
-	wish    LogOptions
+	options LogOptions
 	workers sync.WaitGroup
 	begun   bool // what is there was looked at
 	pods    map[types.UID]*followedPod
@@ -136,7 +136,7 @@ func (f *logFollower) watch(ctx context.Context) error {
 }
 
 func (f *logFollower) observe(ctx context.Context, pod *corev1.Pod) {
-	if !f.wish.Pods(pod) {
+	if !f.options.Pods(pod) {
 		return
 	}
 	p := f.pods[pod.UID]
@@ -238,7 +238,7 @@ func (p *followedPod) state(container string) (run containerRun, gone bool, chan
 
 // container follows one container over all its runs, until its Pod is gone.
 func (f *logFollower) container(ctx context.Context, p *followedPod, name string) {
-	r := LogRequest{Namespace: p.namespace, Pod: p.name, Container: name, After: f.wish.After, Lines: f.wish.Lines,
+	r := LogRequest{Namespace: p.namespace, Pod: p.name, Container: name, After: f.options.After, Lines: f.options.Lines,
 		Follow: true}
 	if p.late {
 		r.Lines = -1
@@ -281,10 +281,10 @@ func (f *logFollower) container(ctx context.Context, p *followedPod, name string
 		switch {
 		case gone || complete: // after the Pod's end there is one try for the rest
 		case apierrors.IsBadRequest(err): // it has no log, and will have one when something about it changes
-			f.wish.Trouble(r.where(), err)
+			f.options.Trouble(r.where(), err)
 			restUntil(ctx, changed, time.Minute)
 		case failures > 0 && failures%logTroubleAfter == 0:
-			f.wish.Trouble(r.where(), err)
+			f.options.Trouble(r.where(), err)
 			fallthrough
 		case failures > 0:
 			restUntil(ctx, nil, logAgain)
@@ -318,6 +318,6 @@ func (f *logFollower) copy(ctx context.Context, r *LogRequest) error {
 		if line.Time.After(r.After) {
 			r.After = line.Time
 		}
-		f.wish.Line(line)
+		f.options.Line(line)
 	}
 }

@@ -85,7 +85,7 @@ func Save(ctx context.Context, store Store, seal Seal, c Contents, snapshot io.R
 	if seal.Authenticator != nil {
 		by = append(by, *seal.Authenticator)
 	}
-	seal, fileKeyRecorder := seal.recorded()
+	seal, recorder := seal.recorded()
 	draft, err := store.Begin(ctx, name)
 	if err != nil {
 		return Stored{}, err
@@ -98,7 +98,7 @@ func Save(ctx context.Context, store Store, seal Seal, c Contents, snapshot io.R
 	if err := draft.Finish(); err != nil {
 		return Stored{}, err
 	}
-	if err := readBack(draft, fileKeyRecorder.identities(), by); err != nil {
+	if err := readBack(draft, recorder.identities(), by); err != nil {
 		return Stored{}, fmt.Errorf("read the backup back from %s: %w", store, err)
 	}
 	if err := context.Cause(ctx); err != nil {

@@ -108,8 +108,7 @@ func unfitContract(own, talos string) string {
 	}
 	if runs, err := machineconfig.ParseContractFromVersion(talos); err == nil && contract.Greater(runs) {
 		return fmt.Sprintf("talosVersion is %s, and the servers' image has Talos %s, which would not read all of a "+
-			"configuration for "+
-			"a newer one", own, talos)
+			"configuration for a newer one", own, talos)
 	}
 	return ""
 }
@@ -254,8 +253,7 @@ func strict(patch string) (configpatcher.Patch, error) {
 	var content any
 	if err := yaml.Unmarshal([]byte(patch), &content); err == nil && content == nil {
 		return nil, errors.New("it is empty, or a comment only: the bootstrap provider takes it for a JSON patch, and " +
-			"makes no " +
-			"configuration; remove it")
+			"makes no configuration; remove it")
 	}
 	loaded, err := configpatcher.LoadPatch([]byte(patch))
 	if err != nil {

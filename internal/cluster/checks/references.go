@@ -100,8 +100,7 @@ func unfitTokenReference(o *unstructured.Unstructured) []unfitObject {
 		return nil
 	}
 	return []unfitObject{{[]any{"spec", "hetznerSecretRef"}, fmt.Sprintf("hetznerSecretRef is key %q of Secret %q, "+
-		"which no step "+
-		"creates: CAPH would have no token", key, name), fmt.Sprintf("write name: %s, and hcloudToken: %s below key",
+		"which no step creates: CAPH would have no token", key, name), fmt.Sprintf("write name: %s, and hcloudToken: %s below key",
 		config.TokenSecretName, config.TokenSecretKey)}}
 }
 
@@ -123,8 +122,7 @@ func unfitPlacementGroup(o *unstructured.Unstructured, all []*unstructured.Unstr
 	if slices.Contains(there, name) {
 		return nil
 	}
-	return []unfitObject{{[]any{"spec", "template", "spec", "placementGroupName"}, fmt.Sprintf("placementGroupName "+
-		"is %s, and "+
-		"hcloudPlacementGroups of the HetznerCluster is [%s]: CAPH would create no server", name, strings.Join(there, ", ")),
+	return []unfitObject{{[]any{"spec", "template", "spec", "placementGroupName"}, fmt.Sprintf(
+		"placementGroupName is %s, and hcloudPlacementGroups of the HetznerCluster is [%s]: CAPH would create no server", name, strings.Join(there, ", ")),
 		"add it there with type: spread, or write one of those"}}
 }

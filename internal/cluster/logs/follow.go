@@ -15,7 +15,7 @@ import (
 // Follow hands on what the controllers write, in both clusters: before the pivot Cluster API's run in the management
 // cluster, after it in the cluster itself, and in between in both. It waits for a cluster that is not there yet, and
 // ends when ctx does.
-func Follow(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) {
+func Follow(ctx context.Context, cfg config.Config, tools platform.Tools, w Options) {
 	tools = tools.WithDefaults()
 	var both sync.WaitGroup
 	for _, side := range logSides(cfg) {
@@ -25,38 +25,38 @@ func Follow(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish
 }
 
 // followSide follows a cluster as long as it is there, and looks for it while it is not.
-func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, w Wish) {
-	wish := w.of(side)
+func followSide(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, w Options) {
+	options := w.of(side)
 	var latest latestTime
-	hand := wish.Line
-	wish.Line = func(line kube.LogLine) {
+	hand := options.Line
+	options.Line = func(line kube.LogLine) {
 		latest.see(line.Time)
 		hand(line)
 	}
 	for ctx.Err() == nil {
 		cluster, err := openLogSide(ctx, cfg, tools, side, w)
 		if err == nil {
-			followCluster(ctx, cfg, tools, side, cluster, w, wish)
+			followCluster(ctx, cfg, tools, side, cluster, w, options)
 		} else if ctx.Err() == nil {
 			w.Note(w.line(side, kube.LogLine{}), whyNoLog(err))
 			pause(ctx, logsLookEvery)
 		}
-		wish.Lines = -1 // what a cluster that comes later writes from its beginning on is news
-		if seen := latest.get(); seen.After(wish.After) {
-			wish.After = seen
+		options.Lines = -1 // what a cluster that comes later writes from its beginning on is news
+		if seen := latest.get(); seen.After(options.After) {
+			options.After = seen
 		}
 	}
 }
 
 // followCluster returns when the cluster is another one, or gone.
 func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools, side logSide, cluster *kube.Cluster,
-	w Wish, wish kube.LogOptions) {
+	w Options, options kube.LogOptions) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	uid, _ := cluster.UID(ctx) // it has just answered
 	asking := make(chan struct{}, 1)
-	tell := wish.Trouble
-	wish.Trouble = func(where kube.LogLine, err error) {
+	tell := options.Trouble
+	options.Trouble = func(where kube.LogLine, err error) {
 		tell(where, err)
 		if where.Pod == "" {
 			select {
@@ -83,7 +83,7 @@ func followCluster(ctx context.Context, cfg config.Config, tools platform.Tools,
 			}
 		}
 	}()
-	cluster.FollowLogs(ctx, wish)
+	cluster.FollowLogs(ctx, options)
 }
 
 // latestTime is the latest of many times.

@@ -75,8 +75,8 @@ type Line struct {
 	Controller string
 }
 
-// Wish says which logs to read.
-type Wish struct {
+// Options says which logs to read.
+type Options struct {
 	Controllers []Controller
 	Since       time.Duration // how far back; 0: as far as Lines
 	Lines       int64         // of each container, the last so many; below 0: all
@@ -102,7 +102,7 @@ func logSides(cfg config.Config) []logSide {
 var errNoSuchCluster = errors.New("there is no such cluster")
 
 // openLogSide connects to a cluster that answers. The management cluster that is the cluster itself is none of its own.
-func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Wish) (*kube.Cluster,
+func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s logSide, w Options) (*kube.Cluster,
 	error) {
 	cluster, err := connect.Cluster(tools, s.file)
 	if err != nil {
@@ -149,8 +149,8 @@ func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, 
 	}
 }
 
-// wish is that of one cluster.
-func (w Wish) of(s logSide) kube.LogOptions {
+// options is that of one cluster.
+func (w Options) of(s logSide) kube.LogOptions {
 	out := kube.LogOptions{
 		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,
 		Line: func(line kube.LogLine) { w.Line(w.line(s, line)) },
@@ -176,7 +176,7 @@ func whyNoLog(err error) string {
 	return text
 }
 
-func (w Wish) controllerOf(pod *corev1.Pod) (Controller, bool) {
+func (w Options) controllerOf(pod *corev1.Pod) (Controller, bool) {
 	i := slices.IndexFunc(w.Controllers, func(c Controller) bool { return c.has(pod) })
 	if i < 0 {
 		return Controller{}, false
@@ -184,7 +184,7 @@ func (w Wish) controllerOf(pod *corev1.Pod) (Controller, bool) {
 	return w.Controllers[i], true
 }
 
-func (w Wish) line(s logSide, line kube.LogLine) Line {
+func (w Options) line(s logSide, line kube.LogLine) Line {
 	out := Line{LogLine: line, Cluster: s.name}
 	for _, c := range w.Controllers {
 		if line.Namespace == c.namespace &&
@@ -199,7 +199,7 @@ func (w Wish) line(s logSide, line kube.LogLine) Line {
 }
 
 // Read hands on what the controllers have written so far, the oldest first. It is an error that no cluster runs them.
-func Read(ctx context.Context, cfg config.Config, tools platform.Tools, w Wish) error {
+func Read(ctx context.Context, cfg config.Config, tools platform.Tools, w Options) error {
 	tools = tools.WithDefaults()
 	var (
 		streams []*sideStream
@@ -239,7 +239,7 @@ type sideStream struct {
 }
 
 // mergeLogs hands on the lines of several logs in the order of their times.
-func mergeLogs(streams []*sideStream, w Wish) error {
+func mergeLogs(streams []*sideStream, w Options) error {
 	streams = slices.Clone(streams)
 	advance := func(i int) error {
 		line, err := streams[i].Next()

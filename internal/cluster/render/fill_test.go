@@ -7,7 +7,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
-// A brace that is not closed is told with its line, in a file of several documents, too.
+// The error about a brace that is not closed has its line, in a file of several documents, too.
 func TestFillUnclosed(t *testing.T) {
 	s := Source{Name: "manifests/cluster.yaml", Data: []byte("# ${A:=x}\na: ${A:=x}\n---\nb: $${A} $${B\nc: |\n  d: ${A\n")}
 	docs, err := kube.Documents(s.Data)

@@ -109,7 +109,7 @@ func printSteps(out io.Writer, all []Step, width int) error {
 			": " + behind.Step}
 	}
 	fmt.Fprintln(w)
-	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "WORLD", "REMARKS"}, rows...)
+	text.Table(w, width, []string{"STEP", "STATE", "TOOK", "VERIFIED", "REMARKS"}, rows...)
 	return w.Flush()
 }
 
@@ -152,7 +152,7 @@ func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
 	}
 }
 
-// printNow writes what the environment says of the cluster.
+// printNow writes what of the cluster is observed now.
 func printNow(out io.Writer, o overview.Overview, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printServers(w, o, width)

@@ -23,7 +23,7 @@ type Step struct {
 	Started  time.Time `json:"started,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
 	Verified string    `json:"world,omitempty"`  // holds, gone or unknown; empty: not asked
-	Reason   string    `json:"reason,omitempty"` // of Verified
+	Reason   string    `json:"reason,omitempty"` // why it is gone or unknown
 	Changed  []string  `json:"changed,omitempty"`
 	After    []string  `json:"after,omitempty"` // steps that would run again, or may, and whose output this one takes
 	Sealed   string    `json:"sealed,omitempty"`
@@ -119,7 +119,7 @@ func NewStep(s flow.Status) Step {
 	return row
 }
 
-// environment is the environment's answer in a word.
+// verified is what the verification has found, in a word.
 func (r Step) verified() string {
 	switch {
 	case r.Sealed != "":
