@@ -60,7 +60,8 @@ func sharePeers(ctx context.Context, r *running) {
 		return
 	}
 	holder := fmt.Sprintf("%s/%s/%s", remotestate.Here("").Host, r.cfg.ClusterName, r.id)
-	r.peers = ratepeers.Join(ctx, leases, ratepeers.Project(r.tools.Token.Reveal()), holder, r.hub.Note)
+	r.peers = ratepeers.Join(ctx, leases, ratepeers.Project(r.tools.Token.Reveal()), r.cfg.ClusterName, holder,
+		r.hub.Note)
 	r.limit.Share = r.peers.Runs
 }
 

@@ -175,7 +175,7 @@ func TestRunsShareTheRateLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := ratepeers.Join(t.Context(), client.CoordinationV1().Leases("default"), ratepeers.Project(hetznertest.Token),
-		"another run", func(string, ...any) {})
+		"other", "another run", func(string, ...any) {})
 	out, err := os.Create(filepath.Join(q.dir, "stdout"))
 	if err != nil {
 		t.Fatal(err)

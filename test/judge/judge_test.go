@@ -336,13 +336,13 @@ func TestNotRepeated(t *testing.T) {
 }
 
 func TestInTime(t *testing.T) {
-	if found := InTime(14*time.Second, 10*time.Second, 1); len(found) > 0 {
-		t.Errorf("four seconds are no finding: %q", found)
+	if found := InTime(39*time.Second, 10*time.Second, 1); len(found) > 0 {
+		t.Errorf("half a minute more is no finding: %q", found)
 	}
-	if found := InTime(16*time.Second, 10*time.Second, 1); len(found) != 1 {
-		t.Errorf("of six seconds more it finds %q", found)
+	if found := InTime(41*time.Second, 10*time.Second, 1); len(found) != 1 {
+		t.Errorf("of more than half a minute it finds %q", found)
 	}
-	if found := InTime(26*time.Second, 10*time.Second, 2); len(found) != 1 {
+	if found := InTime(51*time.Second, 10*time.Second, 2); len(found) != 1 {
 		t.Errorf("of more than twice as long it finds %q", found)
 	}
 }

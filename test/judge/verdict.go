@@ -272,11 +272,11 @@ var bundleLine = regexp.MustCompile(
 // keyLine is a private key in a kubeconfig or talosconfig.
 var keyLine = regexp.MustCompile(`(?m)^\s*-?\s*(?:client-key-data|key): ["']?([A-Za-z0-9+/=]{40,})`)
 
-// InTime finds a resumed run that took longer than the rest of an undisturbed one and five seconds. Both
-// were measured on the same machine, which others use too: noise is how many times as long anything may
-// take there for no reason of the command's.
+// InTime finds a resumed run that took longer than the rest of an undisturbed one and half a minute: what waits for
+// something that does not come, as for a lease to expire, takes longer. Both were measured on the same machine, which
+// others use too: noise is how many times as long anything may take there for no reason of the command's.
 func InTime(resumed, rest time.Duration, noise float64) []string {
-	const grace = 5 * time.Second
+	const grace = 30 * time.Second
 	allowed := time.Duration(float64(rest)*noise) + grace
 	if resumed <= allowed {
 		return nil

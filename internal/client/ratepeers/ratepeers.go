@@ -5,12 +5,10 @@ package ratepeers
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -45,6 +43,7 @@ type Peers struct {
 	project string
 	holder  string
 	name    string // of this run's Lease
+	written string // the resource version that this run gave it last
 	say     func(format string, args ...any)
 	stop    context.CancelFunc
 	ended   chan struct{}
@@ -63,10 +62,11 @@ type sign struct {
 
 // Join gives the run a Lease, which it keeps until Leave. The client needs to list, create, update and delete Leases in
 // its namespace; where it cannot, say gets one message, and the run goes on with what it knew last, in the beginning
-// that it is alone. say also gets a message for each change of the number of runs. holder is who runs, for people.
-func Join(ctx context.Context, leases typed.LeaseInterface, project, holder string,
+// that it is alone. say also gets a message for each change of the number of runs. A cluster has one run at a time: a
+// run takes over the Lease that a killed run of its cluster has left. holder is who runs, for people.
+func Join(ctx context.Context, leases typed.LeaseInterface, project, cluster, holder string,
 	say func(format string, args ...any)) *Peers {
-	p := newPeers(leases, project, holder, say)
+	p := newPeers(leases, project, cluster, holder, say)
 	ctx, p.stop = context.WithCancel(ctx)
 	p.look(ctx)
 	go func() {
@@ -85,8 +85,9 @@ func Join(ctx context.Context, leases typed.LeaseInterface, project, holder stri
 	return p
 }
 
-func newPeers(leases typed.LeaseInterface, project, holder string, say func(format string, args ...any)) *Peers {
-	p := &Peers{leases: leases, project: project, holder: holder, name: namePrefix + strings.ToLower(rand.Text()),
+func newPeers(leases typed.LeaseInterface, project, cluster, holder string,
+	say func(format string, args ...any)) *Peers {
+	p := &Peers{leases: leases, project: project, holder: holder, name: namePrefix + project + "-" + cluster,
 		say: say, stop: func() {}, ended: make(chan struct{}), seen: map[string]sign{}}
 	p.runs.Store(1)
 	return p
@@ -100,7 +101,8 @@ func (p *Peers) Runs() int {
 	return int(p.runs.Load())
 }
 
-// Leave deletes the run's Lease. Where it cannot, the others do once it has expired.
+// Leave deletes the run's Lease, unless another run has taken it over. Where it cannot, the others do once it has
+// expired.
 func (p *Peers) Leave(ctx context.Context) {
 	if p == nil {
 		return
@@ -109,7 +111,8 @@ func (p *Peers) Leave(ctx context.Context) {
 	<-p.ended
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
 	defer cancel()
-	_ = p.leases.Delete(ctx, p.name, metav1.DeleteOptions{})
+	_ = p.leases.Delete(ctx, p.name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{ResourceVersion: &p.written}})
 }
 
 // look renews the run's Lease, counts those of the project and removes those that have expired.
@@ -164,19 +167,28 @@ func (p *Peers) remove(ctx context.Context, lease coordinationv1.Lease) bool {
 func (p *Peers) renew(ctx context.Context, own *coordinationv1.Lease) error {
 	now, seconds := metav1.NewMicroTime(time.Now()), int32(expiresAfter/time.Second)
 	if own != nil {
+		if own.Spec.HolderIdentity == nil || *own.Spec.HolderIdentity != p.holder {
+			own.Spec.HolderIdentity, own.Spec.AcquireTime = &p.holder, &now
+		}
 		own.Spec.RenewTime = &now
-		_, err := p.leases.Update(ctx, own, metav1.UpdateOptions{})
+		updated, err := p.leases.Update(ctx, own, metav1.UpdateOptions{})
+		if err == nil {
+			p.written = updated.ResourceVersion
+		}
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil // the next look has it as it is
 		}
 		return err
 	}
-	_, err := p.leases.Create(ctx, &coordinationv1.Lease{
+	created, err := p.leases.Create(ctx, &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: p.name, Labels: map[string]string{projectLabel: p.project,
 			"app.kubernetes.io/managed-by": "slipway"}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &p.holder, LeaseDurationSeconds: &seconds, AcquireTime: &now,
 			RenewTime: &now},
 	}, metav1.CreateOptions{})
+	if err == nil {
+		p.written = created.ResourceVersion
+	}
 	if apierrors.IsAlreadyExists(err) { // a request that failed may have been done all the same
 		return nil
 	}

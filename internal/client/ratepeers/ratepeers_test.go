@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	typed "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -104,12 +105,12 @@ func (n *notes) String() string {
 	return strings.Join(n.all, "\n")
 }
 
-// join joins a run; crash ends it without Leave.
-func join(t *testing.T, c *cluster, token string) (p *Peers, said *notes, crash context.CancelFunc) {
+// join joins a run of a cluster; crash ends it without Leave.
+func join(t *testing.T, c *cluster, token, of string) (p *Peers, said *notes, crash context.CancelFunc) {
 	t.Helper()
 	said = &notes{}
 	ctx, crash := context.WithCancel(t.Context())
-	return Join(ctx, c.leases(t), Project(token), "a test", said.say), said, crash
+	return Join(ctx, c.leases(t), Project(token), of, "a test", said.say), said, crash
 }
 
 func runsOf(all ...*Peers) (n []int) {
@@ -125,10 +126,10 @@ func TestRunsCountOneAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := kubetest.Object("coordination.k8s.io/v1", "Lease", namespace, "cert-manager-controller", nil)
 		c.Put(foreign)
-		one, said, _ := join(t, c, token)
-		two, _, _ := join(t, c, token)
-		other, otherSaid, _ := join(t, c, "another-token")
-		three, _, crash := join(t, c, token)
+		one, said, _ := join(t, c, token, "one")
+		two, _, _ := join(t, c, token, "two")
+		other, otherSaid, _ := join(t, c, "another-token", "one")
+		three, _, crash := join(t, c, token, "three")
 		time.Sleep(renewEvery + time.Second)
 		if n := runsOf(one, two, three, other, nil); !slices.Equal(n, []int{3, 3, 3, 1, 1}) {
 			t.Errorf("they count %v", n)
@@ -168,12 +169,41 @@ func TestRunsCountOneAnother(t *testing.T) {
 	})
 }
 
+// A resumed run takes over the Lease of the one that was killed, and is alone at once. The killed one, should it live
+// after all, does not take the Lease away.
+func TestResumedRunTakesTheLeaseOver(t *testing.T) {
+	c := newCluster(t)
+	synctest.Test(t, func(t *testing.T) {
+		killed, _, crash := join(t, c, token, "one")
+		crash()
+		<-killed.ended
+		for range 3 {
+			ctx, crash := context.WithCancel(t.Context())
+			resumed := Join(ctx, c.leases(t), Project(token), "one", "the next run", (&notes{}).say)
+			crash()
+			<-resumed.ended
+			if n := runsOf(resumed); n[0] != 1 || len(c.names()) != 1 {
+				t.Errorf("the resumed run counts %v, with %v", n, c.names())
+			}
+		}
+		killed.Leave(t.Context())
+		lease, err := c.leases(t).Get(t.Context(), killed.name, metav1.GetOptions{})
+		if err != nil || *lease.Spec.HolderIdentity != "the next run" {
+			t.Errorf("after the killed run's Leave: %v, %v", lease, err)
+		}
+		last, _, _ := join(t, c, token, "one")
+		if last.Leave(t.Context()); len(c.names()) != 0 {
+			t.Errorf("at last there are %v", c.names())
+		}
+	})
+}
+
 // While the cluster is away a run keeps the number that it knew; it does not take those for dead that it could not see.
 func TestClusterAway(t *testing.T) {
 	c := newCluster(t)
 	synctest.Test(t, func(t *testing.T) {
-		one, said, _ := join(t, c, token)
-		two, _, _ := join(t, c, token)
+		one, said, _ := join(t, c, token, "one")
+		two, _, _ := join(t, c, token, "two")
 		time.Sleep(renewEvery + time.Second)
 		before := c.names()
 		c.setAway(errors.New("connection refused"))
@@ -206,10 +236,10 @@ func TestClusterAway(t *testing.T) {
 func TestRenewedMeanwhileIsKept(t *testing.T) {
 	c := newCluster(t)
 	synctest.Test(t, func(t *testing.T) {
-		dead, _, crash := join(t, c, token)
+		dead, _, crash := join(t, c, token, "dead")
 		crash()
 		<-dead.ended
-		p := newPeers(c.leases(t), Project(token), "a test", (&notes{}).say)
+		p := newPeers(c.leases(t), Project(token), "living", "a test", (&notes{}).say)
 		c.mu.Lock()
 		c.fail = func(r *http.Request) int {
 			if r.Method == http.MethodDelete { // it is renewed right before
@@ -235,7 +265,7 @@ func TestForbidden(t *testing.T) {
 		t.Run(verb, func(t *testing.T) {
 			c := newCluster(t)
 			synctest.Test(t, func(t *testing.T) {
-				dead, _, crash := join(t, c, token)
+				dead, _, crash := join(t, c, token, "dead")
 				crash()
 				<-dead.ended
 				c.fail = func(r *http.Request) int {
@@ -244,7 +274,7 @@ func TestForbidden(t *testing.T) {
 					}
 					return 0
 				}
-				p, said, _ := join(t, c, token)
+				p, said, _ := join(t, c, token, "living")
 				time.Sleep(10 * time.Minute)
 				want := 1
 				if verb == http.MethodDelete {
@@ -311,7 +341,7 @@ func TestThreeRunsStayWithinTheLimit(t *testing.T) {
 				sent := make([]int, 3)
 				for i := range sent {
 					g := ratelimit.New(nil)
-					p, _, _ := join(t, c, token)
+					p, _, _ := join(t, c, token, fmt.Sprint("cluster-", i))
 					if peers = append(peers, p); sharing {
 						g.Share = p.Runs
 					}
