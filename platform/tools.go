@@ -38,8 +38,9 @@ type Tools struct {
 	// address of the Image Factory that the operator's own schematics are posted to; empty: none is
 	Factory string
 	Consent bool // the operator agrees beforehand to what a step refuses otherwise: apply, pivot, clean
-	// summaries of the consequences that the operator agreed to; apply does these, and no others like them
-	Agreed      []string
+	// Agreed are summaries of the consequences that the operator has agreed to by the time a step asks; apply does these,
+	// and no others like them. nil: there are none.
+	Agreed      func() []string
 	ServerTakes time.Duration // about how long it takes to replace one server; 0: not known
 	Log         io.Writer     // takes what the libraries log; nil: it is discarded
 	Version     string        // of the program, where it writes down who changed an object; empty: not known

@@ -62,10 +62,13 @@ func refusal(tools platform.Tools, all []consequences.Consequence, keep func() (
 	if err := errors.Join(refuseImmutable(all), refuseVersions(tools, all)); err != nil {
 		return err
 	}
-	var open []string
+	var open, agreed []string
+	if tools.Agreed != nil {
+		agreed = tools.Agreed()
+	}
 	putBack := ""
 	for _, c := range all {
-		if c.Destructive() && !tools.Consent && !slices.Contains(tools.Agreed, c.Summary()) {
+		if c.Destructive() && !tools.Consent && !slices.Contains(agreed, c.Summary()) {
 			open = append(open, c.String())
 			if c.Effect == consequences.EffectDeletes {
 				putBack = ", and put back what left the manifests"

@@ -283,7 +283,7 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	run := func(consent bool, agreed ...string) (lines []string, err error) {
 		t.Helper()
 		tools := w.Tools()
-		tools.Consent, tools.Agreed = consent, agreed
+		tools.Consent, tools.Agreed = consent, func() []string { return agreed }
 		return runApply(t, w.Config(), tools)
 	}
 	withWorkers(t, w.Tools().Overrides, asIs)

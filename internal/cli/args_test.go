@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -99,15 +100,15 @@ func offlinePlan(t *testing.T) *steps.Plan {
 func TestResolveTargets(t *testing.T) {
 	plan := offlinePlan(t)
 	for _, targets := range [][]string{nil, {"bootstrap"}} {
-		got, err := resolveTargets(targets, plan, false)
+		got, err := session.ResolveTargets(targets, plan, false, commands()...)
 		if err != nil || !slices.Equal(got, plan.Bootstrap) {
 			t.Errorf("%v: %v, %v", targets, got, err)
 		}
 	}
-	if got, err := resolveTargets([]string{"all"}, plan, false); err != nil || !slices.Equal(got, plan.All) {
+	if got, err := session.ResolveTargets([]string{"all"}, plan, false, commands()...); err != nil || !slices.Equal(got, plan.All) {
 		t.Errorf("all: %v, %v", got, err)
 	}
-	if got, err := resolveTargets([]string{"image", "cilium"}, plan, false); err != nil ||
+	if got, err := session.ResolveTargets([]string{"image", "cilium"}, plan, false, commands()...); err != nil ||
 		!slices.Equal(got, []string{"image", "cilium"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -120,7 +121,7 @@ func TestResolveTargets(t *testing.T) {
 		"destroy":   "cannot be combined",
 		"status":    "cannot be combined",
 	} {
-		_, err := resolveTargets([]string{"image", target}, plan, false)
+		_, err := session.ResolveTargets([]string{"image", target}, plan, false, commands()...)
 		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: error %v does not say %q", target, err, says)
 		}

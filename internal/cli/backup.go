@@ -23,6 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/collector"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -72,7 +73,7 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if err != nil {
 		return err
 	}
-	scope := keys.Scope{Environment: environmentOf(a.Options), Cluster: cfg.ClusterName}
+	scope := keys.Scope{Environment: a.Options.Environment(), Cluster: cfg.ClusterName}
 	unproven, err := access.Authenticate(&seal, scope)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 		return err
 	}
 	outliveReaders()
-	hub := &ui.Hub{Run: "backup", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	hub := &session.Hub{Run: "backup", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
 	defer hub.Close()
 	if unproven != "" {
 		hub.Note("%s", unproven)
@@ -105,7 +106,7 @@ type backupRun struct {
 	seal      backup.Seal
 	store     backup.Store
 	keep      int // 0: all
-	hub       *ui.Hub
+	hub       *session.Hub
 }
 
 // once makes one backup, and then makes room.
@@ -135,12 +136,12 @@ func (b *backupRun) once(ctx context.Context) error {
 
 func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64,
 	error) {
-	source, err := collector.Look(ctx, say, version())
+	source, err := collector.Look(ctx, say, session.Version())
 	if err != nil {
 		return backup.Stored{}, 0, err
 	}
 	h := &source.Contents.Header
-	h.Environment = environmentOf(b.arguments.Options)
+	h.Environment = b.arguments.Options.Environment()
 	h.Host, _ = os.Hostname() // of no consequence: it tells the operator where to look
 	stream, err := source.Snapshot(ctx, say)
 	if err != nil {

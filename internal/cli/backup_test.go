@@ -26,6 +26,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -293,17 +294,18 @@ func TestOfferBackup(t *testing.T) {
 	var shown bytes.Buffer
 	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{},
 		environment: map[string]string{}}
-	r := &running{console: c, hub: &ui.Hub{Hide: c.hide, Displays: []ui.Display{&ui.PlainDisplay{Out: &shown}}},
-		tools: platform.Tools{Files: files}}
+	r := &running{console: c, Session: &session.Session{
+		Hub:   &session.Hub{Hide: c.hide, Displays: []session.Display{&ui.PlainDisplay{Out: &shown}}},
+		Tools: platform.Tools{Files: files}}}
 	r.options.Output = "text"
-	r.cfg.Config = config.Defaults()
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil || shown.Len() > 0 {
+	r.Cfg.Config = config.Defaults()
+	if err := offerBackup(t.Context(), r, "danger"); err != nil || shown.Len() > 0 {
 		t.Errorf("without a cluster: %v, %q", err, shown.String())
 	}
 	if err := files.Write("kubeconfig", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil ||
+	if err := offerBackup(t.Context(), r, "danger"); err != nil ||
 		!strings.Contains(shown.String(), "docs/backup.md") {
 		t.Errorf("in a pipe: %v, %q", err, shown.String())
 	}
@@ -311,7 +313,7 @@ func TestOfferBackup(t *testing.T) {
 	shown.Reset()
 	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"),
 		map[string]string{settings.PassphraseVariable: "correct-horse"}
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err != nil ||
+	if err := offerBackup(t.Context(), r, "danger"); err != nil ||
 		!strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
 		t.Errorf("no: %v, %q", err, shown.String())
 	}
@@ -319,7 +321,7 @@ func TestOfferBackup(t *testing.T) {
 	c.stdin = strings.NewReader("yes\n")
 	t.Chdir(dir)
 	c.workDir = dir
-	if err := offerBackup(t.Context(), r, arguments{}, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
+	if err := offerBackup(t.Context(), r, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
 		t.Errorf("yes, without a token: %v", err)
 	}
 }

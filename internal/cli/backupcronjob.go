@@ -10,10 +10,11 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/spf13/cobra"
 )
 
 //go:embed backupcronjob.yaml.tmpl

@@ -23,7 +23,7 @@ func runBackupKey(_ context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	key, err := accessTo(c, cfg).Derive(keys.Scope{Environment: environmentOf(a.Options), Cluster: cfg.ClusterName})
+	key, err := accessTo(c, cfg).Derive(keys.Scope{Environment: a.Options.Environment(), Cluster: cfg.ClusterName})
 	if err != nil {
 		return err
 	}

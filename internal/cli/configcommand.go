@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/spf13/cobra"
 )
 
 // settingsList is what config show prints as JSON.
@@ -28,7 +29,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	if a.Options.Lab {
-		if _, err := localStateOf(ctx, c, a, cfg); err != nil {
+		if _, err := c.cluster(a, cfg).LocalState(ctx); err != nil {
 			return err
 		}
 	}
@@ -64,7 +65,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	if unknown {
 		state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n",
-			labDir(c, a.Options, state), commandLine(c, "lab", "up", "--state-dir", string(state)))
+			c.cluster(a, cfg).LabDir(state), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }
@@ -72,7 +73,8 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 // settingsInLab are the values that a run in the lab uses. What only a lab that
 // is up can tell is unknown while it is down.
 func settingsInLab(ctx context.Context, c *console, o options, cfg settings.Configuration) ([]settings.Setting, error) {
-	info, err := newLab(c, o, statedir.New(o.StateDir, cfg.ClusterName, c.workDir)).Answering(ctx)
+	state := statedir.New(o.StateDir, cfg.ClusterName, c.workDir)
+	info, err := c.cluster(arguments{Options: o}, cfg).LabToLook(state).Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
 		all := settings.List(cfg)
 		for _, d := range lab.Decides(cfg, lab.Info{}) {

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -185,7 +186,7 @@ func TestSchemaAgreesWithTheCommand(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadConfig(arguments{Options: options{Config: path}}, nil); (err == nil) != good {
+		if _, err := loadConfig(arguments{Options: options{Options: session.Options{Config: path}}}, nil); (err == nil) != good {
 			t.Errorf("%q: the command says %v", text, err)
 		}
 		var content any = map[string]any{}

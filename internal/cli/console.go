@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"io"
 	"os"
 
@@ -10,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -43,9 +42,8 @@ type console struct {
 	charts checks.Download
 	// stateStays keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
 	stateStays bool
-	watch      *watcher     // receives the events of runs; nil: they are not watched
-	held       *tokenAnswer // of hcloudTokenCommand, to a look; nil: it has not been run
-	told       string       // the last line of tellOnce
+	watch      *watcher // receives the events of runs; nil: they are not watched
+	once       session.Once
 }
 
 // terminalSize is 0 where f is no terminal that understands control sequences.
@@ -65,23 +63,4 @@ func terminalSize(f *os.File) (columns, rows int) {
 func (c *console) width() int {
 	columns, _ := c.size()
 	return columns
-}
-
-// tokenOnce is the token for a look. The command that prints it may ask a person
-// each time it runs: so it runs for the first of all looks alone.
-func tokenOnce(ctx context.Context, c *console, cfg settings.Configuration) (platform.Secret, error) {
-	if c.held != nil {
-		return c.held.token, c.held.err
-	}
-	token, err := cfg.Token(ctx, c.environment)
-	if cfg.TokenCommand != "" && context.Cause(ctx) == nil {
-		c.held = &tokenAnswer{token, err}
-	}
-	return token, err
-}
-
-// tokenAnswer is what came of asking for the token.
-type tokenAnswer struct {
-	token platform.Secret
-	err   error
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/diagnose"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -52,24 +53,26 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		}
 		a, cfg, source = b.arguments, b.cfg, &b.source
 	}
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
 	if source != nil {
-		if _, err := restore.New(cfg.Config, offlineTools(cfg), *source); err != nil {
+		if _, err := restore.New(cfg.Config, session.OfflineTools(cfg), *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	state, err := stateOf(ctx, c, a, cfg)
+	state, err := c.cluster(a, cfg).State(ctx)
 	if err != nil {
 		return err
 	}
-	took := runs.ReadDurations(state, environmentOf(a.Options))
-	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
+	took := runs.ReadDurations(state, a.Options.Environment())
+	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
 	if err != nil {
 		return err
 	}
+	tools, offline := at.Tools, at.Offline
+	cfg = at.Cfg
 	if offline != "" {
 		return errors.New(offline)
 	}

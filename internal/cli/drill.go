@@ -18,10 +18,10 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/operation/drill"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -91,7 +91,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 	}
 	a.Options.Lab = true
 	if o.Backup == "" { // else the configuration is the backup's
-		if err := refuseInLab(a, cfg); err != nil {
+		if err := c.cluster(a, cfg).CheckLab(); err != nil {
 			return nil, err
 		}
 	}
@@ -109,19 +109,18 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 // end takes the drill's lab down, whatever became of the drill, and with a
 // drill that passed everything that it left.
 func (d *drillRun) end(ctx context.Context, err error) error {
-	o := d.given.Options
 	if d.options.KeepLab {
 		fmt.Fprintf(d.stderr, "the drill's lab is kept: to look at it: %s; to end it: %s\n",
 			commandLine(d.console, targetStatus), commandLine(d.console, "lab", "down"))
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := newLab(d.console, o, d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
+	if _, downErr := d.cluster(d.given, settings.Configuration{}).LabToLook(d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
-		err = &interruptedError{text: "interrupted: the drill's lab is down, and nothing of the drill is left",
-			err: errors.Join(err, context.Cause(ctx))}
+		err = &session.InterruptedError{Text: "interrupted: the drill's lab is down, and nothing of the drill is left",
+			Err: errors.Join(err, context.Cause(ctx))}
 	} else if err != nil {
 		if _, statErr := os.Stat(string(d.state)); statErr != nil {
 			return err
@@ -215,11 +214,13 @@ func (d *drillRun) arguments(words ...string) arguments {
 	return arguments{
 		Targets: words, Values: d.given.Values, base: d.given.base, workDir: d.given.workDir,
 		Options: options{
-			Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabAPI: g.LabAPI,
-			LabImages: g.LabImages, LabUntil: until,
-			StateDir: string(d.state),
-			Yes:      true, Output: g.Output, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor, Identity: g.Identity,
-			Unencrypted: g.Unencrypted, Unauthenticated: g.Unauthenticated,
+			Options: session.Options{
+				Config: g.Config, Dir: g.Dir, Lab: true, LabLatency: g.LabLatency, LabAPI: g.LabAPI,
+				LabImages: g.LabImages, LabUntil: until,
+				StateDir: string(d.state),
+				Yes:      true, Parallel: g.Parallel, SkipDoctor: g.SkipDoctor,
+			},
+			Output: g.Output, Identity: g.Identity, Unencrypted: g.Unencrypted, Unauthenticated: g.Unauthenticated,
 		},
 	}
 }
@@ -250,7 +251,7 @@ func (d *drillRun) bootstrap(ctx context.Context) error {
 // looking has the operations on the drill's cluster.
 func (d *drillRun) looking(ctx context.Context, name, why string, do func(drill.Drill, flow.Say) error) error {
 	a := d.arguments()
-	h := &ui.Hub{Run: "drill", Hide: d.hide, Displays: []ui.Display{newDisplay(d.console, a.Options)}}
+	h := &session.Hub{Run: "drill", Hide: d.hide, Displays: []session.Display{newDisplay(d.console, a.Options)}}
 	defer h.Close()
 	return look(ctx, d.console, a, func(cfg config.Config, tools platform.Tools) error {
 		o := drill.NewDrill(cfg, tools)

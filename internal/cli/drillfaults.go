@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // drillFaultCount is how many faults a drill has in force during its restore.
@@ -41,7 +42,7 @@ func (d *drillRun) addFaults(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l, err := newLabWith(d.console, d.arguments().Options, cfg, d.state)
+	l, err := d.cluster(d.arguments(), cfg).LabToStart(d.state)
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func (d *drillRun) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	client := newLab(d.console, d.arguments().Options, d.state).Client
+	client := d.cluster(d.arguments(), settings.Configuration{}).LabToLook(d.state).Client
 	var list struct{ Faults []lab.Fault }
 	if err := client.Do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
 		return err

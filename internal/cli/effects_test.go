@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/crash"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -47,7 +48,7 @@ func TestCrashChild(t *testing.T) {
 	}
 	recorder := effect.New(effect.Options{Lines: lines, Faults: crash.New(places)})
 	defer recorder.Close()
-	client := hetznerClient(endpoint, platform.NewSecret(secret), recorder, nil)
+	client := session.HetznerClient(endpoint, platform.NewSecret(secret), recorder, nil)
 	if err := state.Files().Write(statedir.EnvironmentFile, []byte(statedir.EnvironmentHetzner)); err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"runtime/debug"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -16,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -102,21 +102,17 @@ func exitCode(err error) int {
 	case errors.Is(err, flow.ErrInterrupted):
 		return ExitInterrupted
 	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) &&
-		refused(sealed):
+		session.Refused(sealed):
 		return ExitUsage
 	default:
 		return ExitFailed
 	}
 }
 
-// refused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
-// is gone.
-func refused(e *flow.SealedError) bool { return e.Step != e.By }
-
 // complaint is what a person reads about an error: each of several on a line of its own, and so is each cause that a
 // wait saw last. What Talos's client wraps around a cause is in the events of the run.
 func complaint(err error, width int) string {
-	if told, ok := errors.AsType[*interruptedError](err); ok {
+	if told, ok := errors.AsType[*session.InterruptedError](err); ok {
 		return told.Error()
 	}
 	if errors.Is(err, flow.ErrInterrupted) {
@@ -141,12 +137,4 @@ func complaint(err error, width int) string {
 		}
 	}
 	return "error: " + strings.Join(lines, "\n"+indent)
-}
-
-// version is the module's version as Go recorded it.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

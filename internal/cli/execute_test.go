@@ -70,29 +70,6 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// What a sealed step made and is gone comes not back by running again: the advice is another one.
-func TestASealedStepIsNotRunAgain(t *testing.T) {
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer log.Close()
-	given := options{Lab: true, StateDir: "there"}
-	r := &running{console: &console{given: arguments{Options: given}}, options: given, state: "there",
-		files: &statedir.RunFiles{Log: log}}
-	for by, says := range map[string]string{
-		"clean": "to continue from there: bootstrap all --lab --state-dir there\n",
-		"pivot": "the servers do not answer; it is not run a second time\nwhat is done is kept in there; log: " + log.Name() +
-			"\nwhich disaster it is, and what to type: bootstrap restore --diagnose --lab --state-dir there",
-	} {
-		e := &flow.SealedError{Step: "pivot", By: by, Reason: "the servers do not answer"}
-		if got := adviseOnSealed(r, e, e).Error(); !strings.Contains(got, says) ||
-			strings.Contains(got, "run the same command") {
-			t.Errorf("by %s: %s", by, got)
-		}
-	}
-}
-
 // What is wrong is found before anything is created, in the lab and at Hetzner.
 func TestBadUsageMakesNothing(t *testing.T) {
 	for _, args := range []string{

@@ -17,19 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
-
-// filesOf is usedFiles for a folder. What is wrong with its files is said by
-// whoever needs them: a cluster is destroyed without them.
-func filesOf(overrides string) string {
-	files, err := render.SourceFiles(overrides)
-	if err != nil {
-		return ""
-	}
-	return forecast.UsedFiles(files)
-}
 
 // fileList is what config files prints as JSON.
 type fileList struct {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // TestAgreeToFlaw: a rollout that may never end is asked for, unless --yes was said.
@@ -21,7 +22,7 @@ func TestAgreeToFlaw(t *testing.T) {
 		if tt.answer != "" {
 			c.stdin = strings.NewReader(tt.answer)
 		}
-		err := agreeToFlaw(t.Context(), &running{console: c, options: options{Yes: tt.yes}}, "scale", tt.flaw)
+		err := agreeToFlaw(t.Context(), &running{console: c, options: options{Options: session.Options{Yes: tt.yes}}}, "scale", tt.flaw)
 		if (err == nil) != tt.agreed {
 			t.Errorf("%+v: %v, asked %q", tt, err, shown.String())
 		}

@@ -213,7 +213,7 @@ func (f *openedFleet) labCommand(words ...string) string {
 
 // openLab makes sure that the lab is up, with a management cluster for the fleet.
 func (f *openedFleet) openLab(ctx context.Context, looking bool, say flow.Say) ([]byte, error) {
-	l, err := newLabWith(f.console, f.options, f.own, f.fleetState())
+	l, err := f.console.cluster(arguments{Options: f.options}, f.own).LabToStart(f.fleetState())
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // runFleetApply changes the clusters of a fleet.
@@ -211,8 +212,8 @@ func advanceFleet(ctx context.Context, c *console, a arguments, management *kube
 		rollout.Observer{Changed: show.changed, Note: sayLines(c)})
 	switch {
 	case context.Cause(ctx) != nil:
-		return &interruptedError{text: "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the " +
-			"same command again; to look: " + commandLine(c, "fleet", "status"), err: context.Cause(ctx)}
+		return &session.InterruptedError{Text: "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the " +
+			"same command again; to look: " + commandLine(c, "fleet", "status"), Err: context.Cause(ctx)}
 	case err != nil:
 		return err
 	}

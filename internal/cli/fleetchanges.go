@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -58,7 +59,7 @@ func (f *openedFleet) check(ctx context.Context, clusters []fleet.Cluster) (all 
 		one := fleetCluster{Cluster: c, decided: f.decided(c)}
 		if one.cfg, err = f.Configuration(c, one.decided...); err == nil {
 			one.cfg.Overrides = f.overrides
-			one.cfg, err = withLiterals(one.cfg)
+			one.cfg, err = session.WithLiterals(one.cfg)
 		}
 		if err == nil {
 			err = checkFleetFiles(ctx, one)
@@ -107,12 +108,12 @@ func overlaps(all []fleetCluster) (problems []error) {
 }
 
 func checkFleetFiles(ctx context.Context, c fleetCluster) error {
-	b, err := planning.New(c.cfg.Config, offlineTools(c.cfg))
+	b, err := planning.New(c.cfg.Config, session.OfflineTools(c.cfg))
 	if err == nil {
 		err = checks.Values(b.Cfg, b.Sources)
 	}
 	if err == nil {
-		err = checkFiles(ctx, b, b.Plan.All)
+		err = session.CheckFiles(ctx, b, b.Plan.All)
 	}
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", c.Name, err)
@@ -339,8 +340,8 @@ func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, token p
 		return nil
 	}
 	if f.lab == nil { // the lab has but one, which may write
-		tools := platform.Tools{Hetzner: hetznerClient(f.console.environment[settings.EndpointVariable], token, nil,
-			lookGovernor(f.console))}
+		tools := platform.Tools{Hetzner: session.HetznerClient(f.console.environment[settings.EndpointVariable], token, nil,
+			f.console.caller().LookGovernor())}
 		err := apply.CheckToken(ctx, tools, wanted.Namespace, wanted.Name)
 		if errors.Is(err, hetzner.ErrReadOnly) || errors.Is(err, hetzner.ErrToken) {
 			err = &usage.Error{Err: err}

@@ -12,12 +12,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statestore"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -124,16 +125,17 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	if err != nil {
 		return of, err
 	}
-	tools := commonTools(state, cfg, f.console.environment, io.Discard)
-	tools.CommandLine = func(target ...string) string { return commandLine(f.console, target...) }
+	at := session.Look{Cluster: f.console.cluster(arguments{Targets: []string{targetAll}, Options: f.options}, cfg)}
+	tools := at.CommonTools(state, io.Discard)
 	endpoint := f.console.environment[settings.EndpointVariable]
 	if f.lab != nil {
 		endpoint, tools = f.labInfo.HetznerEndpoint, f.lab.Client.Equip(tools)
 	}
 	tools.Token = token
-	tools.Hetzner = hetznerClient(endpoint, token, nil, lookGovernor(f.console))
+	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.console.caller().LookGovernor())
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
-	return of, predictRun(ctx, f.console, &of, cfg, tools, state, []string{targetAll})
+	at.Tools = tools
+	return at.Predict(ctx, state)
 }
 
 // pull brings the state that a cluster has into a folder.

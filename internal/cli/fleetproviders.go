@@ -34,7 +34,7 @@ func runFleetProviders(ctx context.Context, c *console, a arguments, o fleetOpti
 	if err := f.open(ctx, false, say); err != nil {
 		return err
 	}
-	tools := commonTools(statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), cfg, c.environment, c.stderr)
+	tools := c.cluster(a, cfg).CommonTools(statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir), c.stderr)
 	// The Pod's own kubeconfig names the file of its token: it is trusted as that of this provider alone. The defaults
 	// take the provider over, so it is named before.
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)

@@ -50,8 +50,8 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedi
 	if err != nil {
 		return nil, "", err
 	}
-	tools := commonTools(state, cfg, c.environment, io.Discard)
-	if tools.Management, err = newManagement(c, cfg, state, tools.Files, false, io.Discard, nil); err != nil {
+	tools, err := c.cluster(a, cfg).OfflineLook(state)
+	if err != nil {
 		return nil, "", err
 	}
 	plan, err := steps.New(cfg.Config, tools)

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -34,7 +35,7 @@ func newHelpCommand(in *invocation) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = resolveTargets(rest, plan, false)
+				_, err = session.ResolveTargets(rest, plan, false, commands()...)
 				return err
 			case len(rest) > 0 && about.HasSubCommands():
 				return unknownSubcommand(about, rest)

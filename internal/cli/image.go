@@ -42,20 +42,20 @@ func runPacker(c *console, a arguments) error {
 // pruneImages deletes the snapshots that keep Cluster API from finding exactly
 // one, after it has listed and asked for them.
 func pruneImages(ctx context.Context, r *running) error {
-	plan, err := prune.Plan(ctx, r.cfg.Config, r.tools)
+	plan, err := prune.Plan(ctx, r.Cfg.Config, r.Tools)
 	if err != nil {
 		return err
 	}
 	many := false
 	for _, p := range plan {
-		r.hub.Note("image %s for %s: keeping %s", p.Name, p.Architecture, p.Keep)
+		r.Hub.Note("image %s for %s: keeping %s", p.Name, p.Architecture, p.Keep)
 		for _, one := range p.Delete {
-			r.hub.Note("to be deleted: %s", one)
+			r.Hub.Note("to be deleted: %s", one)
 			many = true
 		}
 	}
 	if !many {
-		r.hub.Note("no snapshot is in the way: nothing to delete")
+		r.Hub.Note("no snapshot is in the way: nothing to delete")
 		return nil
 	}
 	if !r.options.Yes {
@@ -65,11 +65,11 @@ func pruneImages(ctx context.Context, r *running) error {
 		}
 	}
 	for _, p := range plan {
-		if err := p.Prune(ctx, r.tools); err != nil {
+		if err := p.Prune(ctx, r.Tools); err != nil {
 			return err
 		}
 		if len(p.Delete) > 0 {
-			r.hub.Note("image %s for %s is %s now, and nothing else", p.Name, p.Architecture, p.Keep)
+			r.Hub.Note("image %s for %s is %s now, and nothing else", p.Name, p.Architecture, p.Keep)
 		}
 	}
 	return nil

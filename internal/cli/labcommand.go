@@ -2,18 +2,17 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/provider/local"
-	"github.com/spf13/cobra"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // labOf is the lab of the state folder that the arguments name.
@@ -22,30 +21,7 @@ func labOf(ctx context.Context, c *console, a arguments) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newLabWith(c, a.Options, cfg, state)
-}
-
-// labImages is the path of the file with the lab's images; "" for none.
-func labImages(c *console, o options) string {
-	if o.LabImages == "" || filepath.IsAbs(o.LabImages) {
-		return o.LabImages
-	}
-	return filepath.Join(c.workDir, o.LabImages)
-}
-
-// findLabImages finds a mistaken --lab-images before anything is made, and not when the lab is built and starts.
-func findLabImages(c *console, o options) error {
-	if o.LabImages == "" {
-		return nil
-	}
-	info, err := os.Stat(labImages(c, o))
-	if err == nil && info.IsDir() {
-		err = errors.New("it is a folder")
-	}
-	if err != nil {
-		return usage.Errorf("--lab-images %s: %w", o.LabImages, err)
-	}
-	return nil
+	return c.cluster(a, cfg).LabToStart(state)
 }
 
 func runLabUp(ctx context.Context, c *console, a arguments) error {
@@ -90,7 +66,7 @@ func runLabDown(ctx context.Context, c *console, a arguments) error {
 // labTask shows work on the lab. It runs to its end even where the reader of the output is gone.
 func labTask(c *console, o options, work func(flow.Say) error) error {
 	outliveReaders()
-	h := &ui.Hub{Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	h := &session.Hub{Hide: c.hide, Displays: []session.Display{newDisplay(c, o)}}
 	defer h.Close()
 	return h.Task("lab", "asked for", work)
 }
@@ -111,7 +87,7 @@ func runLabLoad(ctx context.Context, c *console, a arguments) error {
 		return usage.Errorf("%s holds the cluster %s, not %s: write %s", from, about.Cluster, cfg.ClusterName,
 			commandLineFor(c, about.Cluster, "lab", "load", a.Targets[2]))
 	}
-	l, err := newLabWith(c, a.Options, cfg, state)
+	l, err := c.cluster(a, cfg).LabToStart(state)
 	if err != nil {
 		return err
 	}
@@ -143,11 +119,11 @@ func runLabSave(ctx context.Context, c *console, a arguments) error {
 	if err := lab.CheckSaveFolder(to, state); err != nil {
 		return err
 	}
-	if local.New(lab.LocalManagement{Dir: state.Path(managementFolder)}, nil).Running(ctx) {
+	if local.New(lab.LocalManagement{Dir: state.Path(session.ManagementFolder)}, nil).Running(ctx) {
 		return usage.Errorf("the local management cluster of %s runs outside of the lab and cannot be saved with it: "+
 			"save before kind-create, or after clean", state)
 	}
-	l := newLab(c, a.Options, state)
+	l := c.cluster(a, cfg).LabToLook(state)
 	return labTask(c, a.Options, func(say flow.Say) error { return l.Save(ctx, state, cfg.ClusterName, to, say) })
 }
 

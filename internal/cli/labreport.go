@@ -13,10 +13,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
-	"github.com/spf13/cobra"
 )
 
 // print writes the report, in lines of the terminal's width where there is one.

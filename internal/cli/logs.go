@@ -75,10 +75,12 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
+	at, err := c.cluster(a, cfg).Look(ctx, state)
 	if err != nil {
 		return err
 	}
+	tools, offline := at.Tools, at.Offline
+	cfg = at.Cfg
 	if environment, err := state.Environment(); err == nil && offline != "" && (a.Options.Lab || environment == statedir.EnvironmentLab) {
 		return errors.New(offline) // Hetzner is not needed for it
 	}

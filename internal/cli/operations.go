@@ -22,6 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/replace"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -33,44 +34,20 @@ func operate(ctx context.Context, c *console, a arguments, do func(context.Conte
 	if err != nil {
 		return err
 	}
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
 	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
-		unlock, err := r.journal().Lock(ctx)
+		unlock, err := r.Journal().Lock(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unlock() }()
-		if err := connect(ctx, r); err != nil {
+		if err := r.Connect(ctx); err != nil {
 			return err
 		}
 		return do(ctx, r)
 	})
-}
-
-// checkEnvironment refuses to take the state of a rehearsal for that of a real cluster, and the other way round.
-func checkEnvironment(ctx context.Context, c *console, a arguments, cfg settings.Configuration) error {
-	state, err := stateOf(ctx, c, a, cfg)
-	if err != nil {
-		return err
-	}
-	return refuseOtherEnvironment(state, a.Options.Lab)
-}
-
-func refuseOtherEnvironment(state statedir.Dir, inLab bool) error {
-	is, err := state.Environment()
-	switch {
-	case err != nil:
-		return err
-	case is == statedir.EnvironmentLab && !inLab:
-		return usage.Errorf("%s holds the state of a rehearsal: add --lab, or name another folder (--state-dir) for the "+
-			"real cluster", state)
-	case is == statedir.EnvironmentHetzner && inLab:
-		return usage.Errorf("%s holds the state of a real cluster: run without --lab, or name another folder (--state-dir)",
-			state)
-	}
-	return nil
 }
 
 // runDestroy takes a cluster away, after it has listed everything and asked.
@@ -93,7 +70,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			"--dry-run only lists")
 	}
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		destroyer := destroy.New(r.cfg.Config, r.tools)
+		destroyer := destroy.New(r.Cfg.Config, r.Tools)
 		plan, err := destroyer.Plan(ctx, opts)
 		if err != nil {
 			return err
@@ -102,7 +79,7 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			return err
 		}
 		if !a.Options.Yes {
-			if err := offerBackup(ctx, r, a, "what destroy deletes is gone for good"); err != nil {
+			if err := offerBackup(ctx, r, "what destroy deletes is gone for good"); err != nil {
 				return err
 			}
 			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster),
@@ -110,28 +87,28 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 				return err
 			}
 		}
-		if err := destroyer.Destroy(ctx, plan, r.hub.Task); err != nil {
-			return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, r.files.Log.Name())
+		if err := destroyer.Destroy(ctx, plan, r.Hub.Task); err != nil {
+			return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, r.Files.Log.Name())
 		}
-		if err := errors.Join(upgrade.End(r.tools.Files), scale.Forget(r.tools.Files)); err != nil {
+		if err := errors.Join(upgrade.End(r.Tools.Files), scale.Forget(r.Tools.Files)); err != nil {
 			return fmt.Errorf("remove the records of what was begun on the cluster: %w", err)
 		}
 		record, err := retire(r)
 		if err != nil {
 			return err
 		}
-		if err := ownership.Remove(r.tools.Files); err != nil {
+		if err := ownership.Remove(r.Tools.Files); err != nil {
 			return fmt.Errorf("make the state folder free for another cluster: %w", err)
 		}
-		r.hub.Note("cluster %s is gone%s", plan.Cluster, record)
+		r.Hub.Note("cluster %s is gone%s", plan.Cluster, record)
 		return nil
 	})
 }
 
 // retire moves the journal of a destroyed cluster away, and records that.
 func retire(r *running) (record string, err error) {
-	err = r.effects.Do(context.Background(), effect.File, statedir.VerbRetire, statedir.JournalFile, func() error {
-		record, err = r.state.Retire(r.began)
+	err = r.Effects.Do(context.Background(), effect.File, statedir.VerbRetire, statedir.JournalFile, func() error {
+		record, err = r.Folder.Retire(r.Began)
 		return err
 	})
 	return record, err
@@ -167,24 +144,23 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 	if err != nil {
 		return err
 	}
-	state, err := stateOf(ctx, c, a, cfg)
+	state, err := c.cluster(a, cfg).State(ctx)
 	if err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	tools := commonTools(state, cfg, c.environment, io.Discard)
-	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
+	k := c.cluster(a, cfg)
 	if a.Options.Lab {
-		var offline string
-		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
+		at, err := k.Look(ctx, state)
+		if err != nil {
 			return err
 		}
-		if offline != "" {
-			return errors.New(offline)
+		if at.Offline != "" {
+			return errors.New(at.Offline)
 		}
-		return do(cfg.Config, tools)
+		return do(at.Cfg.Config, at.Tools)
 	}
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := k.CheckEnvironment(ctx); err != nil {
 		return err
 	}
 	token, err := cfg.Token(ctx, c.environment)
@@ -192,32 +168,33 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 		return err
 	}
 	c.hide.Learn(token.Reveal())
-	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil, lookGovernor(c))
+	tools := k.CommonTools(state, io.Discard)
+	tools.Hetzner = session.HetznerClient(c.environment[settings.EndpointVariable], token, nil, c.caller().LookGovernor())
 	return do(cfg.Config, tools)
 }
 
 // runReplaceMachine replaces a control plane machine.
 func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+		if err := errors.Join(r.RefuseDuringRecovery(), r.CheckProject(ctx)); err != nil {
 			return err
 		}
-		if err := examineFor(ctx, r, doctor.ForServer); err != nil {
+		if err := r.ExamineFor(ctx, doctor.ForServer); err != nil {
 			return err
 		}
-		replacer := replace.NewReplacer(r.cfg.Config, r.tools)
+		replacer := replace.NewReplacer(r.Cfg.Config, r.Tools)
 		flaw, err := replacer.Flaw(ctx, func(string, ...any) {})
 		if err != nil {
 			return err
 		}
 		if flaw != "" {
-			r.hub.Note("it may never end: %s", flaw)
+			r.Hub.Note("it may never end: %s", flaw)
 		}
 		if err := agreeToFlaw(ctx, r, "replace-machine", flaw); err != nil {
 			return err
 		}
 		var done replace.Replacement
-		err = r.hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
+		err = r.Hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
 			func(say flow.Say) (err error) {
 				done, err = replacer.Replace(ctx, say, a.Targets[1])
 				return err
@@ -226,7 +203,7 @@ func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 			return &usage.Error{Err: unknown}
 		}
 		if err == nil {
-			r.hub.Note("%s", done)
+			r.Hub.Note("%s", done)
 		}
 		return err
 	})

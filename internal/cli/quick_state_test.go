@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
-	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statestore"
 )
 
 // storeKinds are the kinds of stores, each with what makes one, as the environment of a command names it.

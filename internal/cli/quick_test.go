@@ -36,6 +36,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest/fakeenv"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -333,7 +334,7 @@ func (q *quick) repeated(t *testing.T) (again []string) {
 			if json.Unmarshal(line, &e) != nil {
 				continue
 			}
-			if e.Step == doctorTask {
+			if e.Step == session.DoctorTask {
 				continue // it only looks, at what every run would meet
 			}
 			if e.Kind == flow.StepStarted && done[e.Step] {

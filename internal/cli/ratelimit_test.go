@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,7 +42,7 @@ func TestRefusedRequestIsOneEffect(t *testing.T) {
 	var written, told bytes.Buffer
 	recorder := effect.New(effect.Options{Lines: &written})
 	governor := ratelimit.New(func(format string, args ...any) { fmt.Fprintf(&told, format+"\n", args...) })
-	client := hetznerClient(server.URL, platform.NewSecret("t"), recorder, governor)
+	client := session.HetznerClient(server.URL, platform.NewSecret("t"), recorder, governor)
 	if _, _, err := client.PlacementGroup.Create(t.Context(), hcloud.PlacementGroupCreateOpts{Name: "k8s",
 		Type: hcloud.PlacementGroupTypeSpread}); err != nil {
 		t.Fatal(err)
@@ -73,7 +74,7 @@ func TestLookSaysThatItIsSlow(t *testing.T) {
 		fmt.Fprint(w, `{"locations":[],"meta":{"pagination":{}}}`)
 	}))
 	defer server.Close()
-	client := hetznerClient(server.URL, platform.NewSecret("t"), nil, lookGovernor(c))
+	client := session.HetznerClient(server.URL, platform.NewSecret("t"), nil, c.caller().LookGovernor())
 	if _, _, err := client.Location.List(t.Context(), hcloud.LocationListOpts{}); err != nil {
 		t.Fatal(err)
 	}

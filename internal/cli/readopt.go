@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -33,7 +34,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return err
 	}
 	accept := accepted(o.Accept)
-	if _, err := readopt.New(b.cfg.Config, offlineTools(b.cfg), b.source, accept); err != nil {
+	if _, err := readopt.New(b.cfg.Config, session.OfflineTools(b.cfg), b.source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
@@ -52,21 +53,23 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 // nothing.
 func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source source.Backup,
 	accept []string) error {
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	state, err := stateOf(ctx, c, a, cfg)
+	state, err := c.cluster(a, cfg).State(ctx)
 	if err != nil {
 		return err
 	}
 	if err := records.RoomForReadopt(state.Files(), source); err != nil {
 		return err
 	}
-	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
+	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
 	if err != nil {
 		return err
 	}
+	tools, offline := at.Tools, at.Offline
+	cfg = at.Cfg
 	if offline != "" {
 		return usage.Errorf("%s: there is nothing to compare the backup with", offline)
 	}
@@ -77,7 +80,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	h := &ui.Hub{Run: "readopt", Hide: c.hide, Displays: []ui.Display{newDisplay(c, a.Options)}}
+	h := &session.Hub{Run: "readopt", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
 	defer h.Close()
 	found, err := lookForReadopt(ctx, h, plan)
 	if err != nil {
@@ -87,7 +90,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 }
 
 // lookForReadopt compares the backup with what lives.
-func lookForReadopt(ctx context.Context, h *ui.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
+func lookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
 	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
 		func(say flow.Say) (err error) {
 			found, err = plan.Look(ctx, say)
@@ -107,24 +110,24 @@ func accepted(list string) (ids []string) {
 }
 
 func readoptCluster(ctx context.Context, r *running, source source.Backup, accept []string) error {
-	if err := refuseWentOver(ctx, r); err != nil {
+	if err := r.RefuseWentOver(ctx); err != nil {
 		return err
 	}
-	if err := records.PrepareReadopt(r.tools.Files, source); err != nil {
+	if err := records.PrepareReadopt(r.Tools.Files, source); err != nil {
 		return err
 	}
-	plan, err := readopt.New(r.cfg.Config, r.tools, source, accept)
+	plan, err := readopt.New(r.Cfg.Config, r.Tools, source, accept)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	found, err := lookForReadopt(ctx, r.hub, plan)
+	found, err := lookForReadopt(ctx, r.Hub, plan)
 	if err != nil {
 		return err
 	}
 	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
 		return err
 	}
-	if err := examineToken(ctx, r); err != nil {
+	if err := r.ExamineToken(ctx); err != nil {
 		return err
 	}
 	made := outputs{
@@ -134,7 +137,7 @@ func readoptCluster(ctx context.Context, r *running, source source.Backup, accep
 	if plan.Access == nil { // else the cluster manages itself
 		made.management = plan.Management
 	}
-	return runRecovery(ctx, r, plan.Graph, plan.All, records.ReadoptFiles(r.tools.Files), records.EndReadopt, made)
+	return runRecovery(ctx, r, plan.Graph, plan.All, records.ReadoptFiles(r.Tools.Files), records.EndReadopt, made)
 }
 
 // agreeToReadopt shows what was found, and asks a person once, unless an earlier

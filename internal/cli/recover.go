@@ -10,12 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
-	"github.com/slipway-k8s/slipway/internal/state/statedir"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -30,24 +29,24 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 			"answers beforehand, --dry-run only looks")
 	}
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		if err := errors.Join(refuseDuringRestore(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+		if err := errors.Join(session.RefuseDuringRestore(r.Caller, r.Folder), r.CheckProject(ctx)); err != nil {
 			return err
 		}
-		plan, err := quorum.New(r.cfg.Config, r.tools)
+		plan, err := quorum.New(r.Cfg.Config, r.Tools)
 		if err != nil {
 			return &usage.Error{Err: err}
 		}
-		folder := records.QuorumFiles(r.tools.Files)
+		folder := records.QuorumFiles(r.Tools.Files)
 		if err := agreeToRecover(ctx, r, plan, folder); err != nil {
 			return err
 		}
-		if _, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.All); err != nil {
+		if _, err := r.RunGraph(ctx, plan.Graph, folder, plan.All); err != nil {
 			return quorumIsBack(ctx, r, plan, folder, err)
 		}
 		if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
 			return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
 		}
-		r.hub.Note("etcd has its quorum again")
+		r.Hub.Note("etcd has its quorum again")
 		return nil
 	})
 }
@@ -55,12 +54,12 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 // agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
 // agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
 func agreeToRecover(ctx context.Context, r *running, plan *quorum.Plan, folder platform.Files) error {
-	record, err := records.ReadQuorum(r.tools.Files)
+	record, err := records.ReadQuorum(r.Tools.Files)
 	if err != nil {
 		return err
 	}
 	if record != nil {
-		r.hub.Note("resuming the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		r.Hub.Note("resuming the recovery that was begun %s", record.Began.Format(time.RFC3339))
 		return nil
 	}
 	if err := folder.RemoveFolder(); err != nil {
@@ -70,30 +69,30 @@ func agreeToRecover(ctx context.Context, r *running, plan *quorum.Plan, folder p
 	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
 		return errors.Join(err, folder.RemoveFolder())
 	}
-	return records.Quorum{Cluster: r.cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.tools.Files)
+	return records.Quorum{Cluster: r.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(r.Tools.Files)
 }
 
 func askToRecover(ctx context.Context, r *running, plan *quorum.Plan, folder platform.Files) error {
-	journal, _, err := runGraphOfRecovery(ctx, r, plan.Graph, folder, plan.Before)
+	surveyed, err := r.RunGraph(ctx, plan.Graph, folder, plan.Before)
 	if err != nil {
 		return err
 	}
-	survey, _, err := flow.Restore(ctx, journal, plan.Survey)
+	survey, _, err := flow.Restore(ctx, surveyed.Journal, plan.Survey)
 	if err != nil {
 		return err
 	}
-	snapshot, _, err := flow.Restore(ctx, journal, plan.Snapshot)
+	snapshot, _, err := flow.Restore(ctx, surveyed.Journal, plan.Snapshot)
 	if err != nil {
 		return err
 	}
 	for _, line := range recoveryLines(survey, snapshot) {
-		r.hub.Note("%s", line)
+		r.Hub.Note("%s", line)
 	}
 	if r.options.Yes {
 		return nil
 	}
 	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to wipe these servers and make etcd again: ",
-		r.cfg.ClusterName), r.cfg.ClusterName)
+		r.Cfg.ClusterName), r.Cfg.ClusterName)
 }
 
 // recoveryLines say what is done and what is lost.
@@ -135,42 +134,12 @@ func quorumIsBack(ctx context.Context, r *running, plan *quorum.Plan, folder pla
 	if !errors.Is(err, quorum.ErrQuorum) {
 		return err
 	}
-	back := r.hub.Task("abandon", "what the recovery has changed is taken back",
+	back := r.Hub.Task("abandon", "what the recovery has changed is taken back",
 		func(say flow.Say) error { return plan.Abandon(ctx, say) })
 	if back == nil {
 		back = folder.RemoveFolder()
 	}
 	return errors.Join(err, back)
-}
-
-// runGraphOfRecovery runs a graph that has a journal of its own, in a folder of the state
-// folder.
-func runGraphOfRecovery(ctx context.Context, r *running, graph *flow.Graph, folder platform.Files,
-	targets []string) (flow.Journal, *flow.Report, error) {
-	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), r.effects), Hide: r.console.hide}
-	report, err := graph.Run(ctx, flow.Options{
-		Journal: journal, Run: r.id, Targets: targets, Parallel: r.options.Parallel, Observe: r.hub.Observe,
-	})
-	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, quorum.ErrQuorum) {
-		err = fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
-			reasonsOnce(err), r.state, r.files.Log.Name())
-	}
-	return journal, report, err
-}
-
-// refuseDuringRecovery keeps other runs out of a folder whose cluster is being
-// recovered or restored.
-func refuseDuringRecovery(c *console, state statedir.Dir) error {
-	if err := refuseDuringRestore(c, state); err != nil {
-		return err
-	}
-	record, err := records.ReadQuorum(state.Files())
-	if err != nil || record == nil {
-		return err
-	}
-	return usage.Errorf("the etcd of the cluster in %s is being recovered (begun %s): run recover-quorum to its end "+
-		"first: %s",
-		state, record.Began.Format(time.RFC3339), commandLine(c, "recover-quorum"))
 }
 
 func newRecoverQuorumCommand(in *invocation) *cobra.Command {

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -42,22 +43,24 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
-	state, err := stateOf(ctx, c, a, cfg)
+	state, err := c.cluster(a, cfg).State(ctx)
 	if err != nil {
 		return err
 	}
-	if err := refuseDuringRestore(c, state); err != nil {
+	if err := session.RefuseDuringRestore(c.caller(), state); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	took := runs.ReadDurations(state, environmentOf(a.Options))
-	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
+	took := runs.ReadDurations(state, a.Options.Environment())
+	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
 	if err != nil {
 		return err
 	}
+	tools, offline := at.Tools, at.Offline
+	cfg = at.Cfg
 	if offline != "" {
 		return usage.Errorf("%s: etcd cannot be asked", offline)
 	}
@@ -92,7 +95,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 
 // surveyForForecast asks the members.
 func surveyForForecast(ctx context.Context, c *console, o options, plan *quorum.Plan, f *recoveryForecast) error {
-	h := &ui.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []ui.Display{newDisplay(c, o)}}
+	h := &session.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []session.Display{newDisplay(c, o)}}
 	defer h.Close()
 	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
 		survey, err := plan.Look(ctx, say)

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	clusters "github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -42,7 +43,7 @@ func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverR
 			o.Threshold)
 	}
 	wanted := releases.Options{Namespace: o.Namespace, Threshold: o.Threshold, DryRun: a.Options.DryRun,
-		By: "slipway " + version()}
+		By: "slipway " + session.Version()}
 	quiet := func(string, ...any) {}
 	var report releases.Report
 	switch {
@@ -54,11 +55,11 @@ func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverR
 		report, err = releases.Recover(ctx, cluster, quiet, wanted)
 	default:
 		err = changeCluster(ctx, c, a, func(ctx context.Context, r *running) error {
-			cluster, err := clusters.Cluster(r.tools.WithDefaults(), platform.Kubeconfig)
+			cluster, err := clusters.Cluster(r.Tools.WithDefaults(), platform.Kubeconfig)
 			if err != nil {
 				return err
 			}
-			return r.hub.Task("recover-releases", "HelmReleases that are stuck", func(say flow.Say) (err error) {
+			return r.Hub.Task("recover-releases", "HelmReleases that are stuck", func(say flow.Say) (err error) {
 				report, err = releases.Recover(ctx, cluster, say, wanted)
 				return err
 			})
@@ -101,15 +102,17 @@ func clusterOfState(ctx context.Context, c *console, a arguments) (settings.Conf
 	if err != nil {
 		return cfg, state, nil, err
 	}
-	tools := commonTools(state, cfg, c.environment, io.Discard)
+	k := c.cluster(a, cfg)
+	tools := k.CommonTools(state, io.Discard)
 	if a.Options.Lab || environment == statedir.EnvironmentLab {
-		var offline string
-		if cfg, tools, offline, err = lookingTools(ctx, c, a.Options, cfg, state); err != nil {
+		at, err := k.Look(ctx, state)
+		if err != nil {
 			return cfg, state, nil, err
 		}
-		if offline != "" {
-			return cfg, state, nil, errors.New(offline)
+		if at.Offline != "" {
+			return cfg, state, nil, errors.New(at.Offline)
 		}
+		cfg, tools = at.Cfg, at.Tools
 	}
 	cluster, err := clusters.Cluster(tools.WithDefaults(), platform.Kubeconfig)
 	return cfg, state, cluster, err
@@ -139,18 +142,17 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(context
 	if a.Options.Lab {
 		return operate(ctx, c, a, do)
 	}
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
-	return withCredentials(ctx, c, a, cfg, platform.Secret{}, platform.GitAccess{}, func(ctx context.Context,
-		r *running) error {
-		unlock, err := r.journal().Lock(ctx)
+	return withAccess(ctx, c, a, cfg, session.Access{}, func(ctx context.Context, r *running) error {
+		unlock, err := r.Journal().Lock(ctx)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = unlock() }()
 		if c.equip != nil {
-			c.equip(&r.tools)
+			c.equip(&r.Tools)
 		}
 		return do(ctx, r)
 	})

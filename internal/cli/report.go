@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/report/story"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/steps"
@@ -67,7 +68,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 			Value: text.Printable(c.hide.Text("cannot be read: " + err.Error()))})
 	}
 	page.Foot = fmt.Sprintf("Made by Slipway %s on %s from the events of %s.",
-		version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
+		session.Version(), time.Now().UTC().Format(time.RFC1123), text.Plural(len(past), "run", "runs"))
 	var idle []string
 	if wanted == "" {
 		if idle, err = runs.IdleAfter(state, last.ID); err != nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -44,7 +45,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 		return err
 	}
 	b.source.Copies = o.Copies
-	if _, err := restore.New(b.cfg.Config, offlineTools(b.cfg), b.source); err != nil {
+	if _, err := restore.New(b.cfg.Config, session.OfflineTools(b.cfg), b.source); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
@@ -58,18 +59,20 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 // predictRestore prints what a restore would do. It changes nothing.
 func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
 	source source.Backup) error {
-	if err := checkEnvironment(ctx, c, a, cfg); err != nil {
+	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	state, err := stateOf(ctx, c, a, cfg)
+	state, err := c.cluster(a, cfg).State(ctx)
 	if err != nil {
 		return err
 	}
-	cfg, tools, offline, err := predictionTools(ctx, c, a.Options, cfg, state)
+	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
 	if err != nil {
 		return err
 	}
+	tools, offline := at.Tools, at.Offline
+	cfg = at.Cfg
 	if c.equip != nil {
 		c.equip(&tools)
 	}
@@ -77,7 +80,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: environmentOf(a.Options), State: string(state),
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: a.Options.Environment(), State: string(state),
 		Offline: offline}
 	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
@@ -135,89 +138,44 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 	if b.cfg, err = loadConfig(b.arguments, c.environment); err != nil {
 		return b, err
 	}
-	return b, refuseInLab(a, b.cfg)
-}
-
-// refuseDuringRestore keeps other runs out of a folder whose cluster is being
-// restored: a bootstrap would let the control plane provider go too early, and
-// that would bootstrap an empty etcd in the place of the one that is restored. So it
-// does where the cluster is being readopted, whose objects it would unpause.
-func refuseDuringRestore(c *console, state statedir.Dir) error {
-	record, err := records.ReadRestore(state.Files())
-	if err != nil {
-		return err
-	}
-	if record != nil && record.Ended.IsZero() {
-		return usage.Errorf("the cluster in %s is being restored (begun %s): run restore with the same file to its end "+
-			"(%s), or destroy what it made, and the load balancer with it, "+
-			"unless that is protected against deletion at Hetzner (%s)",
-			state, record.Began.Format(time.RFC3339), commandLine(c, "restore", "FILE"), commandLine(c, targetDestroy))
-	}
-	readopting, err := records.ReadReadopt(state.Files())
-	if err != nil || readopting == nil || !readopting.Ended.IsZero() {
-		return err
-	}
-	return usage.Errorf("the cluster in %s is being readopted (begun %s): run readopt with the same file to its end: %s",
-		state, readopting.Began.Format(time.RFC3339), commandLine(c, "readopt", "FILE"))
-}
-
-// lockedJournal calls first once the journal is locked, before the run reads or writes it. If that fails, so does Lock.
-type lockedJournal struct {
-	flow.Journal
-	first func(context.Context) error
-}
-
-// Lock implements flow.Journal.
-func (j lockedJournal) Lock(ctx context.Context) (func() error, error) {
-	unlock, err := j.Journal.Lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := j.first(ctx); err != nil {
-		return nil, errors.Join(err, unlock())
-	}
-	return unlock, nil
-}
-
-// Append implements flow.Appender.
-func (j lockedJournal) Append(ctx context.Context, change flow.Snapshot) error {
-	return flow.Append(ctx, j.Journal, change)
+	return b, c.cluster(a, b.cfg).CheckLab()
 }
 
 func restoreCluster(ctx context.Context, r *running, file backupfile.File, source source.Backup) error {
-	if err := refuseWentOver(ctx, r); err != nil {
+	if err := r.RefuseWentOver(ctx); err != nil {
 		return err
 	}
-	if err := examineFor(ctx, r, doctor.ForRestore); err != nil {
+	if err := r.ExamineFor(ctx, doctor.ForRestore); err != nil {
 		return err
 	}
-	if err := records.PrepareRestore(r.tools.Files, source); err != nil {
+	if err := records.PrepareRestore(r.Tools.Files, source); err != nil {
 		return err
 	}
 	if r.options.Lab {
-		source = source.Elsewhere(r.cfg.Config)
+		source = source.Elsewhere(r.Cfg.Config)
 	}
-	folder := records.RestoreFiles(r.tools.Files)
+	folder := records.RestoreFiles(r.Tools.Files)
 	source.Snapshot = folder.Path(records.SnapshotFile)
-	plan, err := restore.New(r.cfg.Config, r.tools, source)
+	plan, err := restore.New(r.Cfg.Config, r.Tools, source)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Cluster: r.cfg.ClusterName, Environment: r.environment(), State: string(r.state)}
-	if err := agreeTo(ctx, r, &f, func() error { return predictRestoration(ctx, &f, plan, r.state) }); err != nil {
+	if err := r.Agree(ctx, r.questions(), func(f *forecast.Forecast) error {
+		return predictRestoration(ctx, f, plan, r.Folder)
+	}); err != nil {
 		return err
 	}
 	if err := refuseToBegin(ctx, r, plan); err != nil {
 		return err
 	}
-	restored, err := source.Configure(r.cfg.Config)
+	restored, err := source.Configure(r.Cfg.Config)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	if err := provideKubernetes(ctx, r, restored.KubernetesVersion); err != nil {
+	if err := r.ProvideKubernetes(ctx, restored.KubernetesVersion); err != nil {
 		return err
 	}
-	if err := r.hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
+	if err := r.Hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
 		say("of %s, cluster %s", source.Contents.Header.Taken.Format(time.RFC3339), source.Contents.Header.Cluster)
 		return extractSnapshot(ctx, r, file, source.Contents.Snapshot, folder)
 	}); err != nil {
@@ -234,7 +192,7 @@ func restoreCluster(ctx context.Context, r *running, file backupfile.File, sourc
 // refuseToBegin refuses a restore that would be refused by its first step, before the snapshot, which holds every
 // secret of the cluster, lies in the folder. One that is under way has it there, and its steps ask.
 func refuseToBegin(ctx context.Context, r *running, plan *restore.Plan) error {
-	record, err := records.ReadRestore(r.tools.Files)
+	record, err := records.ReadRestore(r.Tools.Files)
 	if err != nil || record != nil {
 		return err
 	}
@@ -248,15 +206,15 @@ func runRecovery(
 	ctx context.Context, r *running, graph *flow.Graph, targets []string, folder platform.Files,
 	end func(platform.Files) error, of outputs,
 ) error {
-	journal, report, err := runGraphOfRecovery(ctx, r, graph, folder, targets)
-	r.hub.Close()
+	result, err := r.RunGraph(ctx, graph, folder, targets)
+	r.Hub.Close()
 	if err != nil {
 		return err
 	}
-	if err := end(r.tools.Files); err != nil {
+	if err := end(r.Tools.Files); err != nil {
 		return fmt.Errorf("everything is done, but its record cannot be closed: %w", err)
 	}
-	return conclude(ctx, r, journal, report, of)
+	return conclude(ctx, r, result, of)
 }
 
 // extractSnapshot takes the etcd snapshot out of a backup. The name is given to the complete file only.
@@ -276,12 +234,12 @@ func extractSnapshot(ctx context.Context, r *running, file backupfile.File, want
 	silenced, err := restore.SilenceSnapshot(source.Backup{Contents: contents, Snapshot: temporary})
 	switch {
 	case err != nil: // the file may be damaged now
-		r.hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
+		r.Hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
 		if _, err := file.Extract(ctx, temporary); err != nil {
 			return err
 		}
 	case len(silenced) > 0:
-		r.hub.Note("taken out of the snapshot's copy, because they would create the lost servers again: Deployments %s",
+		r.Hub.Note("taken out of the snapshot's copy, because they would create the lost servers again: Deployments %s",
 			strings.Join(silenced, ", "))
 	}
 	return os.Rename(temporary, folder.Path(records.SnapshotFile))

@@ -133,41 +133,41 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 		})
 	}
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+		if err := errors.Join(r.RefuseDuringRecovery(), r.CheckProject(ctx)); err != nil {
 			return err
 		}
-		group := s.group(r.cfg.Config, r.tools)
+		group := s.group(r.Cfg.Config, r.Tools)
 		change, err := group.Examine(ctx, func(string, ...any) {}, s.count)
 		if err != nil {
 			return err
 		}
 		for _, says := range linesOf(change) {
-			r.hub.Note("%s", says)
+			r.Hub.Note("%s", says)
 		}
 		if err := agreeToScale(ctx, c, a, r, change); err != nil {
 			return err
 		}
 		if change.From != change.To { // else the number was reached, or is waited for
-			if err := scale.Begin(r.tools.Files, change); err != nil {
+			if err := scale.Begin(r.Tools.Files, change); err != nil {
 				return err
 			}
 		}
 		var steps []scale.Step
-		err = r.hub.Task("scale", fmt.Sprintf("%s: %d servers", change.Called(), s.count), func(say flow.Say) (err error) {
+		err = r.Hub.Task("scale", fmt.Sprintf("%s: %d servers", change.Called(), s.count), func(say flow.Say) (err error) {
 			steps, err = group.Run(ctx, say, s.count)
 			return err
 		})
 		if err != nil {
-			return fmt.Errorf("%w\nlog: %s", err, r.files.Log.Name())
+			return fmt.Errorf("%w\nlog: %s", err, r.Files.Log.Name())
 		}
-		if err := scale.End(r.tools.Files, change.Group); err != nil {
+		if err := scale.End(r.Tools.Files, change.Group); err != nil {
 			return fmt.Errorf("everything is done, but the record of the scaling cannot be removed: %w", err)
 		}
 		for _, step := range steps {
-			r.hub.Note("%s", step)
+			r.Hub.Note("%s", step)
 		}
-		if says := s.afterwards(r.cfg.Config); says != "" {
-			r.hub.Note("%s", says)
+		if says := s.afterwards(r.Cfg.Config); says != "" {
+			r.Hub.Note("%s", says)
 		}
 		return nil
 	})
@@ -176,7 +176,7 @@ func runScale(ctx context.Context, c *console, a arguments) error {
 // agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
 func agreeToScale(ctx context.Context, c *console, a arguments, r *running, change scale.Change) error {
 	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
-		return errors.Join(examineFor(ctx, r, doctor.ForServer), agreeToFlaw(ctx, r, "scale", change.Flaw))
+		return errors.Join(r.ExamineFor(ctx, doctor.ForServer), agreeToFlaw(ctx, r, "scale", change.Flaw))
 	}
 	switch {
 	case change.Removes() == 0 || a.Options.Yes:

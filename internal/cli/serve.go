@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
 	"github.com/slipway-k8s/slipway/internal/serve/secrets"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -104,7 +105,7 @@ func runServe(ctx context.Context, c *console, a arguments, o serveOptions) (err
 	if err != nil {
 		return err
 	}
-	options := serve.Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: version(),
+	options := serve.Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: session.Version(),
 		Hide: c.hide, Learn: learnSecrets(c, served, tokenFile, o.ReaderTokenFile), Log: log}
 	scheme := "http"
 	if cert != nil {
@@ -260,10 +261,10 @@ func readServed(ctx context.Context, c *console, a arguments) (s servedCluster, 
 	if err := s.state.CheckOwner(ctx, statedir.Owner{Cluster: s.cfg.ClusterName, Namespace: s.cfg.Namespace}); err != nil {
 		return s, err
 	}
-	if err := refuseOtherEnvironment(s.state, a.Options.Lab); err != nil {
+	if err := session.RefuseOtherEnvironment(s.state, a.Options.Lab); err != nil {
 		return s, err
 	}
-	b, err := planOffline(c, s.cfg)
+	b, err := c.cluster(a, s.cfg).PlanOffline()
 	if err != nil {
 		return s, err
 	}
@@ -280,7 +281,7 @@ func openClusters(ctx context.Context, c *console, served []servedCluster, self 
 	for _, s := range served {
 		words, env := s.commandLine(c)
 		one, err := work.Open(ctx, work.Options{Name: s.cfg.ClusterName, Dir: s.given.workDir, State: s.state,
-			Environment: environmentOf(s.given.Options), Executable: self, Arguments: words, Env: env, Targets: s.targets,
+			Environment: s.given.Options.Environment(), Executable: self, Arguments: words, Env: env, Targets: s.targets,
 			Hide: c.hide, Log: log})
 		if err != nil {
 			return all, err

@@ -12,11 +12,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/statestore"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
+	"github.com/slipway-k8s/slipway/internal/state/statestore"
 )
 
 // stateOptions are the flags of state and of what is below it.
@@ -64,12 +65,12 @@ func openStore(ctx context.Context, c *console, a arguments) (s storedState, err
 	if err != nil {
 		return s, err
 	}
-	if s.folder, err = localStateOf(ctx, c, a, cfg); err != nil {
+	if s.folder, err = c.cluster(a, cfg).LocalState(ctx); err != nil {
 		return s, err
 	}
 	s.wait = cfg.StateWait.D()
 	var ok bool
-	if s.Place, ok, err = placeOf(c, a, cfg, s.folder); err == nil && !ok {
+	if s.Place, ok, err = c.cluster(a, cfg).Place(s.folder); err == nil && !ok {
 		err = errNoStore
 	}
 	return s, err
@@ -77,7 +78,7 @@ func openStore(ctx context.Context, c *console, a arguments) (s storedState, err
 
 // locked works on the state folder while no run does, unless it belongs to another environment.
 func (s storedState) locked(ctx context.Context, do func() error) error {
-	if other, err := otherEnvironment(s.folder, s.Environment); err != nil {
+	if other, err := session.OtherEnvironment(s.folder, s.Environment); err != nil {
 		return err
 	} else if other {
 		return usage.Errorf("%s has the state of another environment than %s: name another folder (--state-dir)", s.folder,
@@ -126,7 +127,7 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 		if d.Holder != nil {
 			holder = d.Holder.String()
 		}
-		rows = append(rows, []string{d.Cluster, d.Environment, strconv.FormatInt(d.Serial, 10), writtenAt(d.Document), holder,
+		rows = append(rows, []string{d.Cluster, d.Environment, strconv.FormatInt(d.Serial, 10), d.WrittenAt(), holder,
 			d.Authentic})
 	}
 	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}, rows...)
@@ -156,13 +157,6 @@ func listState(ctx context.Context, access statestore.Access, store objectstore.
 		one.Authentic = "no"
 	}
 	return one, nil
-}
-
-func writtenAt(d remotestate.Document) string {
-	if d.Written.IsZero() {
-		return "-"
-	}
-	return d.Written.UTC().Format(time.RFC3339)
 }
 
 // shownState is what `state show --output json` prints.
@@ -212,7 +206,7 @@ func runStateShow(ctx context.Context, c *console, a arguments) error {
 	text.Table(c.stdout, c.width(), []string{"STATE OF", fmt.Sprintf("%s (%s)", d.Cluster, d.Environment)},
 		[]string{"store", shown.Store},
 		[]string{"serial", strconv.FormatInt(d.Serial, 10)},
-		[]string{"written", writtenAt(d) + " by " + text.Dash(d.By)},
+		[]string{"written", d.WrittenAt() + " by " + text.Dash(d.By)},
 		[]string{"held by", held},
 		[]string{"versions", fmt.Sprint(shown.Versions)},
 		[]string{"state folder", shown.Folder + " " + folderIs(shown.Relation)})
@@ -264,7 +258,7 @@ func runStatePull(ctx context.Context, c *console, a arguments, o stateOptions) 
 			fmt.Fprintf(c.stdout, "nothing was changed: %s has changes that %s has not\n", s.folder, s.Store)
 			return nil
 		}
-		fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", s.folder, d.Serial, writtenAt(d), d.By)
+		fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", s.folder, d.Serial, d.WrittenAt(), d.By)
 		if relation == remotestate.Diverged {
 			fmt.Fprintf(c.stdout, "what %s has is refused; to write this state in its place: %s\n", s.Store,
 				commandLine(c, "state", "push", "--force"))

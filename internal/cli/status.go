@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 
@@ -18,8 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/planning"
-	"github.com/slipway-k8s/slipway/internal/provider/lab"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -47,11 +45,12 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		return status.Report{}, err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	cfg, tools, offline, err := lookingTools(ctx, c, a.Options, cfg, state)
+	at, err := c.cluster(a, cfg).Look(ctx, state)
 	if err != nil {
 		return status.Report{}, err
 	}
-	b, err := planning.New(cfg.Config, tools)
+	cfg, offline := at.Cfg, at.Offline
+	b, err := planning.New(cfg.Config, at.Tools)
 	if err != nil {
 		return status.Report{}, &usage.Error{Err: err}
 	}
@@ -64,7 +63,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		r.WithoutSecrets(c.hide)
 		return r, err
 	}
-	if r.Existing, err = existingClusterFor(ctx, c, cfg, b); err != nil {
+	if r.Existing, err = existingFor(ctx, at, b); err != nil {
 		return r, err
 	}
 	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
@@ -92,73 +91,19 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	return r, err
 }
 
-// existingClusterFor is existingCluster; in a folder in which nothing was begun, which has no client of Hetzner, with
+// existingFor is session.Cluster.Existing; in a folder in which nothing was begun, which has no client of Hetzner, with
 // the token.
-func existingClusterFor(ctx context.Context, c *console, cfg settings.Configuration,
-	b planning.Bootstrap) (*claims.ExistingCluster, error) {
+func existingFor(ctx context.Context, at session.Look, b planning.Bootstrap) (*claims.ExistingCluster, error) {
 	tools := b.Tools
 	if tools.Hetzner == nil {
-		var err error
-		if tools, _, err = hetznerTools(ctx, c, cfg, tools); err != nil && context.Cause(ctx) == nil {
+		at.Tools = tools
+		asked, err := at.AtHetzner(ctx)
+		if err != nil && context.Cause(ctx) == nil {
 			return nil, nil // status shows what the folder has, also without a token
 		}
+		tools = asked.Tools
 	}
-	return existingCluster(ctx, b.Cfg, tools)
-}
-
-// lookingTools are the tools to read from the environment that the state folder belongs to. Where that does not answer,
-// offline says why.
-func lookingTools(ctx context.Context, c *console, o options, cfg settings.Configuration,
-	state statedir.Dir) (_ settings.Configuration, tools platform.Tools, offline string, err error) {
-	c.hide.Learn(cfg.Passwords()...)
-	tools = commonTools(state, cfg, c.environment, io.Discard)
-	tools.CommandLine = func(target ...string) string { return commandLine(c, target...) }
-	if tools.Management, err = newManagement(c, cfg, state, tools.Files, false, io.Discard, nil); err != nil {
-		return cfg, tools, "", err
-	}
-	environment, err := state.Environment()
-	if err != nil {
-		return cfg, tools, "", err
-	}
-	if o.Lab || environment == statedir.EnvironmentLab {
-		l := newLab(c, o, state)
-		tools.Management = lab.Management{Client: l.Client}
-		info, err := l.Answering(ctx)
-		if errors.Is(err, lab.ErrDown) {
-			return cfg, tools, "the lab is down (" + commandLine(c, "lab", "up") + ")", nil
-		}
-		if err != nil {
-			return cfg, tools, "", err
-		}
-		c.hide.Learn(info.Token)
-		cfg, tools, _, err = enterLab(cfg, tools, l.Client, info, c.environment, lookGovernor(c))
-		return cfg, rehearsedManagement(cfg, tools, state, l, info), "", err
-	}
-	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
-		return cfg, tools, "", err // nothing was begun, so there is nothing to ask about
-	}
-	tools, offline, err = hetznerTools(ctx, c, cfg, tools)
-	if err != nil && context.Cause(ctx) == nil { // there is a journal to be read
-		return cfg, tools, err.Error(), nil
-	}
-	return cfg, tools, offline, err
-}
-
-// hetznerTools are tools to look at Hetzner, without a recorder. Without a token
-// offline says so.
-func hetznerTools(ctx context.Context, c *console, cfg settings.Configuration, tools platform.Tools) (_ platform.Tools,
-	offline string, err error) {
-	token, err := tokenOnce(ctx, c, cfg)
-	if errors.Is(err, settings.ErrNoToken) {
-		return tools, settings.TokenVariable + " is not set", nil
-	}
-	if err != nil {
-		return tools, "", err
-	}
-	c.hide.Learn(token.Reveal())
-	tools.Token = token
-	tools.Hetzner = hetznerClient(c.environment[settings.EndpointVariable], token, nil, lookGovernor(c))
-	return tools, "", nil
+	return at.Existing(ctx, tools)
 }
 
 // statusOptions are the flags of status.

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -57,29 +58,29 @@ func output[T any](ctx context.Context, j flow.Journal, step *flow.Step[T], err 
 }
 
 // summarise reads what the steps made out of the journal. The outputs of steps that are not done stay empty.
-func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) (s summary,
-	err error) {
+func summarise(ctx context.Context, r *running, result session.Result, of outputs) (s summary, err error) {
+	j, report := result.Journal, result.Report
 	s = summary{
-		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.cfg.ClusterName, State: string(r.state),
-		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.before, report.Steps),
-		Hetzner: r.limit.Counts(), Elapsed: time.Since(r.began),
+		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.Cfg.ClusterName, State: string(r.Folder),
+		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.Before, report.Steps),
+		Hetzner: r.Limit.Counts(), Elapsed: time.Since(r.Began),
 	}
 	management, managed := output(ctx, j, of.management, &err)
 	if _, cleaned := output(ctx, j, of.clean, &err); managed && !cleaned {
-		s.Management = r.state.Path(management.Kubeconfig)
+		s.Management = r.Folder.Path(management.Kubeconfig)
 	}
 	if cluster, _ := output(ctx, j, of.cluster, &err); cluster.Endpoint != "" {
 		s.Endpoint = "https://" + cluster.Endpoint
 	}
 	if made, ok := output(ctx, j, of.kubeconfig, &err); ok {
-		s.Kubeconfig = r.state.Path(made.File)
+		s.Kubeconfig = r.Folder.Path(made.File)
 	}
 	if made, ok := output(ctx, j, of.talosconfig, &err); ok {
-		s.Talosconfig = r.state.Path(made.File)
+		s.Talosconfig = r.Folder.Path(made.File)
 	}
 	if made, ok := output(ctx, j, of.access, &err); ok {
 		s.Endpoint, s.Nodes = "https://"+made.Endpoint, made.Nodes
-		s.Kubeconfig, s.Talosconfig = r.state.Path(made.Kubeconfig), r.state.Path(made.Talosconfig.File)
+		s.Kubeconfig, s.Talosconfig = r.Folder.Path(made.Kubeconfig), r.Folder.Path(made.Talosconfig.File)
 	} else {
 		nodes, _ := output(ctx, j, of.nodes, &err)
 		workers, _ := output(ctx, j, of.workers, &err)
@@ -89,8 +90,8 @@ func summarise(ctx context.Context, r *running, j flow.Journal, report *flow.Rep
 }
 
 // conclude prints the summary of a run whose steps are done, or hands it to who watches the run.
-func conclude(ctx context.Context, r *running, j flow.Journal, report *flow.Report, of outputs) error {
-	s, err := summarise(ctx, r, j, report, of)
+func conclude(ctx context.Context, r *running, result session.Result, of outputs) error {
+	s, err := summarise(ctx, r, result, of)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be printed: %w", err)
 	}

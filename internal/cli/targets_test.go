@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -26,26 +27,26 @@ func TestTargetsWithoutPivot(t *testing.T) {
 	}
 	plan := planOf("auto")
 	for _, word := range []string{targetPivot, targetAccess, "clean"} {
-		_, err := resolveTargets([]string{targetBootstrap, word}, plan, false)
+		_, err := session.ResolveTargets([]string{targetBootstrap, word}, plan, false, commands()...)
 		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "PIVOT=true") {
 			t.Errorf("%s: %v", word, err)
 		}
-		if _, err := resolveTargets([]string{word}, plan, true); err != nil {
+		if _, err := session.ResolveTargets([]string{word}, plan, true, commands()...); err != nil {
 			t.Errorf("%s of a cluster that manages itself: %v", word, err)
 		}
 	}
 	for _, managed := range []bool{false, true} {
-		names, err := resolveTargets([]string{targetAll}, plan, managed)
+		names, err := session.ResolveTargets([]string{targetAll}, plan, managed, commands()...)
 		if err != nil || !slices.Contains(names, "firewall-apply") || slices.Contains(names, targetPivot) ||
 			slices.Contains(names, targetAccess) != managed {
 			t.Errorf("all, managed %t: %v, %v", managed, names, err)
 		}
 	}
-	_, err := resolveTargets([]string{targetAll}, planOf(""), false)
+	_, err := session.ResolveTargets([]string{targetAll}, planOf(""), false, commands()...)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), "FIREWALL_ALLOW") {
 		t.Errorf("all with a firewall that closes the management cluster out: %v", err)
 	}
-	if _, err := resolveTargets([]string{targetBootstrap}, planOf(""), false); err != nil {
+	if _, err := session.ResolveTargets([]string{targetBootstrap}, planOf(""), false, commands()...); err != nil {
 		t.Errorf("bootstrap, which has no firewall: %v", err)
 	}
 }

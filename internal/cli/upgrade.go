@@ -132,29 +132,29 @@ func withSet(a arguments, name string) (arguments, error) {
 
 // upgradeCluster examines, asks, and runs the stages. given are the arguments as the operator wrote them.
 func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgradeOptions) error {
-	if err := errors.Join(refuseDuringRecovery(r.console, r.state), refuseOtherProject(ctx, r)); err != nil {
+	if err := errors.Join(r.RefuseDuringRecovery(), r.CheckProject(ctx)); err != nil {
 		return err
 	}
-	record, err := upgrade.ReadRecord(r.tools.Files)
+	record, err := upgrade.ReadRecord(r.Tools.Files)
 	if err != nil {
 		return err
 	}
 	var x upgrade.Examination
-	if err := r.hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
-		x, err = upgrade.Examine(ctx, r.cfg.Config, r.tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
+	if err := r.Hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
+		x, err = upgrade.Examine(ctx, r.Cfg.Config, r.Tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
 			Resumes: record != nil}, say)
 		return err
 	}); err != nil {
 		return err
 	}
 	if len(x.Stages) == 0 {
-		r.hub.Note("%s: there is nothing to upgrade", x)
-		return errors.Join(upgrade.End(r.tools.Files), adviseVersions(r, given, x))
+		r.Hub.Note("%s: there is nothing to upgrade", x)
+		return errors.Join(upgrade.End(r.Tools.Files), adviseVersions(r, given, x))
 	}
-	for _, line := range upgradeLines(r.cfg.Config, x) {
-		r.hub.Note("%s", line)
+	for _, line := range upgradeLines(r.Cfg.Config, x) {
+		r.Hub.Note("%s", line)
 	}
-	plan, err := upgrade.NewPlan(r.cfg.Config, r.tools, x)
+	plan, err := upgrade.NewPlan(r.Cfg.Config, r.Tools, x)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -166,23 +166,23 @@ func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgra
 		return err
 	}
 	for _, version := range x.Kubernetes() {
-		if err := provideKubernetes(ctx, r, version); err != nil {
+		if err := r.ProvideKubernetes(ctx, version); err != nil {
 			return err
 		}
 	}
 	said := upgrade.Said{Again: upgradeAgain(given, r.console.environment, o), PauseAfter: o.PauseAfter}
-	if err := upgrade.Begin(r.tools.Files, x, said); err != nil {
+	if err := upgrade.Begin(r.Tools.Files, x, said); err != nil {
 		return err
 	}
 	if err := runUpgradePlan(ctx, r, plan, targets); err != nil {
 		return err
 	}
 	if o.PauseAfter != "" {
-		r.hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
+		r.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
 			o.PauseAfter)
 		return nil
 	}
-	if err := upgrade.End(r.tools.Files); err != nil {
+	if err := upgrade.End(r.Tools.Files); err != nil {
 		return fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
 	}
 	return adviseVersions(r, given, x)
@@ -219,19 +219,19 @@ func upgradeAgain(given arguments, environment map[string]string, o upgradeOptio
 
 // runUpgradePlan runs the stages while the API of the cluster is asked, and says how long it was away.
 func runUpgradePlan(ctx context.Context, r *running, plan *upgrade.Plan, targets []string) error {
-	workload, err := clusters.Cluster(r.tools.WithDefaults(), platform.Kubeconfig)
+	workload, err := clusters.Cluster(r.Tools.WithDefaults(), platform.Kubeconfig)
 	if err != nil {
 		return err
 	}
 	probe := availability.Start(ctx, workload)
-	_, _, err = runGraphOfRecovery(ctx, r, plan.Graph, upgrade.Files(r.tools.Files), targets)
+	_, err = r.RunGraph(ctx, plan.Graph, upgrade.Files(r.Tools.Files), targets)
 	measure := probe.Stop()
-	r.hub.Note("%s", measure)
+	r.Hub.Note("%s", measure)
 	if r.console.watch != nil {
 		r.console.watch.api = measure
 	}
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
-		if held, heldErr := upgrade.Held(ctx, r.cfg.Config, r.tools); heldErr == nil && held != "" {
+		if held, heldErr := upgrade.Held(ctx, r.Cfg.Config, r.Tools); heldErr == nil && held != "" {
 			err = fmt.Errorf("%w\n%s", err, held)
 		}
 	}
@@ -241,12 +241,12 @@ func runUpgradePlan(ctx context.Context, r *running, plan *upgrade.Plan, targets
 // agreeToUpgrade has the doctor examine what new servers need, offers a backup, and asks.
 func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Examination, record *upgrade.Record) error {
 	if x.Servers() {
-		if err := examineFor(ctx, r, doctor.ForServer); err != nil {
+		if err := r.ExamineFor(ctx, doctor.ForServer); err != nil {
 			return err
 		}
 	}
 	if record != nil {
-		r.hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
+		r.Hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
 	}
 	switch {
 	case a.Options.Yes || record.Same(x):
@@ -255,11 +255,11 @@ func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Exam
 		return usage.Errorf("upgrade asks before it changes the cluster, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only says what it would do")
 	}
-	if err := offerBackup(ctx, r, a, "only a restore of a backup brings an older Kubernetes back"); err != nil {
+	if err := offerBackup(ctx, r, "only a restore of a backup brings an older Kubernetes back"); err != nil {
 		return err
 	}
-	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", r.cfg.ClusterName),
-		r.cfg.ClusterName)
+	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", r.Cfg.ClusterName),
+		r.Cfg.ClusterName)
 }
 
 // upgradeLines say what an upgrade does, what cannot be undone, and what is known of the new versions.
@@ -300,12 +300,12 @@ func adviseVersions(r *running, given arguments, x upgrade.Examination) error {
 	configured := upgrade.VersionsOf(cfg.Config)
 	var lines []string
 	for _, v := range config.Variables() {
-		if to, is := x.To[v.Name]; is && configured[v.Name] != to && r.cfg.Places[v.Field] != settings.LabPlace {
+		if to, is := x.To[v.Name]; is && configured[v.Name] != to && r.Cfg.Places[v.Field] != settings.LabPlace {
 			lines = append(lines, v.Field+": "+to)
 		}
 	}
 	if len(lines) > 0 {
-		r.hub.Note("set in bootstrap.yaml what the cluster has now, or later runs name the difference: %s",
+		r.Hub.Note("set in bootstrap.yaml what the cluster has now, or later runs name the difference: %s",
 			strings.Join(lines, ", "))
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // newVersionCommand creates the command that prints the versions of which the command is built.
@@ -65,7 +66,7 @@ func runVersion(_ context.Context, c *console, a arguments) error {
 // newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies
 // in it.
 func newVersionReport(info *debug.BuildInfo, dir string) versionReport {
-	r := versionReport{Kind: "version", Version: version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
+	r := versionReport{Kind: "version", Version: session.Version(), Go: runtime.Version(), System: runtime.GOOS + "/" +
 		runtime.GOARCH,
 		Libraries: []lab.Version{}, Lab: []lab.Version{}}
 	for _, s := range config.VersionSets() {

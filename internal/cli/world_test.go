@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 func TestInLab(t *testing.T) {
@@ -147,21 +146,6 @@ func TestTheLabSaysWhichKubernetesRunsForServers(t *testing.T) {
 		said := strings.Join(notes, "\n")
 		if err != nil || strings.Contains(said, "the lab runs Kubernetes") != (want != "") || !strings.Contains(said, want) {
 			t.Errorf("%s: notes %q, %v", configured, notes, err)
-		}
-	}
-}
-
-func TestTheLabGetsItsOwnToken(t *testing.T) {
-	f := labtest.NewFakeLab(t)
-	cfg := settings.Configuration{Config: config.Defaults()}
-	for environment, want := range map[string]string{
-		"HCLOUD_TOKEN=a-real-token":                              f.Info.Token,
-		"HCLOUD_TOKEN=a-real-token LAB_HCLOUD_TOKEN=a-wrong-one": "a-wrong-one",
-	} {
-		_, tools, _, err := enterLab(cfg, platform.Tools{}, lab.NewClient(f.Dir), f.Info,
-			settings.Environ(strings.Fields(environment)), nil)
-		if err != nil || tools.Token.Reveal() != want || tools.Management.Name() != "lab" || tools.Hetzner == nil {
-			t.Errorf("%s: token %q, %v", environment, tools.Token.Reveal(), err)
 		}
 	}
 }

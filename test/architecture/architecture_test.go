@@ -91,6 +91,7 @@ var layers = []struct {
 }{
 	{"the command", []string{"cmd", "internal/cli"}},
 	{"many clusters, an API, a report", []string{"internal/fleet", "internal/serve", "internal/report"}},
+	{"sessions", []string{"internal/session"}},
 	{"operations", []string{"internal/operation"}},
 	{"providers of management clusters", []string{"internal/provider", "platform/kind", "platform/lab"}},
 	{"state and plan", []string{"internal/state", "internal/planning"}},

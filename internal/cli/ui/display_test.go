@@ -11,6 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
@@ -36,8 +37,8 @@ func aRun() []flow.Event {
 	}
 }
 
-func show(d Display, hide *redact.Redactor) {
-	h := &Hub{Hide: hide, Displays: []Display{d}}
+func show(d session.Display, hide *redact.Redactor) {
+	h := &session.Hub{Hide: hide, Displays: []session.Display{d}}
 	for _, e := range aRun() {
 		h.Observe(e)
 	}
@@ -71,7 +72,7 @@ func TestPlainDisplay(t *testing.T) {
 
 func TestJSONDisplay(t *testing.T) {
 	var out bytes.Buffer
-	show(NewJSONDisplay(&out), hiding())
+	show(session.NewJSONDisplay(&out), hiding())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != len(aRun()) {
 		t.Fatalf("%d lines for %d events", len(lines), len(aRun()))
@@ -92,7 +93,7 @@ func TestJSONDisplay(t *testing.T) {
 
 func TestTasksLookLikeSteps(t *testing.T) {
 	var all []flow.EventKind
-	h := &Hub{Hide: &redact.Redactor{}, Displays: []Display{recorder{&all}}}
+	h := &session.Hub{Hide: &redact.Redactor{}, Displays: []session.Display{recorder{&all}}}
 	bad := errors.New("no")
 	if err := h.Task("lab", "why", func(say flow.Say) error { say("one"); return nil }); err != nil {
 		t.Error(err)

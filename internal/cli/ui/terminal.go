@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // Styles of every terminal in use.
@@ -54,7 +55,7 @@ func NewTerminalDisplay(out io.Writer, size func() (columns, rows int), colour b
 }
 
 // Expect announces the steps of a run.
-func (d *terminalDisplay) Expect(all []ExpectedStep) {
+func (d *terminalDisplay) Expect(all []session.ExpectedStep) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tree.Expect(all)

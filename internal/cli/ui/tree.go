@@ -10,16 +10,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
-
-// ExpectedStep is a step that a run is going to come to, and how long it takes
-// as far as that is known.
-type ExpectedStep struct {
-	Name     string
-	Takes    time.Duration // 0: unknown, or it is not expected to run
-	Recorded bool          // takes is from earlier runs, not built in
-}
 
 // stepState is how far a step is, for a person who watches.
 type stepState int
@@ -36,7 +29,7 @@ const (
 
 // treeStep is a step on the screen.
 type treeStep struct {
-	ExpectedStep
+	session.ExpectedStep
 	state stepState
 	began time.Time
 	took  time.Duration
@@ -55,7 +48,7 @@ type tree struct {
 }
 
 // Expect announces the steps of a run.
-func (t *tree) Expect(all []ExpectedStep) {
+func (t *tree) Expect(all []session.ExpectedStep) {
 	t.announced = true
 	for _, s := range all {
 		t.steps = append(t.steps, &treeStep{ExpectedStep: s})
@@ -92,7 +85,7 @@ func (t *tree) apply(e flow.Event) row {
 		return row{}
 	case flow.StepVerifying, flow.StepStarted:
 		if s == nil {
-			s = &treeStep{ExpectedStep: ExpectedStep{Name: e.Step}}
+			s = &treeStep{ExpectedStep: session.ExpectedStep{Name: e.Step}}
 			t.steps = append(t.steps, s)
 		}
 		s.state, s.began, s.said = stepRunning, e.Time, cmp.Or(message, "checking what is there")
@@ -113,7 +106,7 @@ func (t *tree) apply(e flow.Event) row {
 	if s == nil && t.announced && state == stepSkipped {
 		return row{} // it was not announced as it is not to be done
 	}
-	ended := &treeStep{ExpectedStep: ExpectedStep{Name: e.Step}}
+	ended := &treeStep{ExpectedStep: session.ExpectedStep{Name: e.Step}}
 	if s != nil {
 		ended = s
 	}

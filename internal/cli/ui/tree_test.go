@@ -10,16 +10,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // halfway is a tree in the middle of a run: something of every state, and long sentences.
 func halfway() (*tree, time.Time) {
 	at := time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
 	t := &tree{}
-	second := func(name string, takes float64, recorded bool) ExpectedStep {
-		return ExpectedStep{name, time.Duration(takes * float64(time.Second)), recorded}
+	second := func(name string, takes float64, recorded bool) session.ExpectedStep {
+		return session.ExpectedStep{Name: name, Takes: time.Duration(takes * float64(time.Second)), Recorded: recorded}
 	}
-	t.Expect([]ExpectedStep{
+	t.Expect([]session.ExpectedStep{
 		second("preflight", 0.1, true), second("image", 0, false), second("kind-create", 60, false),
 		second("capi-init", 120, false), second("apply", 20, true),
 		second("wait-cp", 240, true), second("kubeconfig", 60, false), second("talosconfig", 60, true),

@@ -35,6 +35,16 @@ type Finding struct {
 	Input   bool    `json:"-"` // what failed is a file of the operator
 }
 
+// Count is how many findings have a verdict.
+func Count(found []Finding, verdict Verdict) (n int) {
+	for _, f := range found {
+		if f.Verdict == verdict {
+			n++
+		}
+	}
+	return n
+}
+
 // check is one question that the doctor asks. What it finds does not depend on other checks.
 type check struct {
 	name    string

@@ -42,6 +42,14 @@ type Document struct {
 	Authentication []byte `json:"authentication,omitempty"`
 }
 
+// WrittenAt is when the content changed, for people.
+func (d Document) WrittenAt() string {
+	if d.Written.IsZero() {
+		return "-"
+	}
+	return d.Written.UTC().Format(time.RFC3339)
+}
+
 // stored is the digest of the content; of one that was never written it is that of no file.
 func (d Document) stored() string {
 	if d.Serial == 0 {

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"context"
@@ -16,24 +16,24 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// managementFolder, in a state folder, is that of the local management cluster.
-const managementFolder = "management"
+// ManagementFolder, in a state folder, is that of the local management cluster.
+const ManagementFolder = "management"
 
 // newManagement is the provider of the management cluster at Hetzner. yes, log and effects are those of a run.
-func newManagement(c *console, cfg settings.Configuration, state statedir.Dir, files platform.Files, yes bool,
-	log io.Writer, effects *effect.Recorder) (platform.ManagementProvider, error) {
-	if err := checkGiven(cfg); err != nil {
+func (k Cluster) newManagement(state statedir.Dir, files platform.Files, yes bool, log io.Writer,
+	effects *effect.Recorder) (platform.ManagementProvider, error) {
+	if err := checkGiven(k.Cfg); err != nil {
 		return nil, err
 	}
-	if cfg.ManagementProvider() != config.ManagementLocal {
-		return kind.NewProvider(cfg.Config, files, yes, log, effects), nil
+	if k.Cfg.ManagementProvider() != config.ManagementLocal {
+		return kind.NewProvider(k.Cfg.Config, files, yes, log, effects), nil
 	}
-	programs, err := lab.NewPrograms(cfg.Config, c.workDir, cfg.Overrides)
+	programs, err := lab.NewPrograms(k.Cfg.Config, k.Caller.WorkDir, k.Cfg.Overrides)
 	if err != nil {
 		return nil, &usage.Error{Err: err}
 	}
-	return local.New(lab.LocalManagement{Dir: state.Path(managementFolder), Programs: programs, WorkDir: c.workDir,
-		Environment: c.environment}, effects), nil
+	return local.New(lab.LocalManagement{Dir: state.Path(ManagementFolder), Programs: programs, WorkDir: k.Caller.WorkDir,
+		Environment: k.Caller.Environment}, effects), nil
 }
 
 // checkGiven refuses an existing management cluster that no kubeconfig opens, outside of a Pod.
@@ -60,27 +60,27 @@ func rehearsedManagement(cfg settings.Configuration, tools platform.Tools, state
 	case config.ManagementExisting:
 		tools.Management = kind.NewProvider(cfg.Config, tools.Files, tools.Consent, io.Discard, tools.Effects)
 	case config.ManagementLocal:
-		tools.Management = local.New(lab.LocalManagement{Dir: state.Path(managementFolder), WorkDir: l.WorkDir,
+		tools.Management = local.New(lab.LocalManagement{Dir: state.Path(ManagementFolder), WorkDir: l.WorkDir,
 			Environment: l.Environment, Rehearsal: l, RehearsalInfo: info}, tools.Effects)
 	}
 	return tools
 }
 
 // resumeManagement starts a local management cluster again that does not run. What needs it says so if that fails.
-func resumeManagement(ctx context.Context, r *running) {
-	provider, ok := r.tools.Management.(*local.Provider)
+func (s *Session) resumeManagement(ctx context.Context) {
+	provider, ok := s.Tools.Management.(*local.Provider)
 	if !ok {
 		return
 	}
-	name := r.cfg.ManagementName()
+	name := s.Cfg.ManagementName()
 	if stopped, err := provider.Stopped(ctx, name); err != nil || !stopped {
 		return
 	}
-	err := r.hub.Task("management", "the local management cluster, which does not run", func(say flow.Say) error {
+	err := s.Hub.Task("management", "the local management cluster, which does not run", func(say flow.Say) error {
 		_, err := provider.Ensure(ctx, name, say)
 		return err
 	})
 	if err != nil {
-		r.hub.Note("management cluster %s was not started again: %v", name, err)
+		s.Hub.Note("management cluster %s was not started again: %v", name, err)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package session
 
 import (
 	"fmt"
@@ -10,25 +10,26 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// loadConfig reads the configuration that the arguments and the environment name, with the values that the operator's
-// manifests have in the place of variables.
-func loadConfig(a arguments, environment map[string]string) (settings.Configuration, error) {
-	cfg, err := settings.Load(settings.Sources{
-		File: a.Options.Config, Dir: a.Options.Dir, Base: a.base, Environment: environment, Values: a.Values,
-		WorkDir: a.workDir,
+// Load is the cluster that a request names, with the configuration that it and the environment name: the values that
+// the operator's manifests have in the place of variables are in it.
+func Load(c *Caller, q Request) (Cluster, error) {
+	k := Cluster{Caller: c, Request: q}
+	var err error
+	k.Cfg, err = settings.Load(settings.Sources{
+		File: q.Config, Dir: q.Dir, Base: q.Base, Environment: c.Environment, Values: q.Values, WorkDir: q.WorkDir,
 	})
-	if err == nil && !a.Options.Lab {
-		err = checkEngine(cfg)
+	if err == nil && !q.Lab {
+		err = checkEngine(k.Cfg)
 	}
-	if err != nil {
-		return cfg, err
+	if err == nil {
+		k.Cfg, err = WithLiterals(k.Cfg)
 	}
-	return withLiterals(cfg)
+	return k, err
 }
 
-// withLiterals is a configuration with the values that the manifests have in the place of its variables: they are
+// WithLiterals is a configuration with the values that the manifests have in the place of its variables: they are
 // what is checked, priced and waited for, because they are what is applied.
-func withLiterals(cfg settings.Configuration) (settings.Configuration, error) {
+func WithLiterals(cfg settings.Configuration) (settings.Configuration, error) {
 	sources, err := render.Read(render.VariablesOf(cfg.Config), cfg.Overrides)
 	if err != nil {
 		return cfg, nil // whoever applies the files says more; others do without them
@@ -80,11 +81,11 @@ func withPoolLiteral(cfg settings.Configuration, l checks.Literal) settings.Conf
 	return cfg
 }
 
-// tellLiterals names each value of the manifests that counts in place of another one that is configured.
-func tellLiterals(c *console, cfg settings.Configuration) {
-	for _, l := range cfg.Literals {
+// NoteLiterals names each value of the manifests that counts in place of another one that is configured.
+func (k Cluster) NoteLiterals() {
+	for _, l := range k.Cfg.Literals {
 		if l.Note != "" {
-			tell(c, "%s", l.Note)
+			k.Caller.Note("%s", l.Note)
 		}
 	}
 }

@@ -1,10 +1,8 @@
-package cli
+package session
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -15,19 +13,20 @@ import (
 )
 
 // startTracer begins to send spans, where the environment names a collector; else it returns nil.
-func startTracer(r *running) *telemetry.Tracer {
-	targets := r.asked
+func (s *Session) startTracer() *telemetry.Tracer {
+	targets := s.Targets
 	if len(targets) == 0 {
-		targets = []string{targetBootstrap}
+		targets = []string{TargetBootstrap}
 	}
-	tracer, err := telemetry.Start(r.console.environment, telemetry.Run{
-		ID: r.id, Name: "run " + strings.Join(targets, " "), Cluster: r.cfg.ClusterName, Environment: r.environment(), Version: version(),
+	tracer, err := telemetry.Start(s.Caller.Environment, telemetry.Run{
+		ID: s.ID, Name: "run " + strings.Join(targets, " "), Cluster: s.Cfg.ClusterName, Environment: s.Environment(),
+		Version: Version(),
 	})
 	if err != nil {
-		r.hub.Note("no spans are sent: %v", err)
+		s.Hub.Note("no spans are sent: %v", err)
 	}
 	if tracer != nil {
-		r.hub.Displays = append(r.hub.Displays, traceDisplay{tracer, r.console.stderr, r.console.hide})
+		s.Hub.Displays = append(s.Hub.Displays, traceDisplay{tracer, s.Caller})
 	}
 	return tracer
 }
@@ -35,8 +34,7 @@ func startTracer(r *running) *telemetry.Tracer {
 // traceDisplay makes spans of a run's events.
 type traceDisplay struct {
 	tracer *telemetry.Tracer
-	stderr io.Writer
-	hide   *redact.Redactor
+	caller *Caller
 }
 
 func (d traceDisplay) Event(e flow.Event) {
@@ -55,7 +53,7 @@ func (d traceDisplay) Event(e flow.Event) {
 // Close sends the remaining spans, for some seconds at most. That it cannot is no failure of the run.
 func (d traceDisplay) Close() {
 	if err := d.tracer.End(); err != nil {
-		fmt.Fprintln(d.stderr, "note:", text.Printable(d.hide.Text(err.Error())))
+		d.caller.Note("%s", text.Printable(err.Error()))
 	}
 }
 

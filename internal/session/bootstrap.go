@@ -1,0 +1,233 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/planning"
+	"github.com/slipway-k8s/slipway/internal/state/runs"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+// Questions are what a run asks its operator. One that is nil is not asked.
+type Questions struct {
+	// Consent gets what the run would do, where that is something. Its error ends the run, which has changed nothing.
+	Consent func(context.Context, forecast.Forecast) error
+	// Backup offers a backup before something that cannot be undone. Its error ends the run.
+	Backup func(ctx context.Context, danger string) error
+}
+
+// Result is what a run of steps has come to.
+type Result struct {
+	Journal flow.Journal // of the steps
+	Report  *flow.Report
+}
+
+// Plan plans the bootstrap with the session's tools: once in a run, so that what was agreed to is what runs.
+func (s *Session) Plan() (planning.Bootstrap, error) {
+	b, err := planning.New(s.Cfg.Config, s.Tools)
+	if err != nil {
+		return b, &usage.Error{Err: err}
+	}
+	return b, nil
+}
+
+// Bootstrap checks what can be checked before a run, asks, and runs the targets of the session in a plan of its own.
+func (s *Session) Bootstrap(ctx context.Context, b planning.Bootstrap, ask Questions) (Result, error) {
+	targets, err := s.targetsNow(ctx, b, s.Journal())
+	if err != nil {
+		return Result{}, err
+	}
+	if s.Cfg.ProviderRepository != s.configured.ProviderRepository { // the lab has decided where the schemas are
+		if err := CheckFiles(ctx, b, targets); err != nil {
+			return Result{}, err
+		}
+	}
+	for _, check := range []func() error{
+		func() error { return s.refuseSecondRun(ctx) },
+		func() error { return s.compareWithCluster(ctx, b) },
+		func() error { return s.examine(ctx, b, targets) },
+		func() error {
+			return s.Agree(ctx, ask, func(f *forecast.Forecast) error { return s.predict(ctx, f, b, s.Folder) })
+		},
+		func() error { return s.refuseRun(ctx, b, targets) },
+	} {
+		if err := check(); err != nil {
+			return Result{}, err
+		}
+	}
+	if ask.Backup != nil && slices.Contains(s.Targets, b.Plan.Pivot.Name()) {
+		if err := ask.Backup(ctx, "a pivot cannot be taken back once it has deleted something"); err != nil {
+			return Result{}, err
+		}
+	}
+	if err := s.ProvideKubernetes(ctx, s.Cfg.KubernetesVersion); err != nil {
+		return Result{}, err
+	}
+	return s.runSteps(ctx, b, targets)
+}
+
+// targetsNow are the steps that the session's targets mean, as far as the journal says that the cluster has come: once
+// it manages itself, the target bootstrap means what can still be run of it.
+func (k Cluster) targetsNow(ctx context.Context, b planning.Bootstrap, j flow.Journal) ([]string, error) {
+	managed, err := b.Plan.PivotPassed(ctx, j)
+	if err != nil {
+		return nil, err
+	}
+	return ResolveTargets(k.Targets, b.Plan, managed)
+}
+
+// refuseSecondRun refuses a run while another one has the lock, before anything is examined or asked. The graph takes
+// the lock again, and keeps it.
+func (s *Session) refuseSecondRun(ctx context.Context) error {
+	unlock, err := s.Journal().Lock(ctx)
+	if err != nil {
+		return fmt.Errorf("lock the journal: %w", err)
+	}
+	return unlock()
+}
+
+// compareWithCluster names each value of the configuration that the cluster does not have, and refuses a run that asks
+// for a change which it would not make. Nothing was changed then.
+func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) error {
+	words := append([]string{}, s.Targets...)
+	found := drift.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Begun)
+	found.WithoutSecrets(s.Caller.Hide)
+	if !found.Refused {
+		if found.Uncompared != "" {
+			s.Hub.Note("%s", drift.UncomparedHead+found.Uncompared)
+		}
+		for _, d := range found.Deviations {
+			s.Hub.Note("%s", d)
+		}
+		return nil
+	}
+	lines := append(found.Lines(),
+		"nothing was changed; a single step (access, cilium, image and others) can still be run")
+	return usage.Errorf("%s", strings.Join(lines, "\n"))
+}
+
+// Agree has the operator asked, where there is a question, about what foresee predicts: once, and only where something
+// would change. In the lab, where nothing costs anything, and with Yes, nothing is asked.
+func (s *Session) Agree(ctx context.Context, ask Questions, foresee func(*forecast.Forecast) error) error {
+	if s.Lab || s.Yes || ask.Consent == nil {
+		return nil
+	}
+	f := forecast.Forecast{Cluster: s.Cfg.ClusterName, Environment: s.Environment(), State: string(s.Folder)}
+	if err := s.Hub.Task("plan", "what is to be done", func(flow.Say) error { return foresee(&f) }); err != nil {
+		return err
+	}
+	if !f.Changes() {
+		return nil
+	}
+	if err := ask.Consent(ctx, f); err != nil {
+		return err
+	}
+	s.agreed = f.Agreed()
+	return nil
+}
+
+// refuseRun refuses a run of which a step would refuse its work, before the first one changes anything.
+func (s *Session) refuseRun(ctx context.Context, b planning.Bootstrap, targets []string) error {
+	err := b.Refusals(ctx, s.Journal(), targets)
+	if _, refused := errors.AsType[*planning.RefusedError](err); refused {
+		return usage.Errorf("%w\nnothing was changed", err)
+	}
+	if err != nil {
+		s.Hub.Note("whether a step of the run needs consent is not known yet, and it refuses if so: %v", err)
+	}
+	return nil
+}
+
+// runSteps runs the graph.
+func (s *Session) runSteps(ctx context.Context, b planning.Bootstrap, targets []string) (Result, error) {
+	recorded := s.Journal()
+	journal := redact.Journal{Hide: s.Caller.Hide, Journal: lockedJournal{recorded, func(ctx context.Context) error {
+		if err := s.RefuseDuringRecovery(); err != nil {
+			return err
+		}
+		if err := b.Plan.RemovePivotSecrets(); err != nil {
+			return err
+		}
+		return differences.KeepSources(ctx, b.Tools, b.Sources, recorded)
+	}}}
+	s.expect(ctx, b.Plan, targets)
+	report, err := b.Plan.Graph.Run(ctx, flow.Options{
+		Journal: journal, Run: s.ID, Targets: targets, Parallel: s.Parallel,
+		Deadline: s.Cfg.BootstrapTimeout.D(), Observe: s.Hub.Observe,
+	})
+	s.Hub.Close()
+	result := Result{Journal: journal, Report: report}
+	if errors.Is(err, flow.ErrInterrupted) {
+		return result, err
+	}
+	if sealed, ok := errors.AsType[*flow.SealedError](err); ok { // running the same again would come to the same
+		return result, s.adviseOnSealed(err, sealed)
+	}
+	if err != nil {
+		return result, s.resumable(err)
+	}
+	return result, nil
+}
+
+// resumable says of a run that failed what is kept, and how to resume it.
+func (s *Session) resumable(err error) error {
+	return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
+		reasonsOnce(err), s.Folder, s.Files.Log.Name())
+}
+
+// Refused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
+// is gone.
+func Refused(e *flow.SealedError) bool { return e.Step != e.By }
+
+// adviseOnSealed says what can be done about a step that must not be run a second time.
+func (s *Session) adviseOnSealed(err error, e *flow.SealedError) error {
+	if Refused(e) {
+		return fmt.Errorf("%w\nto continue from there: %s\nto fetch kubeconfig and talosconfig again: %s\nto look: %s",
+			err, s.Caller.Command(TargetAll), s.Caller.Command("access"), s.Caller.Command("status"))
+	}
+	return fmt.Errorf("%w\nwhat is done is kept in %s; log: %s\nwhich disaster it is, and what to type: %s",
+		reasonsOnce(err), s.Folder, s.Files.Log.Name(), s.Caller.Command("restore", "--diagnose"))
+}
+
+// expect shows the steps that the journal expects to run, if it can be read.
+func (s *Session) expect(ctx context.Context, plan *steps.Plan, targets []string) {
+	foreseen, err := plan.Graph.Predict(ctx, s.Journal(), targets, false)
+	if err != nil {
+		return
+	}
+	took := runs.ReadDurations(s.Folder, s.Environment())
+	var all []ExpectedStep
+	for _, f := range foreseen {
+		one := ExpectedStep{Name: f.Name}
+		switch f.Action {
+		case flow.ActionSkip:
+			continue
+		case flow.ActionRun, flow.ActionMayRun:
+			one.Takes, one.Recorded = took.Of(f.Name)
+		}
+		all = append(all, one)
+	}
+	s.Hub.Expect(all)
+}
+
+// AbortPivot puts a pivot back, with the journal locked, so that no run is at work on the same.
+func (s *Session) AbortPivot(ctx context.Context) error {
+	b, err := s.Plan()
+	if err != nil {
+		return err
+	}
+	return s.Locked(ctx, func(ctx context.Context) error {
+		return s.Hub.Task("pivot --abort", "the management cluster manages the cluster again, as before the pivot",
+			func(say flow.Say) error { return b.Plan.AbortPivot(ctx, say) })
+	})
+}

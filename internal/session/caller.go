@@ -1,0 +1,120 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// Caller is the program that opens sessions: what its process was given, and what it wants to hear of.
+type Caller struct {
+	Environment map[string]string // variables of the process
+	WorkDir     string            // what relative paths are relative to
+	Hide        *redact.Redactor  // learns every secret that is read, and takes them out of what is printed and written
+	Notes       func(string)      // takes what is said outside of a session's events; nil: it is discarded
+	// CommandLine composes a command for a person to type: a target, with its arguments and flags, for the cluster that
+	// the session is about. nil: the target alone.
+	CommandLine func(target ...string) string
+	// Faults makes what the crash suite has a session do wrong; nil: nothing.
+	Faults func() effect.Faults
+	// Equip changes what a session at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake
+	// stands for.
+	Equip func(*platform.Tools)
+	// Charts downloads what a prediction renders; nil: as a run does.
+	Charts checks.Download
+	// StateStays keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
+	StateStays bool
+	// Once has what is asked for and said once by a program that looks again and again.
+	Once *Once
+}
+
+// Once is what a program does the first time alone.
+type Once struct {
+	token *tokenAnswer // of hcloudTokenCommand, which may ask a person; nil: it has not been run
+	note  string       // the last note about the state in a store
+}
+
+// tokenAnswer is what came of asking for the token.
+type tokenAnswer struct {
+	token platform.Secret
+	err   error
+}
+
+// Request is what is asked of a session, and which cluster and environment it is about.
+type Request struct {
+	Targets []string              // as they were written, in their order
+	Values  []settings.Assignment // of the configuration, which win over the file and the environment, in their order
+	Base    []byte                // a configuration to begin with in place of the defaults: a backup's
+	WorkDir string                // what relative paths of the configuration are relative to; empty: the process's own
+	Options
+}
+
+// Options are the choices of a session that are no configuration of the cluster.
+type Options struct {
+	Config     string // path of bootstrap.yaml; empty: the default one, where it exists
+	Dir        string // folder of the operator's manifests/ and bootstrap/; empty: that of the configuration file
+	Lab        bool
+	LabLatency string // "fast" or "real"
+	LabAPI     string // date of the simulated Hetzner API: lab.APIDates
+	LabImages  string // file with a mapping of images to programs
+	LabDir     string // folder of the lab; empty: in the state folder
+	LabUntil   int    // process with whose end a lab that is started ends, too; 0: none
+	StateDir   string // empty: .slipway/<cluster>
+	Yes        bool   // agree beforehand to what is asked otherwise
+	Parallel   int    // steps at once at most; 0: as many as can
+	SkipDoctor bool   // run without the doctor's checks
+}
+
+// Note says something outside of a session's events.
+func (c *Caller) Note(format string, args ...any) {
+	if c.Notes != nil {
+		c.Notes(c.Hide.Text(fmt.Sprintf(format, args...)))
+	}
+}
+
+// noteOnce is Note for what each look of one program would say.
+func (c *Caller) noteOnce(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if c.Once != nil && c.Once.note == line {
+		return
+	}
+	if c.Once != nil {
+		c.Once.note = line
+	}
+	c.Note("%s", line)
+}
+
+// Command is a command for the operator to type: a target for the same cluster, with its arguments and flags.
+func (c *Caller) Command(target ...string) string {
+	if c.CommandLine == nil {
+		return platform.ShellCommand(target...)
+	}
+	return c.CommandLine(target...)
+}
+
+// tokenOnce is the token for a look. The command that prints it may ask a person each time it runs: so it runs for the
+// first of all looks alone.
+func (c *Caller) tokenOnce(ctx context.Context, cfg settings.Configuration) (platform.Secret, error) {
+	if c.Once != nil && c.Once.token != nil {
+		return c.Once.token.token, c.Once.token.err
+	}
+	token, err := cfg.Token(ctx, c.Environment)
+	if c.Once != nil && cfg.TokenCommand != "" && context.Cause(ctx) == nil {
+		c.Once.token = &tokenAnswer{token, err}
+	}
+	return token, err
+}
+
+// Version is the module's version as Go recorded it.
+func Version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
