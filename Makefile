@@ -176,11 +176,13 @@ test test-all test-endtoend test-packages test-flux test-fleet test-serve crash 
 # The tests of a change: every package, and the whole bootstrap in the lab once (TestFirstDay). -short leaves out the other end to
 # end tests and single tests that take longest. The lab's programs first, so that no test meets Go's own limit while they build.
 # The end to end tests and the steps come first, as they take longest.
+# Many tests wait, so that more packages than there are processors are tested at once.
+packages_at_once = 4
 packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' -e '/slipway/steps$$' -e '/slipway/internal/cli$$')
 .PHONY: test
 test:
 	$(GO) run ./cmd/bootstrap lab build
-	$(GO) test -short -timeout 30m ./test ./internal/cli ./steps ./test/crash $(packages)
+	$(GO) test -short -p $(packages_at_once) -timeout 30m ./test ./internal/cli ./steps ./test/crash $(packages)
 	cd lab && $(GO) test -short -timeout 30m ./...
 	@echo 'not run: the other end to end tests and the race detector (make test-all)'
 
@@ -192,9 +194,13 @@ at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/nu
 second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
 raced = $$(grep -lrE '^[[:space:]]*go [a-zA-Z]|\.Go\(|"sync(/atomic)?"' --include=*.go --exclude=*_test.go flow internal \
 	| xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
+unraced = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' -e '/slipway/steps$$' -e '/slipway/internal/cli$$' \
+	| grep -vxF "$$($(GO) list $(raced))")
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
-# TestRandomRunsAtOnce, which does not, has fewer cases with it. No other package may have a test of these names: it would not run.
+# TestRandomRunsAtOnce, which does not, has fewer cases with it.
 without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)$$
+slow_raced = $$(grep -lrE 'func Test(RandomRuns|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)\(' \
+	--include=*_test.go flow internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 .PHONY: test-all test-endtoend test-packages test-flux
 test-all:
 	$(GO) run ./cmd/bootstrap lab build
@@ -205,8 +211,9 @@ test-all:
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(second)' ./test ./test/crash
 test-packages:
-	$(GO) test -vet=off -timeout 60m ./internal/cli ./steps $(packages)
-	$(GO) test -vet=off -race -timeout 60m -skip '$(without_race)' $(raced)
+	$(GO) test -vet=off -p $(packages_at_once) -timeout 60m ./internal/cli ./steps $(unraced)
+	$(GO) test -vet=off -race -p $(packages_at_once) -timeout 60m -skip '$(without_race)' $(raced)
+	$(GO) test -vet=off -timeout 60m -run '$(without_race)' $(slow_raced)
 	RAPID_CHECKS=500 $(GO) test -vet=off -race -run '^TestRandomRunsAtOnce$$' ./flow
 	cd lab && $(GO) test -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(second)' ./test

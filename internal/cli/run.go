@@ -21,9 +21,6 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	if err := k.CheckBudget(); err != nil {
-		return err
-	}
 	state, err := k.State(ctx)
 	if err != nil {
 		return err

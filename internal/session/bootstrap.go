@@ -53,6 +53,7 @@ func (s *Session) Bootstrap(ctx context.Context, b planning.Bootstrap, ask Quest
 		}
 	}
 	for _, check := range []func() error{
+		func() error { return s.checkBudget(b, targets) },
 		func() error { return s.refuseSecondRun(ctx) },
 		func() error { return s.compareWithCluster(ctx, b) },
 		func() error { return s.examine(ctx, b, targets) },

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"io"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -22,7 +23,7 @@ const ManagementFolder = "management"
 // newManagement is the provider of the management cluster at Hetzner. yes, log and effects are those of a run.
 func (k Cluster) newManagement(state statedir.Dir, files platform.Files, yes bool, log io.Writer,
 	effects *effect.Recorder) (platform.ManagementProvider, error) {
-	if err := checkGiven(k.Cfg); err != nil {
+	if err := errors.Join(checkGiven(k.Cfg), checkEngine(k.Cfg)); err != nil {
 		return nil, err
 	}
 	if k.Cfg.ManagementProvider() != config.ManagementLocal {

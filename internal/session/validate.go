@@ -48,7 +48,10 @@ func (k Cluster) Validate(ctx context.Context, commands ...string) error {
 	if err != nil {
 		return err
 	}
-	return CheckFiles(ctx, b, targets)
+	if err := CheckFiles(ctx, b, targets); err != nil {
+		return err
+	}
+	return k.checkBudget(b, targets)
 }
 
 // ValidateWithoutFiles is Validate for what applies none of the files.
@@ -82,19 +85,10 @@ func (k Cluster) CheckLab() error {
 	return nil
 }
 
-// CheckBudget refuses a deadline of the run that its steps may exceed though each keeps its own. It adds up before
-// anything is asked for or made.
-func (k Cluster) CheckBudget() error {
+// checkBudget refuses a deadline of the run that its steps may exceed though each keeps its own.
+func (k Cluster) checkBudget(b planning.Bootstrap, targets []string) error {
 	if k.Cfg.BootstrapTimeout == 0 {
 		return nil
-	}
-	b, err := k.PlanOffline()
-	if err != nil {
-		return err
-	}
-	targets, err := ResolveTargets(k.Targets, b.Plan, false)
-	if err != nil {
-		return err
 	}
 	if err := b.Plan.Graph.Fits(k.Cfg.BootstrapTimeout.D(), k.Parallel, targets...); err != nil {
 		return usage.Errorf("BOOTSTRAP_TIMEOUT: %w", err)
