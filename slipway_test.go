@@ -1,0 +1,174 @@
+package slipway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/slipway-k8s/slipway"
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
+)
+
+const token = hetznertest.Token
+
+// offline are options of a session at a simulated Hetzner project, in whose management cluster nothing can be made.
+func offline(t *testing.T, h *hetznertest.Server) slipway.Options {
+	t.Helper()
+	return slipway.Options{StateDir: filepath.Join(t.TempDir(), "state"), Token: platform.NewSecret(token),
+		Hetzner: h.Client(hetznertest.Token), Management: noCluster{}, SkipDoctor: true}
+}
+
+func fakeHetzner(t *testing.T) *hetznertest.Server {
+	t.Helper()
+	h := hetznertest.New()
+	t.Cleanup(h.Close)
+	return h
+}
+
+// noCluster is a provider that makes no management cluster.
+type noCluster struct{}
+
+func (noCluster) Name() string { return "none" }
+func (noCluster) Ensure(context.Context, string, flow.Say) ([]byte, error) {
+	return nil, errors.New("no cluster is made here")
+}
+func (noCluster) Exists(context.Context, string) (bool, error) { return false, nil }
+func (noCluster) Delete(context.Context, string) error         { return nil }
+
+// A session runs a step of the program's own after one of the bootstrap's, gives its output, and is resumed by the same
+// calls: what is done is not run again.
+func TestSession(t *testing.T) {
+	h := fakeHetzner(t)
+	cfg, o := config.Defaults(), offline(t, h)
+	cfg.FirewallAllow = "127.0.0.0/8"
+	var events []string
+	o.Observe = func(e flow.Event) { events = append(events, fmt.Sprint(e.Kind, " ", e.Step, " ", e.Message)) }
+	ran := 0
+	for range 2 {
+		s, err := slipway.Open(t.Context(), cfg, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := flow.Add1(s.Plan.Graph, "report", func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
+			ran++
+			say("the token is %s", token)
+			return f.ID, nil
+		}, s.Plan.Firewall)
+		result, err := s.Run(t.Context(), "report")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, err := slipway.Output(t.Context(), result, report)
+		if err != nil || id == 0 {
+			t.Errorf("output %d, %v", id, err)
+		}
+		if _, err := slipway.Output(t.Context(), result, s.Plan.Nodes); err == nil || !strings.Contains(err.Error(), "wait-nodes") {
+			t.Errorf("the output of a step that is not done: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ran != 1 || len(h.Firewalls()) != 1 {
+		t.Errorf("the step ran %d times, and there are %d firewalls", ran, len(h.Firewalls()))
+	}
+	if all := strings.Join(events, "\n"); strings.Contains(all, token) || !strings.Contains(all, "step-reused report") {
+		t.Errorf("the events:\n%s", all)
+	}
+}
+
+// Bad input is refused before anything is created.
+func TestOpenRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*config.Config, *slipway.Options)
+		says   string
+	}{
+		"a configuration": {func(c *config.Config, _ *slipway.Options) { c.ControlPlaneReplicas = 2 }, "controlPlaneReplicas"},
+		"no token":        {func(_ *config.Config, o *slipway.Options) { o.Token, o.Hetzner = platform.Secret{}, nil }, "Options.Token"},
+		"a file": {func(_ *config.Config, o *slipway.Options) {
+			o.Dir = filepath.Join(filepath.Dir(o.StateDir), "own")
+			write(t, filepath.Join(o.Dir, "manifests", "cluster.yaml"), "kind: [")
+		}, "cluster.yaml"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, o := config.Defaults(), offline(t, fakeHetzner(t))
+			tc.change(&cfg, &o)
+			if _, err := slipway.Open(t.Context(), cfg, o); err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("it says %v, want %s", err, tc.says)
+			}
+			if _, err := os.Stat(o.StateDir); err == nil {
+				t.Errorf("there is %s", o.StateDir)
+			}
+		})
+	}
+}
+
+// A run asks for consent before it changes anything, and a no ends it.
+func TestConsent(t *testing.T) {
+	h := fakeHetzner(t)
+	o := offline(t, h)
+	no := errors.New("not today")
+	var asked string
+	o.Consent = func(_ context.Context, forecast string) error { asked = forecast; return no }
+	cfg := config.Defaults()
+	cfg.FirewallAllow = "127.0.0.0/8"
+	s, err := slipway.Open(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(t.Context(), "firewall"); !errors.Is(err, no) {
+		t.Errorf("the run ended with %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, no) || !strings.Contains(asked, "firewall") || len(h.Writes()) > 0 {
+		t.Errorf("asked %q; Close: %v; changed %q", asked, err, h.Writes())
+	}
+}
+
+// Two sessions at once on one state folder: the second run is refused.
+func TestTwoSessions(t *testing.T) {
+	h := fakeHetzner(t)
+	o := offline(t, h)
+	cfg := config.Defaults()
+	cfg.FirewallAllow = "127.0.0.0/8"
+	first, err := slipway.Open(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var second error
+	flow.Add(first.Plan.Graph, "meanwhile", func(ctx context.Context, _ flow.Say) (int, error) {
+		other, err := slipway.Open(ctx, cfg, o)
+		if err != nil {
+			return 0, err
+		}
+		_, second = other.Run(ctx, "firewall")
+		_ = other.Close()
+		return 1, nil
+	})
+	if _, err := first.Run(t.Context(), "meanwhile"); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if held := (*flow.LockedError)(nil); !errors.As(second, &held) {
+		t.Errorf("the second run: %v", second)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
