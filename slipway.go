@@ -57,6 +57,9 @@ type Options struct {
 	// Consent gets what a run at Hetzner would change, as the command prints it, before it changes anything. Its error
 	// ends the run. nil: the run goes ahead, and refuses what deletes or replaces servers unless Yes is set.
 	Consent func(ctx context.Context, forecast string) error
+	// Confirm is asked before an operation deletes or replaces something; want is the word that agrees to it. Its error
+	// ends the operation, which has changed nothing. nil: the operation is refused unless Yes is set.
+	Confirm func(ctx context.Context, question, want string) error
 	// Yes agrees beforehand to what is refused otherwise: servers that are deleted or replaced.
 	Yes bool
 	// Parallel is how many steps run at once at most; 0: as many as can.
@@ -73,7 +76,7 @@ type Session struct {
 	ctx     context.Context // ends with the lease of the state
 	session *session.Session
 	planned planning.Bootstrap
-	consent func(ctx context.Context, forecast string) error
+	options Options
 	err     error // of the last run
 }
 
@@ -103,7 +106,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{ctx: ctx, session: opened, consent: o.Consent}
+	s := &Session{ctx: ctx, session: opened, options: o}
 	if err := s.connect(ctx); err != nil {
 		s.err = err
 		return nil, s.Close()
@@ -177,26 +180,37 @@ func (s *Session) Run(ctx context.Context, targets ...string) (*Result, error) {
 	if err := s.session.RefuseDuringRecovery(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	ctx, end := s.until(ctx)
+	defer end()
 	s.session.Targets = targets
-	ask := session.Questions{}
-	if s.consent != nil {
-		ask.Consent = func(ctx context.Context, f forecast.Forecast) error {
-			var text strings.Builder
-			if err := f.Print(&text, 0); err != nil {
-				return err
-			}
-			return s.consent(ctx, s.session.Caller.Hide.Text(text.String()))
-		}
-	}
-	result, err := s.session.Bootstrap(ctx, s.planned, ask)
+	result, err := s.session.Bootstrap(ctx, s.planned, s.questions())
 	s.err = err
 	if result.Report == nil {
 		return nil, err
 	}
 	return &Result{Report: result.Report, journal: result.Journal}, err
+}
+
+// until is ctx, which ends with the lease of the state, too.
+func (s *Session) until(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// questions are what the program wants to be asked.
+func (s *Session) questions() session.Questions {
+	ask := session.Questions{Confirm: s.options.Confirm}
+	if s.options.Consent != nil {
+		ask.Consent = func(ctx context.Context, f forecast.Forecast) error {
+			var text strings.Builder
+			if err := f.Print(&text, 0); err != nil {
+				return err
+			}
+			return s.options.Consent(ctx, s.session.Caller.Hide.Text(text.String()))
+		}
+	}
+	return ask
 }
 
 // Output is what a step of a run has given; an error where it is not done.

@@ -132,6 +132,42 @@ func TestConsent(t *testing.T) {
 	}
 }
 
+// An operation that deletes asks for the word that agrees to it, and is refused where nobody can be asked, and by a no.
+func TestDestroy(t *testing.T) {
+	h := fakeHetzner(t)
+	cfg := config.Defaults()
+	cfg.FirewallAllow = "127.0.0.0/8"
+	made, o := false, offline(t, h)
+	destroy := func(confirm func(context.Context, string, string) error) error {
+		t.Helper()
+		o.Confirm = confirm
+		s, err := slipway.Open(t.Context(), cfg, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !made {
+			if _, err := s.Run(t.Context(), "firewall"); err != nil {
+				t.Fatal(err)
+			}
+			made = true
+		}
+		err = s.Destroy(t.Context(), slipway.DestroyOptions{})
+		if closed := s.Close(); !errors.Is(closed, err) {
+			t.Errorf("Destroy: %v; Close: %v", err, closed)
+		}
+		return err
+	}
+	if err := destroy(nil); err == nil || !strings.Contains(err.Error(), "destroy asks") || len(h.Firewalls()) != 1 {
+		t.Errorf("where nobody can be asked: %v, %d firewalls", err, len(h.Firewalls()))
+	}
+	var wanted string
+	no := errors.New("not today")
+	if err := destroy(func(_ context.Context, _, want string) error { wanted = want; return no }); !errors.Is(err, no) ||
+		wanted != cfg.ClusterName || len(h.Firewalls()) != 1 {
+		t.Errorf("asked for %q: %v, %d firewalls", wanted, err, len(h.Firewalls()))
+	}
+}
+
 // Two sessions at once on one state folder: the second run is refused.
 func TestTwoSessions(t *testing.T) {
 	h := fakeHetzner(t)

@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/child"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
-	"github.com/slipway-k8s/slipway/internal/cli/backupfile"
 	"github.com/slipway-k8s/slipway/internal/client/gitclone"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
+	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -11,20 +10,13 @@ import (
 	"golang.org/x/term"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
-	"github.com/slipway-k8s/slipway/internal/operation/doctor"
-	"github.com/slipway-k8s/slipway/internal/operation/replace"
-	"github.com/slipway-k8s/slipway/internal/operation/scale"
-	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -70,48 +62,9 @@ func runDestroy(ctx context.Context, c *console, a arguments, o destroyOptions) 
 			"--dry-run only lists")
 	}
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		destroyer := destroy.New(r.Cfg.Config, r.Tools)
-		plan, err := destroyer.Plan(ctx, opts)
-		if err != nil {
-			return err
-		}
-		if err := printDestroyPlan(c, plan, a.Options.Output); err != nil {
-			return err
-		}
-		if !a.Options.Yes {
-			if err := offerBackup(ctx, r, "what destroy deletes is gone for good"); err != nil {
-				return err
-			}
-			if err := confirm(ctx, c, fmt.Sprintf("Type the cluster's name (%s) to delete all this for good: ", plan.Cluster),
-				plan.Cluster); err != nil {
-				return err
-			}
-		}
-		if err := destroyer.Destroy(ctx, plan, r.Hub.Task); err != nil {
-			return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, r.Files.Log.Name())
-		}
-		if err := errors.Join(upgrade.End(r.Tools.Files), scale.Forget(r.Tools.Files)); err != nil {
-			return fmt.Errorf("remove the records of what was begun on the cluster: %w", err)
-		}
-		record, err := retire(r)
-		if err != nil {
-			return err
-		}
-		if err := ownership.Remove(r.Tools.Files); err != nil {
-			return fmt.Errorf("make the state folder free for another cluster: %w", err)
-		}
-		r.Hub.Note("cluster %s is gone%s", plan.Cluster, record)
-		return nil
+		return operations.Destroy(ctx, r.Session, operations.DestroyOptions{Options: opts,
+			Show: func(d destroy.Deletion) error { return printDestroyPlan(c, d, a.Options.Output) }}, r.questions())
 	})
-}
-
-// retire moves the journal of a destroyed cluster away, and records that.
-func retire(r *running) (record string, err error) {
-	err = r.Effects.Do(context.Background(), effect.File, statedir.VerbRetire, statedir.JournalFile, func() error {
-		record, err = r.Folder.Retire(r.Began)
-		return err
-	})
-	return record, err
 }
 
 // canPrompt tells whether the operator can be asked. A file that is no terminal certainly gives no answer.
@@ -176,35 +129,7 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 // runReplaceMachine replaces a control plane machine.
 func runReplaceMachine(ctx context.Context, c *console, a arguments) error {
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		if err := errors.Join(r.RefuseDuringRecovery(), r.CheckProject(ctx)); err != nil {
-			return err
-		}
-		if err := r.ExamineFor(ctx, doctor.ForServer); err != nil {
-			return err
-		}
-		replacer := replace.NewReplacer(r.Cfg.Config, r.Tools)
-		flaw, err := replacer.Flaw(ctx, func(string, ...any) {})
-		if err != nil {
-			return err
-		}
-		if flaw != "" {
-			r.Hub.Note("it may never end: %s", flaw)
-		}
-		if err := agreeToFlaw(ctx, r, "replace-machine", flaw); err != nil {
-			return err
-		}
-		var done replace.Replacement
-		err = r.Hub.Task("replace-machine", "a control plane machine in the place of "+a.Targets[1],
-			func(say flow.Say) (err error) {
-				done, err = replacer.Replace(ctx, say, a.Targets[1])
-				return err
-			})
-		if unknown, ok := errors.AsType[*replace.UnknownMachineError](err); ok {
-			return &usage.Error{Err: unknown}
-		}
-		if err == nil {
-			r.Hub.Note("%s", done)
-		}
+		_, err := operations.ReplaceMachine(ctx, r.Session, a.Targets[1], r.questions())
 		return err
 	})
 }

@@ -59,13 +59,17 @@ func printForecast(c *console, f forecast.Forecast, output string) error {
 	return f.Print(c.stdout, c.width())
 }
 
-// questions are what a run asks its operator, where that is possible: at a terminal, and not with --yes.
+// questions are what a run asks its operator, where that is possible. What a run would do is shown at a terminal alone.
 func (r *running) questions() session.Questions {
 	c := r.console
 	q := session.Questions{Backup: func(ctx context.Context, danger string) error {
 		return offerBackup(ctx, r, danger)
 	}}
-	if r.options.Output != "text" || c.width() == 0 || !canPrompt(c) {
+	if !canPrompt(c) {
+		return q
+	}
+	q.Confirm = func(ctx context.Context, question, want string) error { return confirm(ctx, c, question, want) }
+	if r.options.Output != "text" || c.width() == 0 {
 		return q
 	}
 	q.Consent = func(ctx context.Context, f forecast.Forecast) error {

@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -45,7 +45,19 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 			"beforehand, --dry-run only compares")
 	}
 	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
-		return readoptCluster(ctx, r, b.source, accept)
+		plan, result, err := operations.Readopt(ctx, r.Session, operations.ReadoptOptions{Source: b.source, Accept: accept,
+			Show: func(found readopt.Readoption) error { return showReadoption(c, a.Options, found, accept) }}, r.questions())
+		if err != nil {
+			return err
+		}
+		made := outputs{
+			cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes,
+			access: plan.Access,
+		}
+		if plan.Access == nil { // else the cluster manages itself
+			made.management = plan.Management
+		}
+		return conclude(ctx, r, result, made)
 	})
 }
 
@@ -82,21 +94,11 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	}
 	h := &session.Hub{Run: "readopt", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
 	defer h.Close()
-	found, err := lookForReadopt(ctx, h, plan)
+	found, err := operations.LookForReadopt(ctx, h, plan)
 	if err != nil {
 		return err
 	}
 	return showReadoption(c, a.Options, found, accept)
-}
-
-// lookForReadopt compares the backup with what lives.
-func lookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
-	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
-		func(say flow.Say) (err error) {
-			found, err = plan.Look(ctx, say)
-			return err
-		})
-	return found, err
 }
 
 // accepted are the words of --accept.
@@ -107,48 +109,6 @@ func accepted(list string) (ids []string) {
 		}
 	}
 	return ids
-}
-
-func readoptCluster(ctx context.Context, r *running, source source.Backup, accept []string) error {
-	if err := r.RefuseWentOver(ctx); err != nil {
-		return err
-	}
-	if err := records.PrepareReadopt(r.Tools.Files, source); err != nil {
-		return err
-	}
-	plan, err := readopt.New(r.Cfg.Config, r.Tools, source, accept)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	found, err := lookForReadopt(ctx, r.Hub, plan)
-	if err != nil {
-		return err
-	}
-	if err := agreeToReadopt(ctx, r, found, accept); err != nil {
-		return err
-	}
-	if err := r.ExamineToken(ctx); err != nil {
-		return err
-	}
-	made := outputs{
-		cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes,
-		access: plan.Access,
-	}
-	if plan.Access == nil { // else the cluster manages itself
-		made.management = plan.Management
-	}
-	return runRecovery(ctx, r, plan.Graph, plan.All, records.ReadoptFiles(r.Tools.Files), records.EndReadopt, made)
-}
-
-// agreeToReadopt shows what was found, and asks a person once, unless an earlier
-// run was agreed to.
-func agreeToReadopt(ctx context.Context, r *running, found readopt.Readoption, accept []string) error {
-	if err := showReadoption(r.console, r.options, found, accept); err != nil || found.Released || found.Underway ||
-		r.options.Yes {
-		return err
-	}
-	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to have it managed again like this: ",
-		found.Cluster), found.Cluster)
 }
 
 // showReadoption shows what was found, and refuses where a difference is not

@@ -49,19 +49,6 @@ func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 	}
 }
 
-// What could not be compared is named before it is wiped.
-func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
-	s := etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
-	const said = "b holds data of etcd too"
-	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); strings.Contains(lines, said) {
-		t.Errorf("of a server that was compared: %s", lines)
-	}
-	s.Silent = []string{"b"}
-	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); !strings.Contains(lines, said) {
-		t.Errorf("it does not say %q: %s", said, lines)
-	}
-}
-
 // A dry run leaves no folder, no file and nothing at Hetzner, also where it finds that there is nothing to recover.
 func TestRecoverQuorumDryRunLeavesNothing(t *testing.T) {
 	store, environment := smallProject(t)

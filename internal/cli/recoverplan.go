@@ -16,6 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -118,7 +119,7 @@ func (f *recoveryForecast) resume(ctx context.Context, plan *quorum.Plan, record
 }
 
 func (f *recoveryForecast) add(s etcddata.Survey) {
-	f.Survey, f.Lost = &s, recoveryLosses(s)
+	f.Survey, f.Lost = &s, operations.RecoveryLosses(s)
 	f.Reset = slices.DeleteFunc(slices.Clone(s.Wipe), func(server string) bool { return server == s.Survivor })
 	f.Reset = append(f.Reset, s.Survivor)
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,12 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	clusters "github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/operation/availability"
-	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -89,7 +85,17 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 			return printUpgrade(c, cfg, x, a.Options.Output)
 		})
 	}
-	return operate(ctx, c, a, func(ctx context.Context, r *running) error { return upgradeCluster(ctx, r, a, given, o) })
+	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
+		result, err := operations.Upgrade(ctx, r.Session, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
+			InPlace: o.InPlace, Again: upgradeAgain(given, c.environment, o)}, r.questions())
+		if c.watch != nil {
+			c.watch.api = result.API
+		}
+		if err != nil || !result.Done {
+			return err
+		}
+		return adviseVersions(r, given, result.Examination)
+	})
 }
 
 // refuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the
@@ -130,64 +136,6 @@ func withSet(a arguments, name string) (arguments, error) {
 	return a, nil
 }
 
-// upgradeCluster examines, asks, and runs the stages. given are the arguments as the operator wrote them.
-func upgradeCluster(ctx context.Context, r *running, a, given arguments, o upgradeOptions) error {
-	if err := errors.Join(r.RefuseDuringRecovery(), r.CheckProject(ctx)); err != nil {
-		return err
-	}
-	record, err := upgrade.ReadRecord(r.Tools.Files)
-	if err != nil {
-		return err
-	}
-	var x upgrade.Examination
-	if err := r.Hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
-		x, err = upgrade.Examine(ctx, r.Cfg.Config, r.Tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
-			Resumes: record != nil}, say)
-		return err
-	}); err != nil {
-		return err
-	}
-	if len(x.Stages) == 0 {
-		r.Hub.Note("%s: there is nothing to upgrade", x)
-		return errors.Join(upgrade.End(r.Tools.Files), adviseVersions(r, given, x))
-	}
-	for _, line := range upgradeLines(r.Cfg.Config, x) {
-		r.Hub.Note("%s", line)
-	}
-	plan, err := upgrade.NewPlan(r.Cfg.Config, r.Tools, x)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	targets, err := plan.Targets(o.PauseAfter)
-	if err != nil {
-		return err
-	}
-	if err := agreeToUpgrade(ctx, r, a, x, record); err != nil {
-		return err
-	}
-	for _, version := range x.Kubernetes() {
-		if err := r.ProvideKubernetes(ctx, version); err != nil {
-			return err
-		}
-	}
-	said := upgrade.Said{Again: upgradeAgain(given, r.console.environment, o), PauseAfter: o.PauseAfter}
-	if err := upgrade.Begin(r.Tools.Files, x, said); err != nil {
-		return err
-	}
-	if err := runUpgradePlan(ctx, r, plan, targets); err != nil {
-		return err
-	}
-	if o.PauseAfter != "" {
-		r.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
-			o.PauseAfter)
-		return nil
-	}
-	if err := upgrade.End(r.Tools.Files); err != nil {
-		return fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
-	}
-	return adviseVersions(r, given, x)
-}
-
 // upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this
 // one.
 func upgradeAgain(given arguments, environment map[string]string, o upgradeOptions) []string {
@@ -215,69 +163,6 @@ func upgradeAgain(given arguments, environment map[string]string, o upgradeOptio
 		}
 	}
 	return words
-}
-
-// runUpgradePlan runs the stages while the API of the cluster is asked, and says how long it was away.
-func runUpgradePlan(ctx context.Context, r *running, plan *upgrade.Plan, targets []string) error {
-	workload, err := clusters.Cluster(r.Tools.WithDefaults(), platform.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	probe := availability.Start(ctx, workload)
-	_, err = r.RunGraph(ctx, plan.Graph, upgrade.Files(r.Tools.Files), targets)
-	measure := probe.Stop()
-	r.Hub.Note("%s", measure)
-	if r.console.watch != nil {
-		r.console.watch.api = measure
-	}
-	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
-		if held, heldErr := upgrade.Held(ctx, r.Cfg.Config, r.Tools); heldErr == nil && held != "" {
-			err = fmt.Errorf("%w\n%s", err, held)
-		}
-	}
-	return err
-}
-
-// agreeToUpgrade has the doctor examine what new servers need, offers a backup, and asks.
-func agreeToUpgrade(ctx context.Context, r *running, a arguments, x upgrade.Examination, record *upgrade.Record) error {
-	if x.Servers() {
-		if err := r.ExamineFor(ctx, doctor.ForServer); err != nil {
-			return err
-		}
-	}
-	if record != nil {
-		r.Hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
-	}
-	switch {
-	case a.Options.Yes || record.Same(x):
-		return nil
-	case !canPrompt(r.console):
-		return usage.Errorf("upgrade asks before it changes the cluster, and the standard input is no terminal: --yes answers " +
-			"beforehand, --dry-run only says what it would do")
-	}
-	if err := offerBackup(ctx, r, "only a restore of a backup brings an older Kubernetes back"); err != nil {
-		return err
-	}
-	return confirm(ctx, r.console, fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", r.Cfg.ClusterName),
-		r.Cfg.ClusterName)
-}
-
-// upgradeLines say what an upgrade does, what cannot be undone, and what is known of the new versions.
-func upgradeLines(cfg config.Config, x upgrade.Examination) []string {
-	lines := []string{x.String()}
-	for i, s := range x.Stages {
-		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
-	}
-	for _, left := range x.Left {
-		lines = append(lines, "left as it is, because an upgrade changes versions only: "+left)
-	}
-	for _, remark := range append(cfg.UpgradeRemarks(x.From, x.Seen...), cfg.Remarks(time.Now())...) {
-		lines = append(lines, "known of these versions: "+remark.String())
-	}
-	for _, check := range x.Unanswered {
-		lines = append(lines, "not known: "+check)
-	}
-	return lines
 }
 
 // withoutVersions are the arguments without those that are versions.
@@ -318,6 +203,6 @@ func printUpgrade(c *console, cfg config.Config, x upgrade.Examination, output s
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(x)
 	}
-	_, err := fmt.Fprintln(c.stdout, strings.Join(upgradeLines(cfg, x), "\n"))
+	_, err := fmt.Fprintln(c.stdout, strings.Join(operations.UpgradeLines(cfg, x), "\n"))
 	return err
 }

@@ -24,6 +24,29 @@ type Questions struct {
 	Consent func(context.Context, forecast.Forecast) error
 	// Backup offers a backup before something that cannot be undone. Its error ends the run.
 	Backup func(ctx context.Context, danger string) error
+	// Confirm asks for a word before an operation deletes or replaces something; nil: it is refused, but with Yes.
+	Confirm func(ctx context.Context, question, want string) error
+}
+
+// Confirm has a question asked, unless Yes answers it. what begins the error of an operation that cannot ask: that it
+// asks, and before what.
+func (s *Session) Confirm(ctx context.Context, ask Questions, what, question, want string) error {
+	switch {
+	case s.Yes:
+		return nil
+	case ask.Confirm == nil:
+		return usage.Errorf("%s, and the standard input is no terminal: --yes answers beforehand, --dry-run only says what "+
+			"it would do", what)
+	}
+	return ask.Confirm(ctx, question, want)
+}
+
+// OfferBackup has a backup offered before something that cannot be undone.
+func (s *Session) OfferBackup(ctx context.Context, ask Questions, danger string) error {
+	if s.Yes || ask.Backup == nil {
+		return nil
+	}
+	return ask.Backup(ctx, danger)
 }
 
 // Result is what a run of steps has come to.
@@ -66,8 +89,8 @@ func (s *Session) Bootstrap(ctx context.Context, b planning.Bootstrap, ask Quest
 			return Result{}, err
 		}
 	}
-	if ask.Backup != nil && slices.Contains(s.Targets, b.Plan.Pivot.Name()) {
-		if err := ask.Backup(ctx, "a pivot cannot be taken back once it has deleted something"); err != nil {
+	if slices.Contains(s.Targets, b.Plan.Pivot.Name()) {
+		if err := s.OfferBackup(ctx, ask, "a pivot cannot be taken back once it has deleted something"); err != nil {
 			return Result{}, err
 		}
 	}

@@ -1,0 +1,131 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// RecoverQuorum brings an etcd back that has lost its quorum while its servers live. It says what it found, and asks,
+// before it wipes anything.
+func RecoverQuorum(ctx context.Context, s *session.Session, ask session.Questions) error {
+	if err := errors.Join(session.RefuseDuringRestore(s.Caller, s.Folder), s.CheckProject(ctx)); err != nil {
+		return err
+	}
+	plan, err := quorum.New(s.Cfg.Config, s.Tools)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	folder := records.QuorumFiles(s.Tools.Files)
+	if err := agreeToRecover(ctx, s, plan, folder, ask); err != nil {
+		return err
+	}
+	if _, err := s.RunGraph(ctx, plan.Graph, folder, plan.All); err != nil {
+		return quorumIsBack(ctx, s, plan, folder, err)
+	}
+	if err := folder.RemoveFolder(); err != nil { // the snapshot holds every secret of the cluster
+		return fmt.Errorf("everything is done, but the recovery cannot be closed: %w", err)
+	}
+	s.Hub.Note("etcd has its quorum again")
+	return nil
+}
+
+// agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
+// agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
+func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files,
+	ask session.Questions) error {
+	record, err := records.ReadQuorum(s.Tools.Files)
+	if err != nil {
+		return err
+	}
+	if record != nil {
+		s.Hub.Note("resuming the recovery that was begun %s", record.Began.Format(time.RFC3339))
+		return nil
+	}
+	if err := folder.RemoveFolder(); err != nil {
+		return err
+	}
+	err = askToRecover(ctx, s, plan, folder, ask)
+	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
+		return errors.Join(err, folder.RemoveFolder())
+	}
+	return records.Quorum{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
+}
+
+func askToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files,
+	ask session.Questions) error {
+	surveyed, err := s.RunGraph(ctx, plan.Graph, folder, plan.Before)
+	if err != nil {
+		return err
+	}
+	survey, _, err := flow.Restore(ctx, surveyed.Journal, plan.Survey)
+	if err != nil {
+		return err
+	}
+	snapshot, _, err := flow.Restore(ctx, surveyed.Journal, plan.Snapshot)
+	if err != nil {
+		return err
+	}
+	for _, line := range recoveryLines(survey, snapshot) {
+		s.Hub.Note("%s", line)
+	}
+	return s.Confirm(ctx, ask, "recover-quorum asks before it wipes servers", fmt.Sprintf(
+		"Type the cluster's name (%s) to wipe these servers and make etcd again: ", s.Cfg.ClusterName), s.Cfg.ClusterName)
+}
+
+// recoveryLines say what is done and what is lost.
+func recoveryLines(s etcddata.Survey, snapshot quorum.Snapshot) []string {
+	lines := []string{
+		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
+			"first",
+			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
+	}
+	for _, loss := range RecoveryLosses(s) {
+		lines = append(lines, "lost: "+loss)
+	}
+	for _, server := range s.Silent {
+		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what "+
+			"it knows more is wiped. "+
+			"talosctl service etcd says why", server))
+	}
+	if s.Target == s.Survivor {
+		lines = append(lines, "no other server is left: until etcd is created again its data are in the state folder and "+
+			"nowhere else")
+	}
+	return lines
+}
+
+// RecoveryLosses are what a recovery cannot bring back.
+func RecoveryLosses(s etcddata.Survey) []string {
+	return []string{
+		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the "+
+			"quorum broke", s.Survivor),
+		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, " +
+			"and what Pods " +
+			"keep in emptyDir and hostPath. Volumes at Hetzner stay",
+	}
+}
+
+// quorumIsBack ends a recovery that has found, before it made an etcd, that the
+// old one works again: what it has changed is taken back.
+func quorumIsBack(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files, err error) error {
+	if !errors.Is(err, quorum.ErrQuorum) {
+		return err
+	}
+	back := s.Hub.Task("abandon", "what the recovery has changed is taken back",
+		func(say flow.Say) error { return plan.Abandon(ctx, say) })
+	if back == nil {
+		back = folder.RemoveFolder()
+	}
+	return errors.Join(err, back)
+}

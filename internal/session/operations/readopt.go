@@ -1,0 +1,67 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
+	"github.com/slipway-k8s/slipway/internal/session"
+)
+
+// ReadoptOptions name the backup, and what of its differences from the cluster is accepted.
+type ReadoptOptions struct {
+	Source source.Backup
+	Accept []string // IDs of differences
+	// Show gets what was found, and refuses differences that are not accepted; nil: nobody does.
+	Show func(readopt.Readoption) error
+}
+
+// LookForReadopt compares the backup with what lives.
+func LookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
+	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
+		func(say flow.Say) (err error) {
+			found, err = plan.Look(ctx, say)
+			return err
+		})
+	return found, err
+}
+
+// Readopt gives a cluster whose servers live the management back that it lost. It asks once, unless an earlier run was
+// agreed to.
+func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
+	ask session.Questions) (plan *readopt.Plan, result session.Result, err error) {
+	if err := s.RefuseWentOver(ctx); err != nil {
+		return nil, result, err
+	}
+	if err := records.PrepareReadopt(s.Tools.Files, o.Source); err != nil {
+		return nil, result, err
+	}
+	if plan, err = readopt.New(s.Cfg.Config, s.Tools, o.Source, o.Accept); err != nil {
+		return nil, result, &usage.Error{Err: err}
+	}
+	found, err := LookForReadopt(ctx, s.Hub, plan)
+	if err != nil {
+		return plan, result, err
+	}
+	if o.Show != nil {
+		if err := o.Show(found); err != nil {
+			return plan, result, err
+		}
+	}
+	if !found.Released && !found.Underway {
+		err := s.Confirm(ctx, ask, "readopt asks before it changes anything", fmt.Sprintf(
+			"Type the cluster's name (%s) to have it managed again like this: ", found.Cluster), found.Cluster)
+		if err != nil {
+			return plan, result, err
+		}
+	}
+	if err := s.ExamineToken(ctx); err != nil {
+		return plan, result, err
+	}
+	result, err = runRecovery(ctx, s, plan.Graph, plan.All, records.ReadoptFiles(s.Tools.Files), records.EndReadopt)
+	return plan, result, err
+}

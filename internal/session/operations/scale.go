@@ -1,0 +1,102 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/operation/doctor"
+	"github.com/slipway-k8s/slipway/internal/operation/scale"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// ScaleOptions ask for another number of servers.
+type ScaleOptions struct {
+	Pool  string // worker pool; empty: the control plane
+	Count int    // of servers
+}
+
+// Group is the group of servers that is scaled.
+func (o ScaleOptions) Group(cfg config.Config, tools platform.Tools) scale.Group {
+	if o.Pool == "" {
+		return scale.NewControlPlane(cfg, tools)
+	}
+	return scale.NewPool(cfg, tools, o.Pool)
+}
+
+// Scale changes the number of servers of a group. It asks before it deletes servers.
+func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.Questions) error {
+	if err := errors.Join(s.RefuseDuringRecovery(), s.CheckProject(ctx)); err != nil {
+		return err
+	}
+	group := o.Group(s.Cfg.Config, s.Tools)
+	change, err := group.Examine(ctx, func(string, ...any) {}, o.Count)
+	if err != nil {
+		return err
+	}
+	for _, says := range ScaleLines(change) {
+		s.Hub.Note("%s", says)
+	}
+	if err := agreeToScale(ctx, s, change, ask); err != nil {
+		return err
+	}
+	if change.From != change.To { // else the number was reached, or is waited for
+		if err := scale.Begin(s.Tools.Files, change); err != nil {
+			return err
+		}
+	}
+	var steps []scale.Step
+	err = s.Hub.Task("scale", fmt.Sprintf("%s: %d servers", change.Called(), o.Count), func(say flow.Say) (err error) {
+		steps, err = group.Run(ctx, say, o.Count)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("%w\nlog: %s", err, s.Files.Log.Name())
+	}
+	if err := scale.End(s.Tools.Files, change.Group); err != nil {
+		return fmt.Errorf("everything is done, but the record of the scaling cannot be removed: %w", err)
+	}
+	for _, step := range steps {
+		s.Hub.Note("%s", step)
+	}
+	return nil
+}
+
+// agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
+func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, ask session.Questions) error {
+	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
+		return errors.Join(s.ExamineFor(ctx, doctor.ForServer), agreeToFlaw(ctx, s, "scale", change.Flaw, ask))
+	}
+	if change.Removes() == 0 {
+		return nil
+	}
+	return s.Confirm(ctx, ask, "scale deletes servers and asks before", fmt.Sprintf(
+		"Type %d to delete %d servers of %s with their disks: ", change.To, change.Removes(), change.Called()),
+		strconv.Itoa(change.To))
+}
+
+// agreeToFlaw asks before a rollout that may never end; flaw is why, and empty where nothing is known.
+func agreeToFlaw(ctx context.Context, s *session.Session, what, flaw string, ask session.Questions) error {
+	switch {
+	case flaw == "" || s.Yes:
+		return nil
+	case ask.Confirm == nil:
+		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
+			"beforehand): %s", what, flaw)
+	}
+	return ask.Confirm(ctx, fmt.Sprintf("%s may never end: %s\nGo ahead? [yes/no] ", what, flaw), "yes")
+}
+
+// ScaleLines are what is said of a change before it is made.
+func ScaleLines(change scale.Change) []string {
+	lines := append([]string{change.String()}, change.Notes...)
+	if change.Flaw != "" {
+		lines = append(lines, "it may never end: "+change.Flaw)
+	}
+	return lines
+}

@@ -1,0 +1,156 @@
+// Package operations carries out the operations on a cluster that exists, in a session: what each examines, asks,
+// records and runs, without a terminal.
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/operation/availability"
+	"github.com/slipway-k8s/slipway/internal/operation/doctor"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/platform"
+)
+
+// UpgradeOptions are the choices of an upgrade. The versions are those of the configuration.
+type UpgradeOptions struct {
+	Via        []string // patch releases of Kubernetes to go through, in place of the newest of each minor
+	PauseAfter string   // stage to end after; empty: none
+	InPlace    bool     // Talos to a patch release without replacing servers
+	Again      []string // words of the command that resumes this upgrade
+}
+
+// UpgradeResult is what an upgrade has come to.
+type UpgradeResult struct {
+	upgrade.Examination
+	Done bool                 // all stages are, and none is left
+	API  availability.Measure // of the cluster, while it was upgraded
+}
+
+// Upgrade brings the cluster to the configured versions, stage by stage. It asks before it begins; one that was begun
+// is resumed.
+func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask session.Questions) (r UpgradeResult,
+	err error) {
+	if err := errors.Join(s.RefuseDuringRecovery(), s.CheckProject(ctx)); err != nil {
+		return r, err
+	}
+	record, err := upgrade.ReadRecord(s.Tools.Files)
+	if err != nil {
+		return r, err
+	}
+	if err := s.Hub.Task("examine", "what the upgrade does, and what is in its way", func(say flow.Say) (err error) {
+		r.Examination, err = upgrade.Examine(ctx, s.Cfg.Config, s.Tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace,
+			Resumes: record != nil}, say)
+		return err
+	}); err != nil {
+		return r, err
+	}
+	if len(r.Stages) == 0 {
+		s.Hub.Note("%s: there is nothing to upgrade", r.Examination)
+		r.Done = true
+		return r, upgrade.End(s.Tools.Files)
+	}
+	for _, line := range UpgradeLines(s.Cfg.Config, r.Examination) {
+		s.Hub.Note("%s", line)
+	}
+	plan, err := upgrade.NewPlan(s.Cfg.Config, s.Tools, r.Examination)
+	if err != nil {
+		return r, &usage.Error{Err: err}
+	}
+	targets, err := plan.Targets(o.PauseAfter)
+	if err != nil {
+		return r, err
+	}
+	if err := agreeToUpgrade(ctx, s, r.Examination, record, ask); err != nil {
+		return r, err
+	}
+	for _, version := range r.Kubernetes() {
+		if err := s.ProvideKubernetes(ctx, version); err != nil {
+			return r, err
+		}
+	}
+	said := upgrade.Said{Again: o.Again, PauseAfter: o.PauseAfter}
+	if err := upgrade.Begin(s.Tools.Files, r.Examination, said); err != nil {
+		return r, err
+	}
+	if r.API, err = runStages(ctx, s, plan, targets); err != nil {
+		return r, err
+	}
+	if o.PauseAfter != "" {
+		s.Hub.Note("the upgrade is paused after %s, as asked: the same command without --pause-after does the rest",
+			o.PauseAfter)
+		return r, nil
+	}
+	if err := upgrade.End(s.Tools.Files); err != nil {
+		return r, fmt.Errorf("everything is done, but the record of the upgrade cannot be removed: %w", err)
+	}
+	r.Done = true
+	return r, nil
+}
+
+// runStages runs the stages while the API of the cluster is asked, and says how long it was away.
+func runStages(ctx context.Context, s *session.Session, plan *upgrade.Plan,
+	targets []string) (measure availability.Measure, err error) {
+	workload, err := connect.Cluster(s.Tools.WithDefaults(), platform.Kubeconfig)
+	if err != nil {
+		return measure, err
+	}
+	probe := availability.Start(ctx, workload)
+	_, err = s.RunGraph(ctx, plan.Graph, upgrade.Files(s.Tools.Files), targets)
+	measure = probe.Stop()
+	s.Hub.Note("%s", measure)
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
+		if held, heldErr := upgrade.Held(ctx, s.Cfg.Config, s.Tools); heldErr == nil && held != "" {
+			err = fmt.Errorf("%w\n%s", err, held)
+		}
+	}
+	return measure, err
+}
+
+// agreeToUpgrade has the doctor examine what new servers need, offers a backup, and asks.
+func agreeToUpgrade(ctx context.Context, s *session.Session, x upgrade.Examination, record *upgrade.Record,
+	ask session.Questions) error {
+	if x.Servers() {
+		if err := s.ExamineFor(ctx, doctor.ForServer); err != nil {
+			return err
+		}
+	}
+	if record != nil {
+		s.Hub.Note("resuming the upgrade that was begun %s", record.Began.Format(time.RFC3339))
+	}
+	if s.Yes || record.Same(x) {
+		return nil
+	}
+	if ask.Confirm != nil {
+		if err := s.OfferBackup(ctx, ask, "only a restore of a backup brings an older Kubernetes back"); err != nil {
+			return err
+		}
+	}
+	return s.Confirm(ctx, ask, "upgrade asks before it changes the cluster",
+		fmt.Sprintf("Type the cluster's name (%s) to upgrade it: ", s.Cfg.ClusterName), s.Cfg.ClusterName)
+}
+
+// UpgradeLines say what an upgrade does, what cannot be undone, and what is known of the new versions.
+func UpgradeLines(cfg config.Config, x upgrade.Examination) []string {
+	lines := []string{x.String()}
+	for i, s := range x.Stages {
+		lines = append(lines, fmt.Sprintf("stage %d of %d, %s; %s", i+1, len(x.Stages), s, s.Back))
+	}
+	for _, left := range x.Left {
+		lines = append(lines, "left as it is, because an upgrade changes versions only: "+left)
+	}
+	for _, remark := range append(cfg.UpgradeRemarks(x.From, x.Seen...), cfg.Remarks(time.Now())...) {
+		lines = append(lines, "known of these versions: "+remark.String())
+	}
+	for _, check := range x.Unanswered {
+		lines = append(lines, "not known: "+check)
+	}
+	return lines
+}
