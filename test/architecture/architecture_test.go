@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -36,14 +37,21 @@ type list struct {
 	Imports    []string
 }
 
-// name is the package's path in the module.
-func (l list) name() string { return strings.TrimPrefix(l.ImportPath, module+"/") }
+// name is the package's path in the module; "slipway" for that at its root.
+func (l list) name() string {
+	if l.ImportPath == module {
+		return path.Base(module)
+	}
+	return strings.TrimPrefix(l.ImportPath, module+"/")
+}
 
 // own are the packages of the module that it imports.
 func (l list) own() (own []string) {
 	for _, i := range l.Imports {
-		if path, ours := strings.CutPrefix(i, module+"/"); ours {
-			own = append(own, path)
+		if name, ours := strings.CutPrefix(i, module+"/"); ours {
+			own = append(own, name)
+		} else if i == module {
+			own = append(own, path.Base(module))
 		}
 	}
 	slices.Sort(own)
@@ -90,6 +98,7 @@ var layers = []struct {
 	folders []string
 }{
 	{"the command", []string{"cmd", "internal/cli"}},
+	{"the library", []string{"slipway"}},
 	{"many clusters, an API, a report", []string{"internal/fleet", "internal/serve", "internal/report"}},
 	{"sessions", []string{"internal/session"}},
 	{"operations", []string{"internal/operation"}},

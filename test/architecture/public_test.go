@@ -61,6 +61,7 @@ func exportData(t *testing.T) (exports map[string]string, public []string) {
 		exports[p.ImportPath] = p.Export
 		name, own := strings.CutPrefix(p.ImportPath, module+"/")
 		first, _, _ := strings.Cut(name, "/")
+		own = own || p.ImportPath == module
 		if own && p.Export != "" && p.Name != "main" && first != "internal" && first != "test" {
 			public = append(public, p.ImportPath)
 		}
