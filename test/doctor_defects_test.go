@@ -397,7 +397,7 @@ func refusedByRateLimit(lab *command) func(*testing.T) {
 				took > time.Minute {
 				t.Errorf("after %s: %v", took, err)
 			}
-			for _, says := range []string{"for the rate limit of the Hetzner Cloud API, which refused it", "with 429", "not done within its deadline of 3s", "run the same command again"} {
+			for _, says := range []string{"for the rate limit of the Hetzner Cloud API, which refused it", "with 429", "not done within its deadline of 3s", "the same command resumes"} {
 				if !strings.Contains(out, says) {
 					t.Errorf("it does not say %q:\n%s", says, out)
 				}

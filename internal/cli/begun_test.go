@@ -85,8 +85,8 @@ func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
 	}
 	q.manageItself(t)
 	clustertest.Define(q.Management, clustertest.ClusterAPIKinds())
-	code, said := q.command(t, "scale", "control-plane", "5", "--skip-doctor", "--yes", "CONTROL_PLANE_TIMEOUT=10s",
-		"NODES_TIMEOUT=10s")
+	code, said := q.command(t, "scale", "control-plane", "5", "--skip-doctor", "--yes", "CONTROL_PLANE_TIMEOUT=2s",
+		"NODES_TIMEOUT=2s")
 	if all, err := scale.Records(q.state().Files()); err != nil || len(all) != 1 || all[0].To != 5 || code != ExitFailed {
 		t.Fatalf("exit %d, %v, %v\n%s", code, all, err, said)
 	}

@@ -205,7 +205,7 @@ func (s *Session) runSteps(ctx context.Context, b planning.Bootstrap, targets []
 
 // resumable says of a run that failed what is kept, and how to resume it.
 func (s *Session) resumable(err error) error {
-	return fmt.Errorf("%w\nwhat is done is kept in %s; run the same command again to resume; log: %s",
+	return fmt.Errorf("%w\nwhat is done is kept in %s; once the cause is removed, the same command resumes; log: %s",
 		reasonsOnce(err), s.Folder, s.Files.Log.Name())
 }
 

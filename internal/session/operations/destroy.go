@@ -41,7 +41,7 @@ func Destroy(ctx context.Context, s *session.Session, o DestroyOptions, ask sess
 		return err
 	}
 	if err := destroyer.Destroy(ctx, plan, s.Hub.Task); err != nil {
-		return fmt.Errorf("%w\nrun the same command again to resume; log: %s", err, s.Files.Log.Name())
+		return fmt.Errorf("%w\nonce the cause is removed, the same command resumes; log: %s", err, s.Files.Log.Name())
 	}
 	if err := errors.Join(upgrade.End(s.Tools.Files), scale.Forget(s.Tools.Files)); err != nil {
 		return fmt.Errorf("remove the records of what was begun on the cluster: %w", err)
