@@ -19,7 +19,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
-	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
@@ -75,7 +75,7 @@ const Program = "bootstrap"
 
 // ShellCommand is a target of the command with nothing but its own words, as a POSIX shell reads them.
 func ShellCommand(target ...string) string {
-	return shell.Line(append([]string{Program}, target...)...)
+	return text.ShellLine(append([]string{Program}, target...)...)
 }
 
 // Command is a command in an error or a remark, to be typed as it is.

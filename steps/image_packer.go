@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/factory"
-	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -27,12 +27,12 @@ func PackerCommands(cfg config.Config, overrides string) ([]string, error) {
 		}
 		if file, _ := sources.SchematicFile(name); id != knownSchematic {
 			commands = append(commands,
-				fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", shell.Quote(file.Name), factory.Address))
+				fmt.Sprintf("curl --fail --data-binary @%s %s/schematics", text.Quote(file.Name), factory.Address))
 		}
 		for _, architecture := range architectures {
 			commands = append(commands, fmt.Sprintf("packer build -var talos_version=%s -var architecture=%s -var schematic=%s "+
 				"-var image_name=%s -var location=%s %s",
-				shell.Quote(cfg.TalosVersion), architecture, id, shell.Quote(cfg.SchematicImage(name, architecture)),
+				text.Quote(cfg.TalosVersion), architecture, id, text.Quote(cfg.SchematicImage(name, architecture)),
 				cfg.PreferredLocation(), packerTemplate))
 		}
 		return nil

@@ -3,7 +3,7 @@ package cli
 import (
 	"slices"
 
-	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -28,7 +28,7 @@ func commandLineFor(c *console, cluster string, target ...string) string {
 func composeCommandLine(given arguments, environment map[string]string, target []string) string {
 	words := append([]string{platform.Program}, target...)
 	words = append(words, sharedFlags(given.Options, target)...)
-	return shell.Line(append(words, sharedValues(given.Values, environment, target)...)...)
+	return text.ShellLine(append(words, sharedValues(given.Values, environment, target)...)...)
 }
 
 // sharedFlags are the flags that a command for the same cluster needs again, where its target takes them.

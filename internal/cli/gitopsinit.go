@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/gitclone"
@@ -138,10 +138,10 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 
 // nextCommands bring the tree into the repository and let Flux read it there.
 func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool) []string {
-	git := func(words ...string) string { return shell.Line(append([]string{"git", "-C", t.Dir}, words...)...) }
+	git := func(words ...string) string { return text.ShellLine(append([]string{"git", "-C", t.Dir}, words...)...) }
 	var next []string
 	if cfg.GitOps == config.GitOpsFlux && cfg.FromRegistry() {
-		return append(next, shell.Line("flux", "push", "artifact", cfg.GitURL+":"+cfg.OCITag, "--path", t.Dir, "--source",
+		return append(next, text.ShellLine("flux", "push", "artifact", cfg.GitURL+":"+cfg.OCITag, "--path", t.Dir, "--source",
 			"slipway", "--revision", cfg.ClusterName), commandLine(c, "flux-sync"))
 	}
 	push := git("push")
@@ -169,7 +169,7 @@ func fluxSyncCommand(c *console, cfg config.Config, t gitops.Tree, address strin
 	if cfg.GitOps == config.GitOpsFlux && (cfg.GitURL == address || cfg.GitURL != "" || cfg.GitInGitea()) {
 		return []string{commandLine(c, "flux-sync")}
 	}
-	return []string{commandLine(c, "flux-sync") + " GITOPS=flux GIT_URL=" + address + " GIT_PATH=" + shell.Quote(t.Path)}
+	return []string{commandLine(c, "flux-sync") + " GITOPS=flux GIT_URL=" + address + " GIT_PATH=" + text.Quote(t.Path)}
 }
 
 func newGitopsCommand(in *invocation) *cobra.Command {

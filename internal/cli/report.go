@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
-	"github.com/slipway-k8s/slipway/internal/report/story"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -62,7 +61,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		past[i] = hideIn(c, past[i])
 	}
 	last := past[len(past)-1]
-	page := story.New(past, plan.Graph.Steps()).Page()
+	page := report.New(past, plan.Graph.Steps()).Page()
 	if err := addOutcome(ctx, &page, plan, state.Journal()); err != nil {
 		page.Made = append(page.Made, report.Fact{Name: "the journal",
 			Value: text.Printable(c.hide.Text("cannot be read: " + err.Error()))})

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/report"
-	"github.com/slipway-k8s/slipway/internal/report/story"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -105,7 +104,7 @@ func TestStory(t *testing.T) {
 	}
 	runs[0].Requests, runs[2].Requests = &ratelimit.Counts{Requests: 30}, &ratelimit.Counts{Requests: 27, Slowed: 12,
 		Waited: 34 * time.Second}
-	s := story.New(runs, []flow.Info{{Name: "preflight", Doc: "looks"}, {Name: "kind-create", Behind: link("preflight")},
+	s := report.New(runs, []flow.Info{{Name: "preflight", Doc: "looks"}, {Name: "kind-create", Behind: link("preflight")},
 		{Name: "capi-init", Behind: link("kind-create")}, {Name: "never", Behind: link("capi-init")}})
 	if facts := fmt.Sprint(s.Page().Facts); !strings.Contains(facts, "{Hetzner API, this command 57 requests, 12 waited 34s "+
 		"in total for the rate limit, and those of 1 run that did not count them}") {
@@ -224,7 +223,7 @@ func TestStoryOfRunsThatCameToNothing(t *testing.T) {
 			if end, why := past[len(past)-1].Outcome(); !slices.Equal(ids, c.story) || end != c.end || why != c.why {
 				t.Errorf("the story has the runs %v, of which the last %s: %q", ids, end, why)
 			}
-			if failures := story.New(past, nil).Troubles(); c.end == runs.Failed &&
+			if failures := report.New(past, nil).Troubles(); c.end == runs.Failed &&
 				!strings.Contains(fmt.Sprint(failures), strings.TrimPrefix(c.why, "plan: ")) {
 				t.Errorf("of what went wrong it says %v", failures)
 			}

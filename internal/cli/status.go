@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -66,7 +65,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	if r.Existing, err = existingFor(ctx, at, b); err != nil {
 		return r, err
 	}
-	look := overview.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
+	look := status.Begin(ctx, b.Cfg, b.Tools, b.Sources, lookedFrom(b.Plan, recorded, r.Begun))
 	defer look.Close()
 	var asking sync.WaitGroup
 	asking.Go(func() {
@@ -81,7 +80,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	r.Add(all)
 	r.TellRun(run)
 	// There is a cluster, which this folder does not know.
-	if r.Existing != nil && r.Now.Waiting.For == overview.NoManagement {
+	if r.Existing != nil && r.Now.Waiting.For == status.NoManagement {
 		r.Now.Waiting, r.Now.Sentence = why.Answer{}, ""
 	}
 	if r.Notes = append([]string{}, r.Notes...); notesErr != nil {
@@ -124,7 +123,7 @@ func newStatusCommand(in *invocation) *cobra.Command {
 
 // lookedFrom is what the journal has of the steps that a look needs to know of, and which of the operations that have
 // not ended pauses the cluster.
-func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []begun.Operation) (out overview.Recorded) {
+func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []begun.Operation) (out status.Recorded) {
 	for _, o := range unended {
 		if o.Pauses() {
 			out.Pauses = o.Operation

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -18,9 +17,9 @@ func TestStatusBeginsWithWhatIsLost(t *testing.T) {
 	command := "bootstrap restore --diagnose --lab --state-dir /a/folder CLUSTER_NAME=k8s --and so on, longer than the " +
 		"terminal is"
 	lost := status.Report{State: "/a/folder",
-		Now: &overview.Overview{Lost: &overview.Lost{Sentence: "the API of cluster k8s does not answer", Command: command}}}
+		Now: &status.Overview{Lost: &status.Lost{Sentence: "the API of cluster k8s does not answer", Command: command}}}
 	pivot := status.Report{State: "/a/folder",
-		Now: &overview.Overview{Pivot: &overview.Pivot{Sentence: "the pivot of cluster k8s has not ended",
+		Now: &status.Overview{Pivot: &status.Pivot{Sentence: "the pivot of cluster k8s has not ended",
 			Command: command}}}
 	pivot.TellRun("")
 	for begins, r := range map[string]status.Report{"the API of cluster k8s does not": lost,
@@ -34,13 +33,13 @@ func TestStatusBeginsWithWhatIsLost(t *testing.T) {
 			t.Errorf("it says\n%s", text.String())
 		}
 	}
-	pivot = status.Report{Now: &overview.Overview{Pivot: &overview.Pivot{Sentence: "the pivot", Command: command}}}
+	pivot = status.Report{Now: &status.Overview{Pivot: &status.Pivot{Sentence: "the pivot", Command: command}}}
 	if pivot.TellRun("process 1 on here"); pivot.Now.Pivot.Command != "" ||
 		!strings.Contains(pivot.Now.Pivot.Sentence, "a run is at work on it (process 1 on here)") {
 		t.Errorf("while a run is at work: %+v", pivot.Now.Pivot)
 	}
 	var none strings.Builder
-	if err := (status.Report{Now: &overview.Overview{}}).Print(&none, 0); err != nil ||
+	if err := (status.Report{Now: &status.Overview{}}).Print(&none, 0); err != nil ||
 		!strings.Contains(none.String(), "nothing is waited for") {
 		t.Errorf("where nothing is lost it says %s", none.String())
 	}

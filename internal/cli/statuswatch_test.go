@@ -15,7 +15,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -103,7 +102,7 @@ func TestWatchRedraws(t *testing.T) {
 // small is a status of which a usual terminal cannot show all.
 func small() status.Report {
 	r := status.Report{State: "/a/folder", Notes: []string{},
-		Now: &overview.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does " +
+		Now: &status.Overview{Sentence: "waiting for the control plane: 1 of 3 nodes is Ready; server-2: its Talos does " +
 			"not " +
 			"answer"}}
 	for i := range 19 {
@@ -119,7 +118,7 @@ func small() status.Report {
 		r.Steps = append(r.Steps, s)
 	}
 	for i := range 9 {
-		r.Now.Servers = append(r.Now.Servers, overview.Server{Name: fmt.Sprintf("server-%d", i), State: "running"})
+		r.Now.Servers = append(r.Now.Servers, status.Server{Name: fmt.Sprintf("server-%d", i), State: "running"})
 	}
 	return r
 }

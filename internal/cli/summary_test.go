@@ -7,7 +7,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -57,11 +56,11 @@ func TestStatusAtATerminal(t *testing.T) {
 			Ended: time.Unix(90, 0), Verified: "holds"}},
 		Notes: []string{"firewall k8s is applied to the servers, but Hetzner's firewalls cannot be applied to a load " +
 			"balancer: it answers every address on 6443 and 50000"},
-		Now: &overview.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
+		Now: &status.Overview{Sentence: "waiting for etcd: 2 of 3 servers run; " + name +
 			": server type cx33 is out of stock in nbg1 (CAPH tries again within 10 s)",
-			Servers: []overview.Server{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",
+			Servers: []status.Server{{Name: name, State: "running", Machine: "k8s-control-plane-ddx96", Phase: "Running",
 				Talos: "connection refused by 203.0.113.120:50000", Node: "Ready"}},
-			Unknown: []overview.Unasked{{What: "the Helm releases", Why: waits}}}}
+			Unknown: []status.Unasked{{What: "the Helm releases", Why: waits}}}}
 	for _, width := range []int{0, 80, 200} {
 		var out strings.Builder
 		if err := r.Print(&out, width); err != nil {

@@ -1,4 +1,5 @@
-// Package text formats text for people: tables, lines of a terminal's width, durations and sizes.
+// Package text formats text for people: tables, lines of a terminal's width, durations and sizes, and words as a shell
+// reads them.
 package text
 
 import (

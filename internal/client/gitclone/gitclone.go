@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/child"
-	"github.com/slipway-k8s/slipway/internal/base/shell"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 )
 
@@ -78,7 +77,7 @@ func environment(o Options) []string {
 		if o.Access.KnownHosts != "" {
 			words = append(words, "-o", "StrictHostKeyChecking=yes", "-o", "UserKnownHostsFile="+o.Access.KnownHosts)
 		}
-		env = append(env, "GIT_SSH_COMMAND="+shell.Line(words...))
+		env = append(env, "GIT_SSH_COMMAND="+text.ShellLine(words...))
 	}
 	return env
 }

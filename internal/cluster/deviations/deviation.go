@@ -8,7 +8,7 @@ import (
 	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/base/shell"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -58,7 +58,7 @@ func Requested(all []Deviation) []Deviation {
 func change(cfg config.Config, tools platform.Tools, variable, wanted, live string) string {
 	patch := func(kind, name, patch, does string) string {
 		return fmt.Sprintf("kubectl --kubeconfig %s --namespace %s patch %s %s --type merge --patch %s (%s)",
-			shell.Quote(tools.Files.Path(platform.Kubeconfig)), cfg.Namespace, kind, name, shell.Quote(patch), does)
+			text.Quote(tools.Files.Path(platform.Kubeconfig)), cfg.Namespace, kind, name, text.Quote(patch), does)
 	}
 	switch variable {
 	case "TALOS_VERSION", "KUBERNETES_VERSION", "CAPI_VERSION", "CABPT_VERSION", "CACPPT_VERSION", "CAPH_VERSION":

@@ -12,7 +12,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 )
 
 // Print writes the report for a person. width is the terminal's; 0: it is none.
@@ -131,7 +130,7 @@ func (r Report) printRest(out io.Writer, width int) error {
 
 // printWaiting writes what is waited for, and why: each cause on a line, and below it what to do about it. told tells
 // that something else was said first.
-func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
+func printWaiting(out io.Writer, o Overview, told bool, width int) {
 	line := func(format string, args ...any) {
 		fmt.Fprint(out, text.Fold(text.Plainly(fmt.Sprintf(format, args...))+"\n", width))
 	}
@@ -153,7 +152,7 @@ func printWaiting(out io.Writer, o overview.Overview, told bool, width int) {
 }
 
 // printNow writes what of the cluster is observed now.
-func printNow(out io.Writer, o overview.Overview, width int) error {
+func printNow(out io.Writer, o Overview, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printServers(w, o, width)
 	if len(o.Releases) > 0 {
@@ -192,7 +191,7 @@ func printNow(out io.Writer, o overview.Overview, width int) error {
 // too.
 const talosRoom = 16
 
-func printServers(w io.Writer, o overview.Overview, width int) {
+func printServers(w io.Writer, o Overview, width int) {
 	if len(o.Servers) == 0 {
 		return
 	}
@@ -222,7 +221,7 @@ func printServers(w io.Writer, o overview.Overview, width int) {
 }
 
 // memberOf is what etcd says of a server; empty: it has no such member, or did not tell.
-func memberOf(o overview.Overview, server string) string {
+func memberOf(o Overview, server string) string {
 	for _, m := range o.Etcd {
 		switch {
 		case m.Name != server:
@@ -236,7 +235,7 @@ func memberOf(o overview.Overview, server string) string {
 }
 
 // serverName is a server's name where it is known, else its number.
-func serverName(o overview.Overview, id int64) string {
+func serverName(o Overview, id int64) string {
 	for _, s := range o.Servers {
 		if s.ID == id {
 			return s.Name

@@ -1,5 +1,5 @@
-// Package status reports what the journal records of a cluster and whether the cluster agrees, for people and
-// programs.
+// Package status reads the state of a cluster from all sources at once, and reports it beside what the journal records,
+// for people and programs.
 package status
 
 import (
@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/drift"
-	"github.com/slipway-k8s/slipway/internal/operation/overview"
 )
 
 // Step is a step in `bootstrap status --output json`.
@@ -38,7 +37,7 @@ type Report struct {
 	Begun   []begun.Operation `json:"begun,omitempty"`   // operations that have not ended
 	// Existing is what is known of a cluster of this name that the state folder did not create.
 	Existing *claims.ExistingCluster `json:"existing,omitempty"`
-	Now      *overview.Overview      `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
+	Now      *Overview               `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
 	Steps    []Step                  `json:"steps"`
 	Notes    []string                `json:"notes"`
 	drift.Comparison

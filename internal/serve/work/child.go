@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/child"
-	"github.com/slipway-k8s/slipway/internal/serve/process"
-	"github.com/slipway-k8s/slipway/internal/serve/records"
 )
 
 // Errors of requests that cannot be done.
@@ -60,12 +58,12 @@ func (c *Cluster) CheckTargets(targets []string) error {
 func (c *Cluster) Start(targets []string, by string) (Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.start(records.Record{Targets: targets, By: by})
+	return c.start(Record{Targets: targets, By: by})
 }
 
 // start starts the process of a record that is not filled in yet. The record is written before and after, so that a
 // process that serve could not write down is known to be missing.
-func (c *Cluster) start(r records.Record) (Run, error) {
+func (c *Cluster) start(r Record) (Run, error) {
 	if err := c.CheckTargets(r.Targets); err != nil {
 		return Run{}, err
 	}
@@ -88,7 +86,7 @@ func (c *Cluster) start(r records.Record) (Run, error) {
 	if err != nil {
 		r.Ended, r.Message = time.Now(), c.Hide.Text("the process could not be started: "+err.Error())
 	}
-	if saved := c.change(r.ID, func(old *records.Record) { *old = r }); saved != nil {
+	if saved := c.change(r.ID, func(old *Record) { *old = r }); saved != nil {
 		c.Log.Warn("after a restart this run is not found again by its process", "cluster", c.Name, "run", r.ID,
 			"error", saved)
 	}
@@ -108,7 +106,7 @@ func (c *Cluster) start(r records.Record) (Run, error) {
 // launch starts the process: in a group of its own, so that what ends serve does not end it, and with files for its
 // streams, so that it can go on when serve is gone. Its events are in the state folder. Its environment has the secrets
 // that serve began with: it is the same command, and needs them for the same.
-func (c *Cluster) launch(r *records.Record) (*exec.Cmd, error) {
+func (c *Cluster) launch(r *Record) (*exec.Cmd, error) {
 	stderr, err := os.OpenFile(c.store.Errors(r.ID), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func (c *Cluster) launch(r *records.Record) (*exec.Cmd, error) {
 		return nil, err
 	}
 	r.PID = cmd.Process.Pid
-	r.Process, _ = process.Started(r.PID)
+	r.Process, _ = processStarted(r.PID)
 	return cmd, nil
 }
 
@@ -131,7 +129,7 @@ func (c *Cluster) followChild(id string, cmd *exec.Cmd) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.own, id)
-	c.ended(id, func(r *records.Record) {
+	c.ended(id, func(r *Record) {
 		status, is := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if is && status.Signaled() {
 			r.Signal = status.Signal().String()
@@ -156,7 +154,7 @@ func (c *Cluster) followStranger(id string) {
 		c.mu.Lock()
 		r, ok := c.record(id)
 		if !ok || !c.works(r) {
-			c.ended(id, func(*records.Record) {})
+			c.ended(id, func(*Record) {})
 			c.mu.Unlock()
 			return
 		}
@@ -165,8 +163,8 @@ func (c *Cluster) followStranger(id string) {
 }
 
 // ended writes down the end of a run.
-func (c *Cluster) ended(id string, how func(*records.Record)) {
-	err := c.change(id, func(r *records.Record) {
+func (c *Cluster) ended(id string, how func(*Record)) {
+	err := c.change(id, func(r *Record) {
 		c.noticeEnd(r)
 		how(r)
 		c.Log.Info("run ended", "cluster", c.Name, "run", r.ID, "state", c.stateOf(*r))
@@ -198,7 +196,7 @@ func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
 	}
 	if !again {
 		// First: should serve be killed now, the run must not be resumed against what a person wants.
-		err := c.change(r.ID, func(old *records.Record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() })
+		err := c.change(r.ID, func(old *Record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() })
 		if err != nil {
 			return Run{}, err
 		}
@@ -231,7 +229,7 @@ func (c *Cluster) resume(id, by string, automatic int) (Run, error) {
 		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended "+
 			"without reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.Environment)
 	}
-	return c.start(records.Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
+	return c.start(Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
 }
 
 // resumedInARow is how often a run that is interrupted again and again is resumed without a person.
@@ -295,11 +293,11 @@ func (c *Cluster) Interrupt(within time.Duration) {
 }
 
 // record finds the record of a run by its id, or by that in the state folder.
-func (c *Cluster) record(id string) (records.Record, bool) {
+func (c *Cluster) record(id string) (Record, bool) {
 	for _, r := range slices.Backward(c.records) {
 		if r.ID == id || r.Run != "" && r.Run == id {
 			return r, true
 		}
 	}
-	return records.Record{}, false
+	return Record{}, false
 }

@@ -1,4 +1,5 @@
-// Package work has runs done by processes of the same command, follows them, and finds them again after a restart.
+// Package work has runs done by processes of the same command, follows them, and finds them again after a restart, by
+// a record of each on disk.
 package work
 
 import (
@@ -16,8 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/serve/process"
-	"github.com/slipway-k8s/slipway/internal/serve/records"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -40,18 +39,18 @@ type Options struct {
 // Cluster is a cluster whose runs are watched and started. It can be used by many at once.
 type Cluster struct {
 	Options
-	store  *records.Store
+	store  *recordStore
 	host   string
 	unlock func() error
 
 	mu      sync.Mutex
-	records []records.Record // the oldest first
-	broken  error            // of records that could not be read
-	own     map[string]bool  // ids of runs whose process is a child of this one
-	seen    map[string]seen  // what was read of runs, by the id in the state folder
-	working sync.WaitGroup   // those who follow a process
-	ending  chan struct{}    // closed when serve ends
-	asks    chan struct{}    // has room for as many commands as may look at once
+	records []Record        // the oldest first
+	broken  error           // of records that could not be read
+	own     map[string]bool // ids of runs whose process is a child of this one
+	seen    map[string]seen // what was read of runs, by the id in the state folder
+	working sync.WaitGroup  // those who follow a process
+	ending  chan struct{}   // closed when serve ends
+	asks    chan struct{}   // has room for as many commands as may look at once
 }
 
 // looksAtOnce is how many commands may look at one cluster at the same time.
@@ -61,7 +60,7 @@ const looksAtOnce = 3
 // afterwards; those that still work are followed.
 func Open(ctx context.Context, o Options) (*Cluster, error) {
 	folder := o.State.Path(statedir.ServeFolder)
-	store, err := records.Open(filepath.Join(folder, "runs"), o.Hide)
+	store, err := openRecords(filepath.Join(folder, "runs"), o.Hide)
 	if err != nil {
 		return nil, err
 	}
@@ -106,12 +105,12 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // works reports whether the process of a record is alive.
-func (c *Cluster) works(r records.Record) bool {
-	return !r.Done() && r.Host == c.host && r.PID > 0 && (c.own[r.ID] || process.Is(r.PID, r.Process))
+func (c *Cluster) works(r Record) bool {
+	return !r.Done() && r.Host == c.host && r.PID > 0 && (c.own[r.ID] || isProcess(r.PID, r.Process))
 }
 
 // noticeEnd gives a record whose process is gone the end that the state folder knows.
-func (c *Cluster) noticeEnd(r *records.Record) {
+func (c *Cluster) noticeEnd(r *Record) {
 	if r.Run == "" {
 		r.Run = c.runOf(*r)
 	}
@@ -133,8 +132,8 @@ func (c *Cluster) lastWords(id string) string {
 }
 
 // change changes the record of a run, and saves it.
-func (c *Cluster) change(id string, how func(*records.Record)) error {
-	i := slices.IndexFunc(c.records, func(r records.Record) bool { return r.ID == id })
+func (c *Cluster) change(id string, how func(*Record)) error {
+	i := slices.IndexFunc(c.records, func(r Record) bool { return r.ID == id })
 	if i < 0 {
 		return fmt.Errorf("there is no record of run %s", id)
 	}

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/serve/process"
-	"github.com/slipway-k8s/slipway/internal/serve/records"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -107,7 +105,7 @@ func (c *Cluster) read(id string) (seen, error) {
 }
 
 // runOf finds the run that a record's process made in the state folder; empty: none yet.
-func (c *Cluster) runOf(r records.Record) string {
+func (c *Cluster) runOf(r Record) string {
 	ids, _ := runs.IDs(c.State)
 	for _, id := range ids {
 		if began, pid, ok := took(id); ok && pid == r.PID && r.PID > 0 && !began.Before(r.Started.Add(-time.Second)) {
@@ -118,12 +116,12 @@ func (c *Cluster) runOf(r records.Record) string {
 }
 
 // link finds out which run of the state folder is a record's.
-func (c *Cluster) link(r records.Record) records.Record {
+func (c *Cluster) link(r Record) Record {
 	if r.Run != "" {
 		return r
 	}
 	if r.Run = c.runOf(r); r.Run != "" {
-		if err := c.change(r.ID, func(old *records.Record) { old.Run = r.Run }); err != nil {
+		if err := c.change(r.ID, func(old *Record) { old.Run = r.Run }); err != nil {
 			c.Log.Warn("a record of a run is not saved", "cluster", c.Name, "run", r.ID, "error", err)
 		}
 	}
@@ -131,7 +129,7 @@ func (c *Cluster) link(r records.Record) records.Record {
 }
 
 // stateOf is what the run of a record is doing, or how it ended.
-func (c *Cluster) stateOf(r records.Record) State {
+func (c *Cluster) stateOf(r Record) State {
 	if c.works(r) {
 		if r.Run == "" {
 			return Starting
@@ -171,7 +169,7 @@ func endOf(r runs.Run) State {
 }
 
 // view is the run of a record, as it is shown.
-func (c *Cluster) view(r records.Record) Run {
+func (c *Cluster) view(r Record) Run {
 	r = c.link(r)
 	state := c.stateOf(r)
 	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, Environment: r.Environment, Targets: slices.Clone(r.Targets), State: state,
@@ -214,7 +212,7 @@ func (c *Cluster) elsewhere(id string) (v Run, ok bool) {
 		v.Targets = []string{"bootstrap"}
 	}
 	// A run has its process for longer than its last event: until the summary is printed.
-	if process.Before(pid, began) {
+	if processBefore(pid, began) {
 		v.State = Running
 		return v, true
 	}

@@ -16,8 +16,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/serve/process"
-	"github.com/slipway-k8s/slipway/internal/serve/records"
 	"github.com/slipway-k8s/slipway/internal/serve/servetest"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -246,13 +244,13 @@ func killRun(t *testing.T, c *Cluster, id string) {
 	c.mu.Lock()
 	r, ok := c.record(id)
 	c.mu.Unlock()
-	if !ok || !process.Is(r.PID, r.Process) {
+	if !ok || !isProcess(r.PID, r.Process) {
 		t.Fatalf("run %s has no process: %+v", id, r)
 	}
 	if err := syscall.Kill(r.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); process.Is(r.PID, r.Process); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); isProcess(r.PID, r.Process); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is not gone")
 		}
@@ -279,13 +277,13 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := records.Record{ID: "20260101T000000.000Z-aaaaaaaa", Targets: []string{servetest.Quick}, Host: host, PID: other.Process.Pid,
+	r := Record{ID: "20260101T000000.000Z-aaaaaaaa", Targets: []string{servetest.Quick}, Host: host, PID: other.Process.Pid,
 		Started: time.Now().Add(-time.Hour), Process: time.Now().Add(-time.Hour)}
 	if err := c.store.Save(r); err != nil {
 		t.Fatal(err)
 	}
-	began, _ := process.Started(other.Process.Pid)
-	elsewhere := records.Record{ID: "20260101T000000.000Z-bbbbbbbb", Targets: []string{servetest.Quick}, Host: "other-" + host,
+	began, _ := processStarted(other.Process.Pid)
+	elsewhere := Record{ID: "20260101T000000.000Z-bbbbbbbb", Targets: []string{servetest.Quick}, Host: "other-" + host,
 		PID: other.Process.Pid, Started: began, Process: began}
 	if err := c.store.Save(elsewhere); err != nil {
 		t.Fatal(err)
@@ -300,7 +298,7 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if !process.Before(other.Process.Pid, time.Now()) {
+	if !processBefore(other.Process.Pid, time.Now()) {
 		t.Error("the other process is gone")
 	}
 	closeCluster(t, c)

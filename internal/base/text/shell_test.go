@@ -1,4 +1,4 @@
-package shell
+package text
 
 import (
 	"os/exec"
@@ -14,17 +14,17 @@ func TestAShellReadsTheSameWords(t *testing.T) {
 	if err != nil || len(out) > 0 {
 		t.Fatalf("the shell of this test is unusable: %q, %v", out, err)
 	}
-	out, err = exec.Command("/bin/sh", "-c", "for w in "+Line(words...)+`; do printf '%s\0' "$w"; done`).Output()
+	out, err = exec.Command("/bin/sh", "-c", "for w in "+ShellLine(words...)+`; do printf '%s\0' "$w"; done`).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if read := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); !slices.Equal(read, words) {
-		t.Errorf("of %s it reads %q", Line(words...), read)
+		t.Errorf("of %s it reads %q", ShellLine(words...), read)
 	}
 }
 
 func TestPlainWordsStayAsTheyAre(t *testing.T) {
-	if line := Line("bootstrap", "--state-dir", "/a/b-c.d", "CLUSTER_NAME=k8s",
+	if line := ShellLine("bootstrap", "--state-dir", "/a/b-c.d", "CLUSTER_NAME=k8s",
 		"s3://b/p"); line != "bootstrap --state-dir /a/b-c.d CLUSTER_NAME=k8s s3://b/p" {
 		t.Error(line)
 	}

@@ -1,5 +1,4 @@
-// Package story makes the page of a report from the runs that led to one state of a cluster.
-package story
+package report
 
 import (
 	"cmp"
@@ -13,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
-	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
@@ -31,7 +29,7 @@ type story struct {
 type try struct {
 	run      int
 	from, to time.Duration
-	state    report.State
+	state    State
 	said     []saying
 	err      string
 }
@@ -62,7 +60,7 @@ func (s *story) at(run int, t time.Time) time.Duration {
 // read takes a run's events apart.
 func (s *story) read(run int) {
 	open := map[string]*try{}
-	closeAs := func(e flow.Event, state report.State) {
+	closeAs := func(e flow.Event, state State) {
 		t := open[e.Step]
 		if t == nil {
 			t = &try{run: run, from: s.at(run, e.Time)}
@@ -89,19 +87,19 @@ func (s *story) read(run int) {
 				t.say(s.at(run, e.Time), e.Message)
 			}
 		case flow.StepDone:
-			closeAs(e, report.Done)
+			closeAs(e, Done)
 		case flow.StepReused:
-			closeAs(e, report.Reused)
+			closeAs(e, Reused)
 		case flow.StepSkipped:
-			closeAs(flow.Event{Time: e.Time, Step: e.Step}, report.Skipped)
+			closeAs(flow.Event{Time: e.Time, Step: e.Step}, Skipped)
 		case flow.StepFailed:
-			closeAs(e, report.Failed)
+			closeAs(e, Failed)
 		case flow.StepInterrupted:
-			closeAs(e, report.Interrupted)
+			closeAs(e, Interrupted)
 		}
 	}
 	for _, step := range slices.Sorted(maps.Keys(open)) {
-		closeAs(flow.Event{Time: s.runs[run].Ended(), Step: step}, report.Killed)
+		closeAs(flow.Event{Time: s.runs[run].Ended(), Step: step}, Killed)
 	}
 }
 
@@ -123,10 +121,10 @@ func (t *try) end(at time.Duration) {
 }
 
 // outcome is how a step came out of the story: what was done and then reused was done.
-func outcome(tries []try) report.State {
-	state := report.Skipped
+func outcome(tries []try) State {
+	state := Skipped
 	for _, t := range tries {
-		if t.state != report.Reused || state != report.Done {
+		if t.state != Reused || state != Done {
 			state = t.state
 		}
 	}
@@ -138,7 +136,7 @@ func (s *story) CriticalSteps() []string {
 	ended := map[string]time.Duration{}
 	for step, tries := range s.tries {
 		for _, t := range tries {
-			if t.state != report.Reused && t.state != report.Skipped {
+			if t.state != Reused && t.state != Skipped {
 				ended[step] = max(ended[step], t.to)
 			}
 		}
@@ -172,7 +170,7 @@ func (s *story) CriticalSteps() []string {
 // took is how long a step was at work, over all its tries.
 func (s *story) took(step string) (sum time.Duration) {
 	for _, t := range s.tries[step] {
-		if t.state != report.Reused && t.state != report.Skipped {
+		if t.state != Reused && t.state != Skipped {
 			sum += t.took()
 		}
 	}
@@ -180,7 +178,7 @@ func (s *story) took(step string) (sum time.Duration) {
 }
 
 // waits are the sentences that held longest, those that are alike in one step together.
-func (s *story) waits() []report.Wait {
+func (s *story) waits() []Wait {
 	const most, least = 10, time.Second
 	type wait struct {
 		step, text string
@@ -200,10 +198,10 @@ func (s *story) waits() []report.Wait {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b wait) int { return cmp.Compare(b.held, a.held) })
-	var longest []report.Wait
+	var longest []Wait
 	for _, w := range all[:min(most, len(all))] {
 		if w.held >= least {
-			longest = append(longest, report.Wait{Step: w.step, For: text.Elapsed(w.held), Text: w.text})
+			longest = append(longest, Wait{Step: w.step, For: text.Elapsed(w.held), Text: w.text})
 		}
 	}
 	return longest
@@ -212,11 +210,11 @@ func (s *story) waits() []report.Wait {
 // incident is something that went wrong, on the story's clock.
 type incident struct {
 	at time.Duration
-	report.Trouble
+	Trouble
 }
 
 // Troubles are what went wrong, in its order.
-func (s *story) Troubles() []report.Trouble {
+func (s *story) Troubles() []Trouble {
 	var all []incident
 	for i, r := range s.runs {
 		for _, step := range s.order {
@@ -227,18 +225,18 @@ func (s *story) Troubles() []report.Trouble {
 			}
 		}
 		all = append(all, s.failedCalls(i)...)
-		in := incident{s.at(i, r.Ended()), report.Trouble{Text: s.atWork(i)}}
+		in := incident{s.at(i, r.Ended()), Trouble{Text: s.atWork(i)}}
 		switch end, why := r.Outcome(); end {
 		case runs.Killed:
-			in.State, in.What = report.Killed, "run killed"
+			in.State, in.What = Killed, "run killed"
 			in.Text = cmp.Or(why, "it wrote no end: it was killed, or is still at work") + "; " + s.atWork(i)
 		case runs.Interrupted:
-			in.State, in.What = report.Interrupted, "run interrupted"
+			in.State, in.What = Interrupted, "run interrupted"
 		case runs.Failed:
 			if _, told := r.Last(flow.StepFailed); told {
 				continue
 			}
-			in.State, in.What, in.Text = report.Failed, "run failed", why+"; "+s.atWork(i)
+			in.State, in.What, in.Text = Failed, "run failed", why+"; "+s.atWork(i)
 		default:
 			continue
 		}
@@ -246,7 +244,7 @@ func (s *story) Troubles() []report.Trouble {
 		all = append(all, in)
 	}
 	slices.SortStableFunc(all, func(a, b incident) int { return cmp.Compare(a.at, b.at) })
-	var out []report.Trouble
+	var out []Trouble
 	for _, in := range all {
 		in.At = text.Elapsed(in.at)
 		out = append(out, in.Trouble)
@@ -279,11 +277,11 @@ func (t try) incidents(step string) (all []incident) {
 	for _, word := range slices.Sorted(maps.Keys(waits)) {
 		w := waits[word]
 		text := fmt.Sprintf("%s (it named this for %s)", w.longest.text, text.Elapsed(w.held))
-		all = append(all, incident{w.from, report.Trouble{Run: t.run + 1, State: report.Interrupted, What: step + " waited",
+		all = append(all, incident{w.from, Trouble{Run: t.run + 1, State: Interrupted, What: step + " waited",
 			Text: text}})
 	}
-	if t.state == report.Failed {
-		all = append(all, incident{t.to, report.Trouble{Run: t.run + 1, State: report.Failed, What: step + " failed",
+	if t.state == Failed {
+		all = append(all, incident{t.to, Trouble{Run: t.run + 1, State: Failed, What: step + " failed",
 			Text: t.err}})
 	}
 	return all
@@ -298,7 +296,7 @@ func (s *story) failedCalls(run int) (all []incident) {
 			continue
 		}
 		if times[text]++; times[text] == 1 {
-			all = append(all, incident{s.at(run, l.Time), report.Trouble{Run: run + 1, State: report.Interrupted,
+			all = append(all, incident{s.at(run, l.Time), Trouble{Run: run + 1, State: Interrupted,
 				What: "call failed", Text: text}})
 		}
 	}
@@ -327,7 +325,7 @@ func (s *story) atWork(run int) string {
 	var names []string
 	for _, step := range s.order {
 		if slices.ContainsFunc(s.tries[step], func(t try) bool {
-			return t.run == run && (t.state == report.Killed || t.state == report.Interrupted)
+			return t.run == run && (t.state == Killed || t.state == Interrupted)
 		}) {
 			names = append(names, step)
 		}

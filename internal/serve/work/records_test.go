@@ -1,4 +1,4 @@
-package records
+package work
 
 import (
 	"fmt"
@@ -11,14 +11,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
-const secret = "planted-s3cr3t"
-
-func open(t *testing.T) (*Store, string) {
+func open(t *testing.T) (*recordStore, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "runs")
 	hide := &redact.Redactor{}
 	hide.Learn(secret)
-	s, err := Open(dir, hide)
+	s, err := openRecords(dir, hide)
 	if err != nil {
 		t.Fatal(err)
 	}

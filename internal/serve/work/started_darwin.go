@@ -1,4 +1,4 @@
-package process
+package work
 
 import (
 	"time"
@@ -9,9 +9,9 @@ import (
 // zombie is the state of a process that has ended and is not waited for yet (SZOMB).
 const zombie = 5
 
-// Started is when the process with an id began; alive is false where there is none, or one that has ended and is not
+// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is not
 // waited for yet.
-func Started(pid int) (began time.Time, alive bool) {
+func processStarted(pid int) (began time.Time, alive bool) {
 	if pid <= 0 {
 		return time.Time{}, false
 	}

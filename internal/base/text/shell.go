@@ -1,5 +1,4 @@
-// Package shell writes words as a POSIX shell reads them.
-package shell
+package text
 
 import "strings"
 
@@ -14,8 +13,8 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Line joins words to a command line that a shell takes apart into the same words.
-func Line(words ...string) string {
+// ShellLine joins words to a command line that a shell takes apart into the same words.
+func ShellLine(words ...string) string {
 	quoted := make([]string, len(words))
 	for i, word := range words {
 		quoted[i] = Quote(word)

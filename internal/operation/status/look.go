@@ -1,5 +1,4 @@
-// Package overview reads the state of a cluster from all sources at once, for the target status.
-package overview
+package status
 
 import (
 	"context"

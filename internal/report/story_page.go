@@ -1,4 +1,4 @@
-package story
+package report
 
 import (
 	"cmp"
@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
-	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -20,23 +19,23 @@ import (
 const reportTime = "2006-01-02 15:04:05"
 
 // Page is the story as a report shows it.
-func (s *story) Page() report.Page {
+func (s *story) Page() Page {
 	first, last := s.runs[0], s.runs[len(s.runs)-1]
 	end, _ := last.Outcome()
 	critical := s.CriticalSteps()
 	name := cmp.Or(last.Setup.Cluster, "the cluster")
-	p := report.Page{
+	p := Page{
 		Title: "Bootstrap of " + name, State: runState(end), Lead: s.lead(critical),
 		Runs: s.pageRuns(), Ticks: s.ticks(), Rows: s.rows(critical), Path: s.path(critical),
 		Waits: s.waits(), Trouble: s.Troubles(), Changes: s.changes(), Notes: s.notes(), Setup: s.setup(), Values: s.values(),
 	}
 	done := 0
 	for _, row := range p.Rows {
-		if row.State == report.Done || row.State == report.Reused {
+		if row.State == Done || row.State == Reused {
 			done++
 		}
 	}
-	p.Facts = []report.Fact{
+	p.Facts = []Fact{
 		{Name: "cluster", Value: name}, {Name: "environment", Value: environmentWords(last.Setup.Environment)},
 		{Name: "began (UTC)", Value: first.Began().UTC().Format(reportTime)},
 		{Name: text.Plural(len(s.runs), "run", "runs") + ", at work", Value: text.Elapsed(s.Work)},
@@ -44,7 +43,7 @@ func (s *story) Page() report.Page {
 		{Name: "steps that are done", Value: fmt.Sprintf("%d of %d", done, len(p.Rows))},
 	}
 	if requests, known := s.requests(); known {
-		p.Facts = append(p.Facts, report.Fact{Name: "Hetzner API, this command", Value: requests})
+		p.Facts = append(p.Facts, Fact{Name: "Hetzner API, this command", Value: requests})
 	}
 	return p
 }
@@ -77,16 +76,16 @@ func environmentWords(environment string) string {
 	return "not recorded"
 }
 
-func runState(end runs.End) report.State {
+func runState(end runs.End) State {
 	switch end {
 	case runs.Finished:
-		return report.Done
+		return Done
 	case runs.Failed:
-		return report.Failed
+		return Failed
 	case runs.Interrupted:
-		return report.Interrupted
+		return Interrupted
 	}
-	return report.Killed
+	return Killed
 }
 
 // lead tells the story in sentences.
@@ -138,12 +137,12 @@ func (s *story) percent(d time.Duration) float64 {
 	return 100 * float64(d) / float64(max(s.Work, time.Millisecond))
 }
 
-func (s *story) pageRuns() []report.Run {
-	var all []report.Run
+func (s *story) pageRuns() []Run {
+	var all []Run
 	for i, r := range s.runs {
 		end, why := r.Outcome()
 		took := max(0, r.Ended().Sub(r.Began()))
-		out := report.Run{
+		out := Run{
 			Number: i + 1, ID: r.ID, Began: r.Began().UTC().Format(reportTime), Took: text.Elapsed(took), State: runState(end),
 			Why:  why,
 			Left: s.percent(s.From[i]), Width: s.percent(took), TargetsWanted: strings.Join(r.Setup.Targets, " "),
@@ -160,7 +159,7 @@ func (s *story) pageRuns() []report.Run {
 }
 
 // ticks are marks at round times, at most so many that a telephone has room for them.
-func (s *story) ticks() []report.Tick {
+func (s *story) ticks() []Tick {
 	const most = 7
 	var every time.Duration
 	for _, every = range []time.Duration{time.Second / 10, time.Second / 2, time.Second, 2 * time.Second, 5 * time.Second,
@@ -171,9 +170,9 @@ func (s *story) ticks() []report.Tick {
 			break
 		}
 	}
-	var ticks []report.Tick
+	var ticks []Tick
 	for at := time.Duration(0); at <= s.Work && len(ticks) <= 2*most; at += every {
-		ticks = append(ticks, report.Tick{Left: s.percent(at), Text: tickText(at)})
+		ticks = append(ticks, Tick{Left: s.percent(at), Text: tickText(at)})
 	}
 	return ticks
 }
@@ -191,31 +190,31 @@ func tickText(d time.Duration) string {
 	return text.Elapsed(d)
 }
 
-func (s *story) rows(critical []string) []report.Row {
+func (s *story) rows(critical []string) []Row {
 	docs := map[string]string{}
 	for _, info := range s.graph {
 		docs[info.Name] = info.Doc
 	}
-	var rows []report.Row
+	var rows []Row
 	for _, step := range s.order {
 		tries := s.tries[step]
-		row := report.Row{
+		row := Row{
 			Name: step, Doc: docs[step], Critical: slices.Contains(critical, step), State: outcome(tries),
 			Took: text.Elapsed(s.took(step)),
 		}
 		for _, t := range tries {
-			if t.state == report.Skipped {
+			if t.state == Skipped {
 				continue
 			}
 			row.Bars = append(row.Bars, s.bar(step, t, row.Bars))
-			if t.state != report.Reused {
+			if t.state != Reused {
 				row.Attempts++
 			}
-			if t.state == report.Failed {
+			if t.state == Failed {
 				row.Error = t.err
 			}
 			for _, said := range t.said {
-				out := report.Said{At: text.Elapsed(said.from), Text: said.text, Run: t.run + 1,
+				out := Said{At: text.Elapsed(said.from), Text: said.text, Run: t.run + 1,
 					Trouble: why.TroubleIn(said.text) != ""}
 				if held := said.to - said.from; held >= time.Second {
 					out.For = text.Elapsed(held)
@@ -236,8 +235,8 @@ const labelRoom = 8
 
 // bar draws a try behind others of its step. What is long enough to be worth a word has its time beside it; where
 // another bar follows too soon, that of the first is left out.
-func (s *story) bar(step string, t try, before []report.Bar) report.Bar {
-	b := report.Bar{
+func (s *story) bar(step string, t try, before []Bar) Bar {
+	b := Bar{
 		Left: s.percent(t.from), Width: s.percent(t.took()), State: t.state,
 		Text: fmt.Sprintf("%s, run %d: %s, from %s on for %s", step, t.run+1, t.state, text.Elapsed(t.from),
 			text.Elapsed(t.took())),
@@ -249,7 +248,7 @@ func (s *story) bar(step string, t try, before []report.Bar) report.Bar {
 			last.Label = ""
 		}
 	}
-	if b.Width >= 1 && t.state != report.Reused {
+	if b.Width >= 1 && t.state != Reused {
 		b.Turned = b.Left+b.Width > 100-labelRoom
 		if !b.Turned || b.Left > free+labelRoom {
 			b.Label = text.Elapsed(t.took())
@@ -258,14 +257,14 @@ func (s *story) bar(step string, t try, before []report.Bar) report.Bar {
 	return b
 }
 
-func (s *story) path(critical []string) []report.Span {
+func (s *story) path(critical []string) []Span {
 	var whole time.Duration
 	for _, step := range critical {
 		whole += s.took(step)
 	}
-	var path []report.Span
+	var path []Span
 	for _, step := range critical {
-		path = append(path, report.Span{Name: step, Took: text.Elapsed(s.took(step)),
+		path = append(path, Span{Name: step, Took: text.Elapsed(s.took(step)),
 			Share: 100 * float64(s.took(step)) / float64(max(whole, time.Millisecond))})
 	}
 	return path
@@ -273,8 +272,8 @@ func (s *story) path(critical []string) []report.Span {
 
 // changes are the calls of all runs that changed something outside the state folder. The clusters' objects are counted
 // by their kinds.
-func (s *story) changes() []report.Change {
-	var all []report.Change
+func (s *story) changes() []Change {
+	var all []Change
 	for _, r := range s.runs {
 		for _, row := range runs.CountEffects(r.Effects) {
 			if row.System == effect.File || row.System == effect.Journal {
@@ -284,32 +283,32 @@ func (s *story) changes() []report.Change {
 			if row.System == effect.Management || row.System == effect.Workload {
 				what, _, _ = strings.Cut(what, "/")
 			}
-			i := slices.IndexFunc(all, func(c report.Change) bool {
+			i := slices.IndexFunc(all, func(c Change) bool {
 				return c.System == string(row.System) && c.What == what && c.Step == row.Step
 			})
 			if i < 0 {
 				i = len(all)
-				all = append(all, report.Change{System: string(row.System), What: what, Step: row.Step})
+				all = append(all, Change{System: string(row.System), What: what, Step: row.Step})
 			}
 			all[i].Times += row.Times
 			all[i].Failed += row.Failed
 			all[i].Unanswered += row.Unanswered
 		}
 	}
-	rank := func(c report.Change) int {
+	rank := func(c Change) int {
 		return slices.Index([]string{string(effect.Hetzner), string(effect.Talos), string(effect.Kind), string(effect.Local), string(effect.Lab),
 			string(effect.SSH)}, c.System)
 	}
-	slices.SortStableFunc(all, func(a, b report.Change) int { // the clusters, which are long, last
+	slices.SortStableFunc(all, func(a, b Change) int { // the clusters, which are long, last
 		return cmp.Compare(uint(rank(a)), uint(rank(b)))
 	})
 	return all
 }
 
-func (s *story) setup() []report.Fact {
+func (s *story) setup() []Fact {
 	last := s.runs[len(s.runs)-1].Setup
-	var facts []report.Fact
-	for _, f := range []report.Fact{{Name: "Slipway", Value: last.Version}, {Name: "Go", Value: last.Go},
+	var facts []Fact
+	for _, f := range []Fact{{Name: "Slipway", Value: last.Version}, {Name: "Go", Value: last.Go},
 		{Name: "system", Value: last.System}} {
 		if f.Value != "" {
 			facts = append(facts, f)
@@ -317,19 +316,19 @@ func (s *story) setup() []report.Fact {
 	}
 	for _, v := range last.Settings {
 		if strings.HasSuffix(v.Variable, "_VERSION") && v.Value != "" {
-			facts = append(facts, report.Fact{Name: v.Variable, Value: v.Value})
+			facts = append(facts, Fact{Name: v.Variable, Value: v.Value})
 		}
 	}
 	return facts
 }
 
-func (s *story) values() []report.Value {
-	var all []report.Value
+func (s *story) values() []Value {
+	var all []Value
 	for _, v := range s.runs[len(s.runs)-1].Setup.Settings {
 		if strings.HasSuffix(v.Variable, "_VERSION") || v.Value == "" && v.Default == "" {
 			continue
 		}
-		all = append(all, report.Value{Name: v.Variable, Value: v.Value, From: v.Source, Changed: v.Value != v.Default})
+		all = append(all, Value{Name: v.Variable, Value: v.Value, From: v.Source, Changed: v.Value != v.Default})
 	}
 	return all
 }

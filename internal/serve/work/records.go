@@ -1,6 +1,4 @@
-// Package records keeps what serve has to know of the runs that it started after it was killed: a file for each,
-// without secrets.
-package records
+package work
 
 import (
 	"encoding/json"
@@ -48,28 +46,28 @@ type Record struct {
 // Done reports whether it is known that the process has ended.
 func (r Record) Done() bool { return !r.Ended.IsZero() }
 
-// Store is a folder of records.
-type Store struct {
+// recordStore is a folder of records.
+type recordStore struct {
 	dir  string
 	hide *redact.Redactor
 }
 
-// Open makes the folder where it is missing.
-func Open(dir string, hide *redact.Redactor) (*Store, error) {
+// openRecords makes the folder where it is missing.
+func openRecords(dir string, hide *redact.Redactor) (*recordStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the folder for records of runs: %w", err)
 	}
-	return &Store{dir: dir, hide: hide}, nil
+	return &recordStore{dir: dir, hide: hide}, nil
 }
 
 var id = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z0-9]+$`)
 
 // Errors is the path of the file for the standard error of a run.
-func (s *Store) Errors(id string) string { return filepath.Join(s.dir, id+".stderr") }
+func (s *recordStore) Errors(id string) string { return filepath.Join(s.dir, id+".stderr") }
 
 // HideErrors reads what a run that has ended said on standard error. The command hides its secrets before it says
 // anything; should one be in the file all the same, a panic's for example, it is taken out.
-func (s *Store) HideErrors(id string) (string, error) {
+func (s *recordStore) HideErrors(id string) (string, error) {
 	data, err := os.ReadFile(s.Errors(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
@@ -82,7 +80,7 @@ func (s *Store) HideErrors(id string) (string, error) {
 }
 
 // Save writes a record, without secrets, in one piece.
-func (s *Store) Save(r Record) error {
+func (s *recordStore) Save(r Record) error {
 	if !id.MatchString(r.ID) {
 		return fmt.Errorf("save the record of run %q: this is no id of a run", r.ID)
 	}
@@ -97,7 +95,7 @@ func (s *Store) Save(r Record) error {
 }
 
 // without is a copy of a record without secrets.
-func (s *Store) without(r Record) Record {
+func (s *recordStore) without(r Record) Record {
 	r.Targets = slices.Clone(r.Targets)
 	for i := range r.Targets {
 		s.hide.Each(&r.Targets[i])
@@ -121,7 +119,7 @@ func replace(path string, data []byte) error {
 }
 
 // Load reads all records, the oldest first. One that cannot be read is in broken, and does not keep the others away.
-func (s *Store) Load() (all []Record, broken error) {
+func (s *recordStore) Load() (all []Record, broken error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the records of runs: %w", err)
@@ -149,7 +147,7 @@ func (s *Store) Load() (all []Record, broken error) {
 }
 
 // Prune removes the oldest records of ended runs that are too many, with what belongs to them.
-func (s *Store) Prune(all []Record) (left []Record, err error) {
+func (s *recordStore) Prune(all []Record) (left []Record, err error) {
 	many := len(all) - kept
 	for _, r := range all {
 		if many <= 0 || !r.Done() {

@@ -1,4 +1,4 @@
-package process
+package work
 
 import (
 	"os"
@@ -10,9 +10,9 @@ import (
 // ticks are those of a second in /proc, on every architecture.
 const ticks = 100
 
-// Started is when the process with an id began; alive is false where there is none, or one that has ended and is not
+// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is not
 // waited for yet.
-func Started(pid int) (began time.Time, alive bool) {
+func processStarted(pid int) (began time.Time, alive bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if pid <= 0 || err != nil {
 		return time.Time{}, false

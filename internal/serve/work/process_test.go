@@ -1,4 +1,4 @@
-package process
+package work
 
 import (
 	"os"
@@ -14,30 +14,30 @@ func TestAProcessIsKnownAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	pid := cmd.Process.Pid
-	began, alive := Started(pid)
+	began, alive := processStarted(pid)
 	if !alive || time.Since(began).Abs() > time.Minute {
 		t.Fatalf("process %d: began %v, alive %t", pid, began, alive)
 	}
-	if !Is(pid, began) || Is(pid, began.Add(-time.Hour)) {
+	if !isProcess(pid, began) || isProcess(pid, began.Add(-time.Hour)) {
 		t.Error("it is not told from one of an hour ago")
 	}
-	if !Before(pid, time.Now()) || Before(pid, began.Add(-time.Hour)) {
+	if !processBefore(pid, time.Now()) || processBefore(pid, began.Add(-time.Hour)) {
 		t.Error("it did not begin before now, or began an hour ago")
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	// Until it is waited for, the system still has an entry of it.
-	for deadline := time.Now().Add(10 * time.Second); Is(pid, began); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); isProcess(pid, began); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("a process that was killed is alive")
 		}
 	}
 	_ = cmd.Wait()
-	if _, alive := Started(-1); alive {
+	if _, alive := processStarted(-1); alive {
 		t.Error("there is a process -1")
 	}
-	if _, alive := Started(os.Getpid()); !alive {
+	if _, alive := processStarted(os.Getpid()); !alive {
 		t.Error("this process is not alive")
 	}
 }
