@@ -13,17 +13,30 @@ func TestCheckAndForeseeAgree(t *testing.T) {
 	graph := func(spec int, verdict flow.Verdict, fails bool) *flow.Graph {
 		var l ledger
 		g := flow.New("agreeing")
-		a := flow.Add(g, "a", l.make("a")).Spec(spec).Verify(func(context.Context, thing) flow.Verdict { return verdict })
-		b := flow.Add(g, "b", func(context.Context, flow.Say) (thing, error) {
-			if fails {
-				return thing{}, errors.New("no")
-			}
-			return thing{Name: "b"}, nil
-		}).Spec(fails)
-		flow.Add(g, "follows-a", l.make("follows-a")).RerunAfter(a)
-		c := flow.Add1(g, "takes-a", l.grow("takes-a"), a)
-		flow.Add(g, "follows-both", l.make("follows-both")).RerunAfter(c, b)
-		flow.Add(g, "after-a", l.make("after-a")).After(a)
+		a := flow.Add(g, flow.Task[thing]{
+			Name:   "a",
+			Run:    flow.Do(l.make("a")),
+			Spec:   spec,
+			Verify: func(context.Context, thing) flow.Verdict { return verdict },
+		})
+		b := flow.Add(g, flow.Task[thing]{
+			Name: "b",
+			Run: flow.Do(func(context.Context, flow.Say) (thing, error) {
+				if fails {
+					return thing{}, errors.New("no")
+				}
+				return thing{Name: "b"}, nil
+			}),
+			Spec: fails,
+		})
+		flow.Add(g, flow.Task[thing]{Name: "follows-a", Run: flow.Do(l.make("follows-a")), RerunAfter: flow.Of(a)})
+		c := flow.Add(g, flow.Task[thing]{Name: "takes-a", Run: flow.With1(l.grow("takes-a"), a)})
+		flow.Add(g, flow.Task[thing]{
+			Name:       "follows-both",
+			Run:        flow.Do(l.make("follows-both")),
+			RerunAfter: flow.Of(c, b),
+		})
+		flow.Add(g, flow.Task[thing]{Name: "after-a", Run: flow.Do(l.make("after-a")), After: flow.Of(a)})
 		return g
 	}
 	for name, tt := range map[string]struct {

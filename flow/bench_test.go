@@ -13,10 +13,10 @@ import (
 // chainOf is a graph of n steps of which each takes the output of the one before it.
 func chainOf(n int, l *ledger) *flow.Graph {
 	g := flow.New("chain")
-	last := flow.Add(g, "s0", l.make("s0"))
+	last := flow.Add(g, l.task("s0"))
 	for i := range n - 1 {
 		name := fmt.Sprintf("s%d", i+1)
-		last = flow.Add1(g, name, l.grow(name), last)
+		last = flow.Add(g, flow.Task[thing]{Name: name, Run: flow.With1(l.grow(name), last)})
 	}
 	return g
 }
@@ -24,13 +24,13 @@ func chainOf(n int, l *ledger) *flow.Graph {
 // wideOf is a graph of n steps: one, the others beside each other after it, and a last one after all of those.
 func wideOf(n int, l *ledger) *flow.Graph {
 	g := flow.New("wide")
-	first := flow.Add(g, "s0", l.make("s0"))
+	first := flow.Add(g, l.task("s0"))
 	var middle []flow.Node
 	for i := range n - 2 {
 		name := fmt.Sprintf("s%d", i+1)
-		middle = append(middle, flow.Add1(g, name, l.grow(name), first))
+		middle = append(middle, flow.Add(g, flow.Task[thing]{Name: name, Run: flow.With1(l.grow(name), first)}))
 	}
-	flow.Add(g, "last", l.make("last")).After(middle...)
+	flow.Add(g, flow.Task[thing]{Name: "last", Run: flow.Do(l.make("last")), After: middle})
 	return g
 }
 

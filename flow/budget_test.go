@@ -13,12 +13,21 @@ import (
 // budgeted is a (5m) → b (10m, verified) and c (20m) → d (1m, yields to b), and e (4m) by itself.
 func budgeted(l *ledger) *flow.Graph {
 	g := flow.New("test")
-	a := flow.Add(g, "a", l.make("a")).Deadline(5 * time.Minute)
-	b := flow.Add1(g, "b", l.grow("b"), a).Deadline(10 * time.Minute).
-		Verify(func(context.Context, thing) flow.Verdict { return flow.Holds() })
-	c := flow.Add(g, "c", l.make("c")).Deadline(20 * time.Minute)
-	flow.Add1(g, "d", l.grow("d"), c).OrderAfter(b).Deadline(time.Minute)
-	flow.Add(g, "e", l.make("e")).Deadline(4 * time.Minute)
+	a := flow.Add(g, flow.Task[thing]{Name: "a", Run: flow.Do(l.make("a")), Deadline: 5 * time.Minute})
+	b := flow.Add(g, flow.Task[thing]{
+		Name:     "b",
+		Run:      flow.With1(l.grow("b"), a),
+		Verify:   func(context.Context, thing) flow.Verdict { return flow.Holds() },
+		Deadline: 10 * time.Minute,
+	})
+	c := flow.Add(g, flow.Task[thing]{Name: "c", Run: flow.Do(l.make("c")), Deadline: 20 * time.Minute})
+	flow.Add(g, flow.Task[thing]{
+		Name:       "d",
+		Run:        flow.With1(l.grow("d"), c),
+		OrderAfter: flow.Of(b),
+		Deadline:   time.Minute,
+	})
+	flow.Add(g, flow.Task[thing]{Name: "e", Run: flow.Do(l.make("e")), Deadline: 4 * time.Minute})
 	return g
 }
 
@@ -75,10 +84,14 @@ func TestAStepWithoutADeadlineFitsIntoNone(t *testing.T) {
 // A step's deadline comes before the run's, and knows better.
 func TestAStepsDeadlinePassesBeforeTheRuns(t *testing.T) {
 	g := flow.New("test")
-	flow.Add(g, "a", func(ctx context.Context, _ flow.Say) (int, error) {
-		<-ctx.Done()
-		return 0, context.Cause(ctx)
-	}).Deadline(20 * time.Millisecond)
+	flow.Add(g, flow.Task[int]{
+		Name: "a",
+		Run: flow.Do(func(ctx context.Context, _ flow.Say) (int, error) {
+			<-ctx.Done()
+			return 0, context.Cause(ctx)
+		}),
+		Deadline: 20 * time.Millisecond,
+	})
 	_, err := g.Run(t.Context(), flow.Options{Deadline: enough})
 	errorAs[*flow.DeadlineError](t, err)
 	var late *flow.RunDeadlineError
@@ -94,16 +107,20 @@ func TestTheRunsDeadlinePasses(t *testing.T) {
 	var l ledger
 	j, overstays := flow.Memory(), true
 	g := flow.New("test")
-	flow.Add(g, "a", func(ctx context.Context, say flow.Say) (thing, error) {
-		say("2 of 3 servers exist")
-		if !overstays {
-			l.add("a")
-			return thing{}, nil
-		}
-		<-ctx.Done()
-		<-time.After(within) // does not follow
-		return thing{}, ctx.Err()
-	}).Deadline(within)
+	flow.Add(g, flow.Task[thing]{
+		Name: "a",
+		Run: flow.Do(func(ctx context.Context, say flow.Say) (thing, error) {
+			say("2 of 3 servers exist")
+			if !overstays {
+				l.add("a")
+				return thing{}, nil
+			}
+			<-ctx.Done()
+			<-time.After(within) // does not follow
+			return thing{}, ctx.Err()
+		}),
+		Deadline: within,
+	})
 	_, err := g.Run(t.Context(), flow.Options{Journal: j, Deadline: within, Grace: enough})
 	errorAs[*flow.RunDeadlineError](t, err)
 	if errors.Is(err, flow.ErrInterrupted) || !errors.Is(err, context.DeadlineExceeded) {

@@ -14,16 +14,22 @@ import (
 func TestCheckUntil(t *testing.T) {
 	block := false
 	g := flow.New("slow")
-	flow.Add(g, "slow", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context,
-		int) flow.Verdict {
-		if block {
-			select {} // it ignores even its context
-		}
-		return flow.Holds()
+	flow.Add(g, flow.Task[int]{
+		Name: "slow",
+		Run:  flow.Do(func(context.Context, flow.Say) (int, error) { return 1, nil }),
+		Verify: func(context.Context, int) flow.Verdict {
+			if block {
+				select {} // it ignores even its context
+			}
+			return flow.Holds()
+		},
 	})
-	flow.Add(g, "quick", func(context.Context, flow.Say) (int, error) { return 1, nil }).Verify(func(context.Context,
-		int) flow.Verdict {
-		return flow.Holds()
+	flow.Add(g, flow.Task[int]{
+		Name: "quick",
+		Run:  flow.Do(func(context.Context, flow.Say) (int, error) { return 1, nil }),
+		Verify: func(context.Context, int) flow.Verdict {
+			return flow.Holds()
+		},
 	})
 	j := flow.Memory()
 	mustRun(t, g, flow.Options{Journal: j})

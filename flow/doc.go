@@ -3,13 +3,19 @@
 //
 // # Arguments are edges
 //
-// A step is a function with typed arguments and a typed result. The graph is
-// built by handing the handle of one step to the next:
+// A step is a function with typed arguments and a typed result. A [Task] is a
+// step with all that belongs to it, in one literal. The graph is built by handing
+// the handle of one step to the next:
 //
 //	g := flow.New("house")
-//	site := flow.Add(g, "site", buySite)               // *Step[Site]
-//	walls := flow.Add1(g, "walls", raiseWalls, site)   // func(ctx, say, Site) (Walls, error)
-//	roof := flow.Add1(g, "roof", putRoof, walls).Deadline(time.Hour)
+//	site := flow.Add(g, flow.Task[Site]{Name: "site", Run: flow.Do(buySite)}) // *Step[Site]
+//	walls := flow.Add(g, flow.Task[Walls]{
+//		Name: "walls",
+//		Doc:  "the walls stand, with as many storeys as are configured",
+//		Run:  flow.With1(raiseWalls, site), // func(ctx, say, Site) (Walls, error)
+//		Spec: storeys,
+//	})
+//	roof := flow.Add(g, flow.Task[Roof]{Name: "roof", Run: flow.With1(putRoof, walls), Deadline: time.Hour})
 //
 // The compiler checks the edges, and a step can read nothing that it did not
 // declare. Steps that do not depend on each other run at the same time.
@@ -47,6 +53,9 @@
 //   - [Step.OrderAfter]: order in a run that wants both. A run that wants this
 //     step does not run the other one for it.
 //
+// A Task has fields of the same names. Its Before orders other steps after this one, for a step that is added to a plan
+// that somebody else wrote; [Step.Replace] gives a step of such a plan another function, or another Spec, say.
+//
 // # Crashes
 //
 // A record "started" is written before the work and a record "done" after it,
@@ -70,7 +79,7 @@
 // run again, and asking for such a step is refused with a [SealedError]. Steps
 // after it that need an output from before it get the recorded one. Where the
 // step can tell from more than its record that it went past that point
-// ([Step.ResumeWhen]), that counts too, so that the next run resumes a run that
+// ([Task].ResumeWhen), that counts too, so that the next run resumes a run that
 // was killed in it before it looks at anything else.
 //
 // A step marked with ExemptFromSeal is not skipped. It depends on nothing that the sealed step deletes or moves, so it

@@ -33,13 +33,28 @@ func (c *chain) graph() *flow.Graph {
 			return flow.Holds()
 		}
 	}
-	a := flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) {
-		c.add("a")
-		return thing{Name: "a", Size: c.size}, nil
-	}).Spec(c.spec["a"]).Verify(verify("a"))
-	b := flow.Add1(g, "b", c.grow("b"), a).Spec(c.spec["b"]).Verify(verify("b"))
-	last := flow.Add1(g, "c", c.grow("c"), b).Spec(c.spec["c"]).Verify(verify("c"))
-	flow.Add(g, "d", c.make("d")).After(last).Verify(verify("d"))
+	a := flow.Add(g, flow.Task[thing]{
+		Name: "a",
+		Run: flow.Do(func(context.Context, flow.Say) (thing, error) {
+			c.add("a")
+			return thing{Name: "a", Size: c.size}, nil
+		}),
+		Spec:   c.spec["a"],
+		Verify: verify("a"),
+	})
+	b := flow.Add(g, flow.Task[thing]{
+		Name:   "b",
+		Run:    flow.With1(c.grow("b"), a),
+		Spec:   c.spec["b"],
+		Verify: verify("b"),
+	})
+	last := flow.Add(g, flow.Task[thing]{
+		Name:   "c",
+		Run:    flow.With1(c.grow("c"), b),
+		Spec:   c.spec["c"],
+		Verify: verify("c"),
+	})
+	flow.Add(g, flow.Task[thing]{Name: "d", Run: flow.Do(c.make("d")), After: flow.Of(last), Verify: verify("d")})
 	return g
 }
 
@@ -98,11 +113,15 @@ func TestAChangedOutputRunsWhatFollowsIt(t *testing.T) {
 	size, j := 1, flow.Memory()
 	run := func() *flow.Report {
 		g := flow.New("following")
-		a := flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) {
-			l.add("a")
-			return thing{Name: "a", Size: size}, nil
-		}).Spec(size)
-		flow.Add(g, "b", l.make("b")).RerunAfter(a)
+		a := flow.Add(g, flow.Task[thing]{
+			Name: "a",
+			Run: flow.Do(func(context.Context, flow.Say) (thing, error) {
+				l.add("a")
+				return thing{Name: "a", Size: size}, nil
+			}),
+			Spec: size,
+		})
+		flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.Do(l.make("b")), RerunAfter: flow.Of(a)})
 		return mustRun(t, g, flow.Options{Journal: j})
 	}
 	run()
@@ -178,8 +197,11 @@ func TestUnknownStopsTheRun(t *testing.T) {
 func TestAPanickingVerifyIsUnknown(t *testing.T) {
 	j, ran := flow.Memory(), 0
 	g := flow.New("test")
-	flow.Add(g, "a", func(context.Context, flow.Say) (int, error) { ran++; return 0, nil }).
-		Verify(func(context.Context, int) flow.Verdict { panic("no client") })
+	flow.Add(g, flow.Task[int]{
+		Name:   "a",
+		Run:    flow.Do(func(context.Context, flow.Say) (int, error) { ran++; return 0, nil }),
+		Verify: func(context.Context, int) flow.Verdict { panic("no client") },
+	})
 	mustRun(t, g, flow.Options{Journal: j})
 	_, err := g.Run(t.Context(), flow.Options{Journal: j})
 	errorAs[*flow.UnverifiableError](t, err)
@@ -193,12 +215,15 @@ func TestCancellationDuringVerifyIsAnInterruption(t *testing.T) {
 	j := flow.Memory()
 	ctx, cancel := context.WithCancel(t.Context())
 	g := flow.New("test")
-	flow.Add(g, "a", func(context.Context, flow.Say) (int, error) { return 0, nil }).
-		Verify(func(ctx context.Context, _ int) flow.Verdict {
+	flow.Add(g, flow.Task[int]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (int, error) { return 0, nil }),
+		Verify: func(ctx context.Context, _ int) flow.Verdict {
 			cancel()
 			<-ctx.Done()
 			return flow.Unknown(ctx.Err())
-		})
+		},
+	})
 	mustRun(t, g, flow.Options{Journal: j})
 	_, err := g.Run(ctx, flow.Options{Journal: j})
 	var unverifiable *flow.UnverifiableError
@@ -218,11 +243,17 @@ func TestOutputOfAnotherShapeRunsAgain(t *testing.T) {
 	type before struct{ Name string }
 	type after struct{ Name, UID string }
 	old := flow.New("test")
-	flow.Add(old, "a", func(context.Context, flow.Say) (before, error) { return before{"x"}, nil })
+	flow.Add(old, flow.Task[before]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (before, error) { return before{"x"}, nil }),
+	})
 	mustRun(t, old, flow.Options{Journal: j})
 	ran := false
 	g := flow.New("test")
-	s := flow.Add(g, "a", func(context.Context, flow.Say) (after, error) { ran = true; return after{"x", "u"}, nil })
+	s := flow.Add(g, flow.Task[after]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (after, error) { ran = true; return after{"x", "u"}, nil }),
+	})
 	if v, ok, err := flow.Restore(t.Context(), j, s); !ok || err != nil || v != (after{Name: "x"}) {
 		t.Errorf("what the older output has: %+v, %v, %v", v, ok, err)
 	}
@@ -236,13 +267,19 @@ func TestOutputOfAnotherShapeRunsAgain(t *testing.T) {
 func TestRestore(t *testing.T) {
 	j, fail := flow.Memory(), true
 	g := flow.New("test")
-	a := flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) { return thing{"a", 1}, nil })
-	b := flow.Add1(g, "b", func(_ context.Context, _ flow.Say, in thing) (thing, error) {
-		if fail {
-			return thing{}, errors.New("no")
-		}
-		return in, nil
-	}, a)
+	a := flow.Add(g, flow.Task[thing]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (thing, error) { return thing{"a", 1}, nil }),
+	})
+	b := flow.Add(g, flow.Task[thing]{
+		Name: "b",
+		Run: flow.With1(func(_ context.Context, _ flow.Say, in thing) (thing, error) {
+			if fail {
+				return thing{}, errors.New("no")
+			}
+			return in, nil
+		}, a),
+	})
 	if _, ok, err := flow.Restore(t.Context(), j, a); ok || err != nil {
 		t.Errorf("an empty journal restored: %v, %v", ok, err)
 	}

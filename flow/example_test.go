@@ -28,17 +28,26 @@ func Example() {
 
 	build := func(storeys int) {
 		g := flow.New("house")
-		land := flow.Add(g, "site", func(_ context.Context, say flow.Say) (site, error) {
-			say("looking for a site by the river")
-			return site{Address: "7 River Lane"}, nil
-		}).Verify(func(_ context.Context, s site) flow.Verdict {
-			return flow.Holds() // really: look it up in the land register
+		land := flow.Add(g, flow.Task[site]{
+			Name: "site",
+			Run: flow.Do(func(_ context.Context, say flow.Say) (site, error) {
+				say("looking for a site by the river")
+				return site{Address: "7 River Lane"}, nil
+			}),
+			Verify: func(_ context.Context, s site) flow.Verdict {
+				return flow.Holds() // really: look it up in the land register
+			},
 		})
-		flow.Add1(g, "walls", func(_ context.Context, say flow.Say, s site) (walls, error) {
-			say("raising %d storeys at %s", storeys, s.Address)
-			return walls{On: s.Address, Storey: storeys}, nil
-		}, land).Spec(storeys).Deadline(time.Minute).Waits(flow.Wait{For: "scaffolding", Within: 20 * time.Second},
-			flow.Wait{For: "mortar", Within: 30 * time.Second})
+		flow.Add(g, flow.Task[walls]{
+			Name: "walls",
+			Run: flow.With1(func(_ context.Context, say flow.Say, s site) (walls, error) {
+				say("raising %d storeys at %s", storeys, s.Address)
+				return walls{On: s.Address, Storey: storeys}, nil
+			}, land),
+			Spec:     storeys,
+			Deadline: time.Minute,
+			Waits:    []flow.Wait{{For: "scaffolding", Within: 20 * time.Second}, {For: "mortar", Within: 30 * time.Second}},
+		})
 
 		report, err := g.Run(context.Background(), flow.Options{
 			Journal: flow.Folder(dir),

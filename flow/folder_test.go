@@ -16,7 +16,7 @@ import (
 
 func oneStep(l *ledger) *flow.Graph {
 	g := flow.New("test")
-	flow.Add(g, "a", l.make("a"))
+	flow.Add(g, l.task("a"))
 	return g
 }
 
@@ -115,7 +115,10 @@ func TestTwoRunsAtOnce(t *testing.T) {
 			dir := t.TempDir()
 			began, release := make(chan struct{}), make(chan struct{})
 			g := flow.New("test")
-			flow.Add(g, "a", func(context.Context, flow.Say) (int, error) { close(began); <-release; return 0, nil })
+			flow.Add(g, flow.Task[int]{
+				Name: "a",
+				Run:  flow.Do(func(context.Context, flow.Say) (int, error) { close(began); <-release; return 0, nil }),
+			})
 			first := make(chan error, 1)
 			go func() {
 				_, err := g.Run(context.WithoutCancel(t.Context()), flow.Options{Journal: j(dir)})

@@ -12,7 +12,7 @@ import (
 )
 
 // Graph is a set of steps and their dependencies. It is built by one goroutine,
-// with Add and its siblings, and can then be run any number of times.
+// with Add, and can then be run any number of times.
 type Graph struct {
 	name     string
 	nodes    []*node

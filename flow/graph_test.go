@@ -12,62 +12,97 @@ import (
 
 func TestValidateRefuses(t *testing.T) {
 	var l ledger
-	other := flow.Add(flow.New("elsewhere"), "foreign", l.make("foreign"))
+	other := flow.Add(flow.New("elsewhere"), l.task("foreign"))
+	run := flow.Do(l.make("b"))
+	adds := func(task flow.Task[thing]) func(*flow.Graph) {
+		return func(g *flow.Graph) { flow.Add(g, task) }
+	}
 	cases := map[string]struct {
 		build func(g *flow.Graph)
 		want  string
 	}{
 		"duplicate": {
-			func(g *flow.Graph) { flow.Add(g, "a", l.make("a")); flow.Add(g, "a", l.make("a")) },
+			func(g *flow.Graph) { flow.Add(g, l.task("a")); flow.Add(g, l.task("a")) },
 			`two steps are named "a"`,
 		},
-		"capital":       {func(g *flow.Graph) { flow.Add(g, "Wait", l.make("a")) }, `"Wait" is not in kebab case`},
-		"underscore":    {func(g *flow.Graph) { flow.Add(g, "wait_cp", l.make("a")) }, `"wait_cp" is not in kebab case`},
-		"double hyphen": {func(g *flow.Graph) { flow.Add(g, "wait--cp", l.make("a")) }, `"wait--cp" is not in kebab case`},
-		"empty name":    {func(g *flow.Graph) { flow.Add(g, "", l.make("a")) }, `"" is not in kebab case`},
+		"capital":       {adds(l.task("Wait")), `"Wait" is not in kebab case`},
+		"underscore":    {adds(l.task("wait_cp")), `"wait_cp" is not in kebab case`},
+		"double hyphen": {adds(l.task("wait--cp")), `"wait--cp" is not in kebab case`},
+		"empty name":    {adds(l.task("")), `"" is not in kebab case`},
 		"nil argument": {
-			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), (*flow.Step[thing])(nil)) },
+			adds(flow.Task[thing]{Name: "b", Run: flow.With1(l.grow("b"), (*flow.Step[thing])(nil))}),
 			"step b: argument 1 is a nil handle",
 		},
-		"nil follows": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).RerunAfter(nil) }, "step b: RerunAfter is a " +
-			"nil handle"},
-		"nil after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(nil) }, "step b: After is a nil handle"},
+		"nil follows": {
+			adds(flow.Task[thing]{Name: "b", Run: run, RerunAfter: flow.Of(nil)}),
+			"step b: RerunAfter is a nil handle",
+		},
+		"nil after": {
+			adds(flow.Task[thing]{Name: "b", Run: run, After: flow.Of(nil)}),
+			"step b: After is a nil handle",
+		},
+		"nil before": {
+			adds(flow.Task[thing]{Name: "b", Run: run, Before: flow.Of(nil)}),
+			"step b: Before is a nil handle",
+		},
 		"foreign argument": {
-			func(g *flow.Graph) { flow.Add1(g, "b", l.grow("b"), other) },
+			adds(flow.Task[thing]{Name: "b", Run: flow.With1(l.grow("b"), other)}),
 			"step b: argument 1 is step foreign of another graph (elsewhere)",
 		},
-		"foreign after": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).After(other) },
-			"step foreign of another graph"},
-		"no function": {func(g *flow.Graph) { flow.Add[thing](g, "b", nil) }, "step b has no function"},
+		"foreign after": {
+			adds(flow.Task[thing]{Name: "b", Run: run, After: flow.Of(other)}),
+			"step b: After is step foreign of another graph",
+		},
+		"foreign before": {
+			adds(flow.Task[thing]{Name: "b", Run: run, Before: flow.Of(other)}),
+			"step b: Before is step foreign of another graph",
+		},
+		"nil function": {adds(flow.Task[thing]{Name: "b", Run: flow.Do[thing](nil)}), "step b has no function"},
+		"nil function with an argument": {
+			adds(flow.Task[thing]{Name: "b", Run: flow.With1[thing, thing](nil, other)}),
+			"step b has no function",
+		},
+		"nil work": {adds(flow.Task[thing]{Name: "b"}), "step b has no function"},
 		"output": {
 			func(g *flow.Graph) {
-				flow.Add(g, "b", func(context.Context, flow.Say) (chan int, error) { return nil, nil })
+				flow.Add(g, flow.Task[chan int]{
+					Name: "b",
+					Run:  flow.Do(func(context.Context, flow.Say) (chan int, error) { return nil, nil }),
+				})
 			},
 			"step b: its output cannot be written to the journal",
 		},
-		"spec": {func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Spec(func() {}) }, "step b: its spec cannot be written"},
+		"spec": {
+			adds(flow.Task[thing]{Name: "b", Run: run, Spec: func() {}}),
+			"step b: its spec cannot be written",
+		},
 		"deadline": {
-			func(g *flow.Graph) { flow.Add(g, "b", l.make("b")).Deadline(-time.Second) },
+			adds(flow.Task[thing]{Name: "b", Run: run, Deadline: -time.Second}),
 			"step b: deadline -1s is negative",
 		},
 		"waits": {
-			func(g *flow.Graph) {
-				flow.Add(g, "b", l.make("b")).Deadline(12*time.Minute).
-					Waits(flow.Wait{For: "the mill", Within: 5 * time.Minute}, flow.Wait{For: "the bread", Within: 10 * time.Minute})
-			},
+			adds(flow.Task[thing]{
+				Name:     "b",
+				Run:      run,
+				Deadline: 12 * time.Minute,
+				Waits:    []flow.Wait{{For: "the mill", Within: 5 * time.Minute}, {For: "the bread", Within: 10 * time.Minute}},
+			}),
 			"step b waits up to 5m0s for the mill + 10m0s for the bread = 15m0s, which is 3m0s more than its deadline of 12m0s",
 		},
 		"one wait": {
-			func(g *flow.Graph) {
-				flow.Add(g, "b", l.make("b")).Deadline(time.Minute).Waits(flow.Wait{For: "rain", Within: time.Hour})
-			},
+			adds(flow.Task[thing]{
+				Name:     "b",
+				Run:      run,
+				Deadline: time.Minute,
+				Waits:    []flow.Wait{{For: "rain", Within: time.Hour}},
+			}),
 			"step b waits up to 1h0m0s for rain, which is 59m0s more than its deadline of 1m0s",
 		},
 		"cycle": {
 			func(g *flow.Graph) {
-				a := flow.Add(g, "a", l.make("a"))
-				b := flow.Add1(g, "b", l.grow("b"), a)
-				a.After(flow.Add1(g, "c", l.grow("c"), b))
+				a := flow.Add(g, l.task("a"))
+				b := flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.With1(l.grow("b"), a)})
+				a.After(flow.Add(g, flow.Task[thing]{Name: "c", Run: flow.With1(l.grow("c"), b)}))
 			},
 			"these steps wait for each other: a → c → b → a",
 		},
@@ -89,8 +124,8 @@ func TestValidateRefuses(t *testing.T) {
 func TestValidateReportsEverything(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "A", l.make("A"))
-	flow.Add(g, "b", l.make("b")).Deadline(-1)
+	flow.Add(g, l.task("A"))
+	flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.Do(l.make("b")), Deadline: -1})
 	if got := len(errorAs[*flow.InvalidError](t, g.Validate()).Problems); got != 2 {
 		t.Errorf("%d problems, want 2", got)
 	}
@@ -99,10 +134,18 @@ func TestValidateReportsEverything(t *testing.T) {
 func TestWaitsThatFillTheDeadline(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "a", l.make("a")).Deadline(3*time.Minute).Waits(flow.Wait{For: "one", Within: time.Minute},
-		flow.Wait{For: "two", Within: 2 * time.Minute})
+	flow.Add(g, flow.Task[thing]{
+		Name:     "a",
+		Run:      flow.Do(l.make("a")),
+		Deadline: 3 * time.Minute,
+		Waits:    []flow.Wait{{For: "one", Within: time.Minute}, {For: "two", Within: 2 * time.Minute}},
+	})
 	// without a deadline there is nothing to exceed
-	flow.Add(g, "b", l.make("b")).Waits(flow.Wait{For: "rain", Within: time.Hour})
+	flow.Add(g, flow.Task[thing]{
+		Name:  "b",
+		Run:   flow.Do(l.make("b")),
+		Waits: []flow.Wait{{For: "rain", Within: time.Hour}},
+	})
 	if err := g.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -111,10 +154,15 @@ func TestWaitsThatFillTheDeadline(t *testing.T) {
 func TestStepsDescribesInOrder(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	late := flow.Add(g, "late", l.make("late"))
-	early := flow.Add(g, "early", l.make("early")).Doc("First of all.").Deadline(time.Minute).Waits(flow.Wait{For: "birds",
-		Within: time.Second})
-	mid := flow.Add1(g, "mid", l.grow("mid"), early).Seal()
+	late := flow.Add(g, l.task("late"))
+	early := flow.Add(g, flow.Task[thing]{
+		Name:     "early",
+		Doc:      "First of all.",
+		Run:      flow.Do(l.make("early")),
+		Deadline: time.Minute,
+		Waits:    []flow.Wait{{For: "birds", Within: time.Second}},
+	})
+	mid := flow.Add(g, flow.Task[thing]{Name: "mid", Run: flow.With1(l.grow("mid"), early), Seal: true})
 	late.After(mid, early, mid)
 
 	steps := g.Steps()
@@ -147,8 +195,8 @@ func TestStepsDescribesInOrder(t *testing.T) {
 func TestUnknownTargetSuggestsTheNearest(t *testing.T) {
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "kubeconfig", l.make("kubeconfig"))
-	flow.Add(g, "talosconfig", l.make("talosconfig"))
+	flow.Add(g, l.task("kubeconfig"))
+	flow.Add(g, l.task("talosconfig"))
 
 	_, err := g.Run(t.Context(), flow.Options{Targets: []string{"kubconfg"}})
 	if e := errorAs[*flow.UnknownStepError](t, err); e.Nearest != "kubeconfig" || e.Name != "kubconfg" {

@@ -55,6 +55,11 @@ func (l *ledger) make(name string) func(context.Context, flow.Say) (thing, error
 	}
 }
 
+// task is a step that notes its name and makes a thing.
+func (l *ledger) task(name string) flow.Task[thing] {
+	return flow.Task[thing]{Name: name, Run: flow.Do(l.make(name))}
+}
+
 // grow returns a step function that notes its name and makes a bigger thing.
 func (l *ledger) grow(name string) func(context.Context, flow.Say, thing) (thing, error) {
 	return func(_ context.Context, _ flow.Say, in thing) (thing, error) {

@@ -134,12 +134,12 @@ func TestForesightAtASeal(t *testing.T) {
 func TestForesightAfterAFailure(t *testing.T) {
 	fails := true
 	g := flow.New("failing")
-	flow.Add(g, "a", func(context.Context, flow.Say) (int, error) {
+	flow.Add(g, flow.Task[int]{Name: "a", Run: flow.Do(func(context.Context, flow.Say) (int, error) {
 		if fails {
 			return 0, errors.New("no")
 		}
 		return 1, nil
-	})
+	})})
 	j := flow.Memory()
 	if _, err := g.Run(t.Context(), flow.Options{Journal: j}); err == nil {
 		t.Fatal("it did not fail")
@@ -174,8 +174,8 @@ func TestAnArgumentThatIsNoneAnyMore(t *testing.T) {
 	var l ledger
 	graph := func(takes bool) *flow.Graph {
 		g := flow.New("taker")
-		a, b := flow.Add(g, "a", l.make("a")), flow.Add(g, "b", l.make("b"))
-		c := flow.Add(g, "c", l.make("c"))
+		a, b := flow.Add(g, l.task("a")), flow.Add(g, l.task("b"))
+		c := flow.Add(g, l.task("c"))
 		if c.RerunAfter(a); takes {
 			c.RerunAfter(b)
 		}
@@ -193,12 +193,16 @@ func TestAFailedAttemptHidesNoChange(t *testing.T) {
 	j, fails := flow.Memory(), false
 	graph := func(spec int) *flow.Graph {
 		g := flow.New("g")
-		flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) {
-			if fails {
-				return thing{}, errors.New("refused")
-			}
-			return thing{Name: "a"}, nil
-		}).Spec(map[string]int{"size": spec})
+		flow.Add(g, flow.Task[thing]{
+			Name: "a",
+			Run: flow.Do(func(context.Context, flow.Say) (thing, error) {
+				if fails {
+					return thing{}, errors.New("refused")
+				}
+				return thing{Name: "a"}, nil
+			}),
+			Spec: map[string]int{"size": spec},
+		})
 		return g
 	}
 	changes := func(spec int) []string {

@@ -58,12 +58,16 @@ func diamond(world *sync.Map, made *ledger) *flow.Graph {
 	on := func(name string) func(context.Context, flow.Say, thing) (thing, error) {
 		return func(ctx context.Context, say flow.Say, _ thing) (thing, error) { return ensure(name)(ctx, say) }
 	}
-	a := flow.Add(g, "a", ensure("a")).Verify(there)
-	b := flow.Add1(g, "b", on("b"), a).Verify(there)
-	c := flow.Add1(g, "c", on("c"), a).Verify(there)
-	flow.Add2(g, "d", func(ctx context.Context, say flow.Say, _, _ thing) (thing, error) {
-		return ensure("d")(ctx, say)
-	}, b, c).Verify(there)
+	a := flow.Add(g, flow.Task[thing]{Name: "a", Run: flow.Do(ensure("a")), Verify: there})
+	b := flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.With1(on("b"), a), Verify: there})
+	c := flow.Add(g, flow.Task[thing]{Name: "c", Run: flow.With1(on("c"), a), Verify: there})
+	flow.Add(g, flow.Task[thing]{
+		Name: "d",
+		Run: flow.With2(func(ctx context.Context, say flow.Say, _, _ thing) (thing, error) {
+			return ensure("d")(ctx, say)
+		}, b, c),
+		Verify: there,
+	})
 	return g
 }
 
@@ -119,11 +123,15 @@ func TestTheStartedRecordPrecedesTheWorkAndKeepsTheOutput(t *testing.T) {
 	spec := 1
 	build := func() *flow.Graph {
 		g := flow.New("test")
-		flow.Add(g, "a", func(ctx context.Context, _ flow.Say) (thing, error) {
-			s, err := j.Load(ctx)
-			during = s.Steps["a"]
-			return thing{Name: "a", Size: spec}, err
-		}).Spec(spec)
+		flow.Add(g, flow.Task[thing]{
+			Name: "a",
+			Run: flow.Do(func(ctx context.Context, _ flow.Say) (thing, error) {
+				s, err := j.Load(ctx)
+				during = s.Steps["a"]
+				return thing{Name: "a", Size: spec}, err
+			}),
+			Spec: spec,
+		})
 		return g
 	}
 	mustRun(t, build(), flow.Options{Journal: j})
@@ -149,7 +157,7 @@ func TestAStartedStepRunsAgainWhateverItsSpec(t *testing.T) {
 	var l ledger
 	build := func(spec int) *flow.Graph {
 		g := flow.New("test")
-		flow.Add(g, "a", l.make("a")).Spec(spec)
+		flow.Add(g, flow.Task[thing]{Name: "a", Run: flow.Do(l.make("a")), Spec: spec})
 		return g
 	}
 	mustRun(t, build(1), flow.Options{Journal: j})
@@ -170,17 +178,20 @@ func TestResumeAfterCancellation(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	patient := false
 	g := flow.New("test")
-	a := flow.Add(g, "a", l.make("a"))
-	b := flow.Add1(g, "b", func(ctx context.Context, _ flow.Say, in thing) (thing, error) {
-		if !patient {
-			cancel()
-			<-ctx.Done()
-			return thing{}, ctx.Err()
-		}
-		l.add("b")
-		return in, nil
-	}, a)
-	flow.Add1(g, "c", l.grow("c"), b)
+	a := flow.Add(g, l.task("a"))
+	b := flow.Add(g, flow.Task[thing]{
+		Name: "b",
+		Run: flow.With1(func(ctx context.Context, _ flow.Say, in thing) (thing, error) {
+			if !patient {
+				cancel()
+				<-ctx.Done()
+				return thing{}, ctx.Err()
+			}
+			l.add("b")
+			return in, nil
+		}, a),
+	})
+	flow.Add(g, flow.Task[thing]{Name: "c", Run: flow.With1(l.grow("c"), b)})
 	if _, err := g.Run(cancelled, flow.Options{Journal: j}); !errors.Is(err, flow.ErrInterrupted) {
 		t.Fatalf("error is %v", err)
 	}
@@ -208,7 +219,11 @@ func TestCancellationDoesNotReachTheJournal(t *testing.T) {
 	for _, end := range []error{nil, context.Canceled} {
 		ctx, cancel := context.WithCancel(t.Context())
 		g := flow.New("test")
-		flow.Add(g, "a", func(context.Context, flow.Say) (int, error) { cancel(); return 1, end }).Spec(end == nil)
+		flow.Add(g, flow.Task[int]{
+			Name: "a",
+			Run:  flow.Do(func(context.Context, flow.Say) (int, error) { cancel(); return 1, end }),
+			Spec: end == nil,
+		})
 		if _, err := g.Run(ctx, flow.Options{Journal: obedientJournal{j}}); (err == nil) != (end == nil) {
 			t.Errorf("error is %v", err)
 		}
@@ -227,10 +242,10 @@ func TestUnknownRecordsAreKept(t *testing.T) {
 	j := flow.Memory()
 	var l ledger
 	g := flow.New("test")
-	flow.Add(g, "old", l.make("old"))
+	flow.Add(g, l.task("old"))
 	mustRun(t, g, flow.Options{Journal: j})
 	g = flow.New("test")
-	flow.Add(g, "new", l.make("new"))
+	flow.Add(g, l.task("new"))
 	mustRun(t, g, flow.Options{Journal: j})
 	if s := mustLoad(t, j); len(s.Steps) != 2 || s.Steps["old"].State != flow.StateDone {
 		t.Errorf("steps are %+v", s.Steps)
@@ -241,11 +256,11 @@ func TestAJournalOfAnotherGraphIsRefused(t *testing.T) {
 	j := flow.Memory()
 	var l ledger
 	g := flow.New("one")
-	flow.Add(g, "a", l.make("a"))
+	flow.Add(g, l.task("a"))
 	mustRun(t, g, flow.Options{Journal: j})
 	l.take()
 	g = flow.New("two")
-	flow.Add(g, "a", l.make("a"))
+	flow.Add(g, l.task("a"))
 	if _, err := g.Run(t.Context(), flow.Options{Journal: j}); err == nil {
 		t.Error("the journal of another graph was taken")
 	}

@@ -5,17 +5,6 @@ import (
 	"slices"
 )
 
-// ResumeWhen tells of a sealed step that it has passed the point of no return
-// although its record does not say so: its run ended in it, or the journal was
-// lost. Then the only correct thing is to resume it: the steps before it are
-// skipped, as if this step were done, and this step runs. The function is called
-// at the start of every run, must only read, and must not take long. An error
-// stops the run: a step before the seal must not run on a guess.
-func (s *Step[T]) ResumeWhen(passed func() (bool, error)) *Step[T] {
-	s.n.resumeWhen = passed
-	return s
-}
-
 // ExemptFromSeal keeps the step in use once a point of no return that it precedes was passed: it is still verified, and
 // run again when its spec changed. It is for a step that depends on nothing that the sealed step deletes or moves.
 //

@@ -29,14 +29,31 @@ func (v *voyage) graph() *flow.Graph {
 		}
 	}
 	g := flow.New("voyage")
-	crew := flow.Add(g, "crew", v.make("crew")).Verify(verify("crew"))
-	harbour := flow.Add(g, "harbour", v.make("harbour")).Spec(v.speed).Verify(verify("harbour"))
-	launch := flow.Add1(g, "launch", v.grow("launch"), harbour).After(crew).Spec(v.speed).Verify(verify("launch")).Seal()
-	flow.Add2(g, "sail", func(_ context.Context, _ flow.Say, from, by thing) (thing, error) {
-		v.add("sail from " + from.Name + " after " + by.Name)
-		return thing{}, nil
-	}, harbour, launch).Spec(v.speed).Verify(verify("sail"))
-	flow.Add(g, "gull", v.make("gull"))
+	crew := flow.Add(g, flow.Task[thing]{Name: "crew", Run: flow.Do(v.make("crew")), Verify: verify("crew")})
+	harbour := flow.Add(g, flow.Task[thing]{
+		Name:   "harbour",
+		Run:    flow.Do(v.make("harbour")),
+		Spec:   v.speed,
+		Verify: verify("harbour"),
+	})
+	launch := flow.Add(g, flow.Task[thing]{
+		Name:   "launch",
+		Run:    flow.With1(v.grow("launch"), harbour),
+		After:  flow.Of(crew),
+		Spec:   v.speed,
+		Verify: verify("launch"),
+		Seal:   true,
+	})
+	flow.Add(g, flow.Task[thing]{
+		Name: "sail",
+		Run: flow.With2(func(_ context.Context, _ flow.Say, from, by thing) (thing, error) {
+			v.add("sail from " + from.Name + " after " + by.Name)
+			return thing{}, nil
+		}, harbour, launch),
+		Spec:   v.speed,
+		Verify: verify("sail"),
+	})
+	flow.Add(g, v.task("gull"))
 	return g
 }
 
@@ -131,12 +148,15 @@ func TestASealThatWasPassedWithoutARecord(t *testing.T) {
 	underway := func() (bool, error) { return true, nil }
 	graph := func() *flow.Graph {
 		g := flow.New("voyage")
-		crew := flow.Add(g, "crew", v.make("crew"))
-		launch := flow.Add(g, "launch", v.make("launch")).After(crew).Seal().ResumeWhen(func() (bool,
-			error) {
-			return underway()
+		crew := flow.Add(g, v.task("crew"))
+		launch := flow.Add(g, flow.Task[thing]{
+			Name:       "launch",
+			Run:        flow.Do(v.make("launch")),
+			After:      flow.Of(crew),
+			Seal:       true,
+			ResumeWhen: func() (bool, error) { return underway() },
 		})
-		flow.Add(g, "sail", v.make("sail")).After(launch)
+		flow.Add(g, flow.Task[thing]{Name: "sail", Run: flow.Do(v.make("sail")), After: flow.Of(launch)})
 		return g
 	}
 	report := mustRun(t, graph(), flow.Options{Journal: j})
@@ -170,12 +190,30 @@ func (v *voyage) cargo(spec int) *flow.Graph {
 			return flow.Holds()
 		}
 	}
-	quay := flow.Add(g, "quay", v.make("quay"))
-	order := flow.Add(g, "order", v.make("order")).Verify(verify("order")).ExemptFromSeal()
-	cargo := flow.Add1(g, "cargo", v.grow("cargo"), order).After(quay).Spec(spec).Verify(verify("cargo")).ExemptFromSeal()
-	clear := flow.Add(g, "clear", v.make("clear")).RerunAfter(cargo)
-	launch := flow.Add(g, "leave", v.make("leave")).After(clear, cargo).Verify(verify("leave")).Seal()
-	flow.Add(g, "arrive", v.make("arrive")).After(launch)
+	quay := flow.Add(g, v.task("quay"))
+	order := flow.Add(g, flow.Task[thing]{
+		Name:           "order",
+		Run:            flow.Do(v.make("order")),
+		Verify:         verify("order"),
+		ExemptFromSeal: true,
+	})
+	cargo := flow.Add(g, flow.Task[thing]{
+		Name:           "cargo",
+		Run:            flow.With1(v.grow("cargo"), order),
+		After:          flow.Of(quay),
+		Spec:           spec,
+		Verify:         verify("cargo"),
+		ExemptFromSeal: true,
+	})
+	clear := flow.Add(g, flow.Task[thing]{Name: "clear", Run: flow.Do(v.make("clear")), RerunAfter: flow.Of(cargo)})
+	launch := flow.Add(g, flow.Task[thing]{
+		Name:   "leave",
+		Run:    flow.Do(v.make("leave")),
+		After:  flow.Of(clear, cargo),
+		Verify: verify("leave"),
+		Seal:   true,
+	})
+	flow.Add(g, flow.Task[thing]{Name: "arrive", Run: flow.Do(v.make("arrive")), After: flow.Of(launch)})
 	return g
 }
 
@@ -268,24 +306,40 @@ func TestAnExemptStepAheadOfTheSeal(t *testing.T) {
 	v := &voyage{}
 	g := flow.New("voyage")
 	there := true
-	crew := flow.Add(g, "crew", v.make("crew"))
-	chart := flow.Add(g, "chart", v.make("chart")).ExemptFromSeal()
-	bridge := flow.Add1(g, "bridge", v.grow("bridge"), chart).After(crew).
-		Verify(func(context.Context, thing) flow.Verdict {
+	crew := flow.Add(g, v.task("crew"))
+	chart := flow.Add(g, flow.Task[thing]{Name: "chart", Run: flow.Do(v.make("chart")), ExemptFromSeal: true})
+	bridge := flow.Add(g, flow.Task[thing]{
+		Name:  "bridge",
+		Run:   flow.With1(v.grow("bridge"), chart),
+		After: flow.Of(crew),
+		Verify: func(context.Context, thing) flow.Verdict {
 			if !there {
 				return flow.Gone("it is gone")
 			}
 			return flow.Holds()
-		}).ExemptFromSeal()
-	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
-	launch := flow.Add(g, "launch", v.make("launch")).After(bridge, cargo).OrderAfter(bridge).Seal().
-		Verify(func(context.Context, thing) flow.Verdict {
+		},
+		ExemptFromSeal: true,
+	})
+	cargo := flow.Add(g, flow.Task[thing]{
+		Name:           "cargo",
+		Run:            flow.Do(v.make("cargo")),
+		After:          flow.Of(crew),
+		ExemptFromSeal: true,
+	})
+	launch := flow.Add(g, flow.Task[thing]{
+		Name:       "launch",
+		Run:        flow.Do(v.make("launch")),
+		After:      flow.Of(bridge, cargo),
+		OrderAfter: flow.Of(bridge),
+		Verify: func(context.Context, thing) flow.Verdict {
 			if !there && !slices.Contains(v.take(), "bridge") {
 				return flow.Unknown(errors.New("there is no bridge to look from"))
 			}
 			return flow.Holds()
-		})
-	flow.Add(g, "sail", v.make("sail")).After(launch)
+		},
+		Seal: true,
+	})
+	flow.Add(g, flow.Task[thing]{Name: "sail", Run: flow.Do(v.make("sail")), After: flow.Of(launch)})
 	if err := g.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -301,12 +355,21 @@ func TestAnExemptStepAheadOfTheSeal(t *testing.T) {
 func TestAnExemptStepWithoutAJournal(t *testing.T) {
 	v := &voyage{}
 	g := flow.New("voyage")
-	crew := flow.Add(g, "crew", v.make("crew"))
-	cargo := flow.Add(g, "cargo", v.make("cargo")).After(crew).ExemptFromSeal()
-	launch := flow.Add(g, "launch", v.make("launch")).After(cargo).Seal().ResumeWhen(func() (bool, error) {
-		return true, nil
+	crew := flow.Add(g, v.task("crew"))
+	cargo := flow.Add(g, flow.Task[thing]{
+		Name:           "cargo",
+		Run:            flow.Do(v.make("cargo")),
+		After:          flow.Of(crew),
+		ExemptFromSeal: true,
 	})
-	flow.Add(g, "sail", v.make("sail")).After(launch)
+	launch := flow.Add(g, flow.Task[thing]{
+		Name:       "launch",
+		Run:        flow.Do(v.make("launch")),
+		After:      flow.Of(cargo),
+		Seal:       true,
+		ResumeWhen: func() (bool, error) { return true, nil },
+	})
+	flow.Add(g, flow.Task[thing]{Name: "sail", Run: flow.Do(v.make("sail")), After: flow.Of(launch)})
 	mustRun(t, g, flow.Options{Targets: []string{"sail", "cargo"}, Parallel: 1})
 	lines := v.take()
 	if len(lines) != 3 || lines[0] != "launch" {
@@ -321,19 +384,24 @@ func TestExemptStepsTakeNothingThatIsPassedOver(t *testing.T) {
 		says  string
 	}{
 		"takes": {func(g *flow.Graph, l *ledger) {
-			a := flow.Add(g, "a", l.make("a"))
-			flow.Add1(g, "b", l.grow("b"), a).ExemptFromSeal()
+			a := flow.Add(g, l.task("a"))
+			flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.With1(l.grow("b"), a), ExemptFromSeal: true})
 		}, "step b is exempt from points of no return and takes, or reruns after, the output of a, which is not"},
 		"follows": {func(g *flow.Graph, l *ledger) {
-			a := flow.Add(g, "a", l.make("a"))
-			flow.Add(g, "b", l.make("b")).RerunAfter(a).ExemptFromSeal()
+			a := flow.Add(g, l.task("a"))
+			flow.Add(g, flow.Task[thing]{
+				Name:           "b",
+				Run:            flow.Do(l.make("b")),
+				RerunAfter:     flow.Of(a),
+				ExemptFromSeal: true,
+			})
 		}, "step b is exempt from points of no return and takes, or reruns after, the output of a, which is not"},
 		"a seal takes": {func(g *flow.Graph, l *ledger) {
-			a := flow.Add(g, "a", l.make("a")).ExemptFromSeal()
-			flow.Add1(g, "b", l.grow("b"), a).Seal()
+			a := flow.Add(g, flow.Task[thing]{Name: "a", Run: flow.Do(l.make("a")), ExemptFromSeal: true})
+			flow.Add(g, flow.Task[thing]{Name: "b", Run: flow.With1(l.grow("b"), a), Seal: true})
 		}, "step b is a point of no return and takes, or reruns after, the output of a, which is exempt from it"},
 		"a seal": {func(g *flow.Graph, l *ledger) {
-			flow.Add(g, "a", l.make("a")).Seal().ExemptFromSeal()
+			flow.Add(g, flow.Task[thing]{Name: "a", Run: flow.Do(l.make("a")), Seal: true, ExemptFromSeal: true})
 		}, "step a is a point of no return, and cannot be exempt from others"},
 	} {
 		g := flow.New("test")
@@ -354,18 +422,32 @@ func TestOutputOfAnOlderReleaseAtASeal(t *testing.T) {
 	}
 	j := flow.Memory()
 	older := flow.New("test")
-	flow.Add(older, "launch", func(context.Context, flow.Say) (before, error) { return before{"x"}, nil }).Seal()
+	flow.Add(older, flow.Task[before]{
+		Name: "launch",
+		Run:  flow.Do(func(context.Context, flow.Say) (before, error) { return before{"x"}, nil }),
+		Seal: true,
+	})
 	mustRun(t, older, flow.Options{Journal: j})
 
 	var asked, taken after
 	newer := func() *flow.Graph {
 		g := flow.New("test")
-		launch := flow.Add(g, "launch", func(context.Context, flow.Say) (after, error) {
-			t.Error("the point of no return was run a second time")
-			return after{}, nil
-		}).Seal().Verify(func(_ context.Context, v after) flow.Verdict { asked = v; return flow.Holds() })
-		flow.Add1(g, "sail", func(_ context.Context, _ flow.Say, v after) (thing, error) { taken = v; return thing{}, nil },
-			launch)
+		launch := flow.Add(g, flow.Task[after]{
+			Name: "launch",
+			Run: flow.Do(func(context.Context, flow.Say) (after, error) {
+				t.Error("the point of no return was run a second time")
+				return after{}, nil
+			}),
+			Verify: func(_ context.Context, v after) flow.Verdict { asked = v; return flow.Holds() },
+			Seal:   true,
+		})
+		flow.Add(g, flow.Task[thing]{
+			Name: "sail",
+			Run: flow.With1(func(_ context.Context, _ flow.Say, v after) (thing, error) {
+				taken = v
+				return thing{}, nil
+			}, launch),
+		})
 		return g
 	}
 	foreseen, err := newer().Predict(t.Context(), j, nil, true)

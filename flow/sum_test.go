@@ -166,8 +166,8 @@ func FuzzJournal(f *testing.F) {
 func runOn(t *testing.T, j flow.Journal, s flow.Snapshot) {
 	var l ledger
 	g := flow.New("random")
-	s0 := flow.Add(g, "s0", l.make("s0"))
-	flow.Add1(g, "s1", l.grow("s1"), s0).Spec(1)
+	s0 := flow.Add(g, l.task("s0"))
+	flow.Add(g, flow.Task[thing]{Name: "s1", Run: flow.With1(l.grow("s1"), s0), Spec: 1})
 	_, err := g.Run(t.Context(), flow.Options{Journal: j})
 	if other := s.Graph != "" && s.Graph != "random"; other != (err != nil) {
 		t.Fatalf("the journal is of %q and the error is %v", s.Graph, err)

@@ -22,8 +22,18 @@ func TestWordsForProgramsStay(t *testing.T) {
 	}
 	var l ledger
 	g := flow.New("words")
-	a := flow.Add(g, "a", func(context.Context, flow.Say) (thing, error) { return thing{}, nil })
-	flow.Add1(g, "b", l.grow("b"), a).RerunAfter(a).After(a).OrderAfter(a).Seal()
+	a := flow.Add(g, flow.Task[thing]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (thing, error) { return thing{}, nil }),
+	})
+	flow.Add(g, flow.Task[thing]{
+		Name:       "b",
+		Run:        flow.With1(l.grow("b"), a),
+		After:      flow.Of(a),
+		OrderAfter: flow.Of(a),
+		RerunAfter: flow.Of(a),
+		Seal:       true,
+	})
 	raw, err := json.Marshal(g.Steps())
 	if err != nil {
 		t.Fatal(err)

@@ -194,48 +194,52 @@ func (m *model) graph() *flow.Graph {
 	g := flow.New("random")
 	handles := make([]*flow.Step[made], len(m.print))
 	for i, p := range m.print {
-		handles[i] = m.add(g, i, handles)
-		handles[i].Spec(m.spec[i])
 		pick := func(steps []int) (nodes []flow.Node) {
 			for _, j := range steps {
 				nodes = append(nodes, handles[j])
 			}
 			return nodes
 		}
-		handles[i].RerunAfter(pick(p.RerunAfter)...).After(pick(p.After)...).OrderAfter(pick(p.OrderAfter)...)
-		if p.Verified {
-			handles[i].Verify(func(_ context.Context, out made) flow.Verdict { return m.verify(i, out) })
+		task := flow.Task[made]{
+			Name:           stepName(i),
+			Run:            m.work(i, handles),
+			After:          pick(p.After),
+			OrderAfter:     pick(p.OrderAfter),
+			RerunAfter:     pick(p.RerunAfter),
+			Spec:           m.spec[i],
+			Seal:           p.Sealed,
+			ExemptFromSeal: p.Exempt,
 		}
-		if p.Exempt {
-			handles[i].ExemptFromSeal()
+		if p.Verified {
+			task.Verify = func(_ context.Context, out made) flow.Verdict { return m.verify(i, out) }
 		}
 		if p.Sealed {
-			handles[i].Seal().ResumeWhen(func() (bool, error) { return m.world.passed[i], nil })
+			task.ResumeWhen = func() (bool, error) { return m.world.passed[i], nil }
 		}
+		handles[i] = flow.Add(g, task)
 	}
 	return g
 }
 
-// add adds the i'th step with as many typed arguments as it has inputs.
-func (m *model) add(g *flow.Graph, i int, all []*flow.Step[made]) *flow.Step[made] {
-	in, name := m.print[i].Inputs, stepName(i)
+// work is the function of the i'th step, with as many typed arguments as it has inputs.
+func (m *model) work(i int, all []*flow.Step[made]) flow.Work[made] {
+	in := m.print[i].Inputs
 	do := func(ctx context.Context, inputs ...made) (made, error) { return m.do(ctx, i, inputs) }
 	switch len(in) {
 	case 0:
-		return flow.Add(g, name, func(ctx context.Context, _ flow.Say) (made, error) { return do(ctx) })
+		return flow.Do(func(ctx context.Context, _ flow.Say) (made, error) { return do(ctx) })
 	case 1:
-		return flow.Add1(g, name, func(ctx context.Context, _ flow.Say, a made) (made, error) { return do(ctx, a) },
-			all[in[0]])
+		return flow.With1(func(ctx context.Context, _ flow.Say, a made) (made, error) { return do(ctx, a) }, all[in[0]])
 	case 2:
-		return flow.Add2(g, name, func(ctx context.Context, _ flow.Say, a, b made) (made, error) {
+		return flow.With2(func(ctx context.Context, _ flow.Say, a, b made) (made, error) {
 			return do(ctx, a, b)
 		}, all[in[0]], all[in[1]])
 	case 3:
-		return flow.Add3(g, name, func(ctx context.Context, _ flow.Say, a, b, c made) (made, error) {
+		return flow.With3(func(ctx context.Context, _ flow.Say, a, b, c made) (made, error) {
 			return do(ctx, a, b, c)
 		}, all[in[0]], all[in[1]], all[in[2]])
 	default:
-		return flow.Add4(g, name, func(ctx context.Context, _ flow.Say, a, b, c, d made) (made, error) {
+		return flow.With4(func(ctx context.Context, _ flow.Say, a, b, c, d made) (made, error) {
 			return do(ctx, a, b, c, d)
 		}, all[in[0]], all[in[1]], all[in[2]], all[in[3]])
 	}

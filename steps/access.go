@@ -35,10 +35,14 @@ type Access struct {
 // manages itself.
 func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
 	step := newAccessStep(s)
-	return flow.Add(g, "access", step.run).
-		Doc("kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself").
-		Verify(step.verify).Deadline(2*s.cfg.ControlPlaneTimeout.D()+wait.Overhead).Waits(wait.ControlPlane(s.cfg),
-		wait.ControlPlane(s.cfg))
+	return flow.Add(g, flow.Task[Access]{
+		Name:     "access",
+		Doc:      "kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself",
+		Run:      flow.Do(step.run),
+		Verify:   step.verify,
+		Deadline: 2*s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.ControlPlane(s.cfg), wait.ControlPlane(s.cfg)},
+	})
 }
 
 // accessStep runs and verifies the step access.

@@ -46,8 +46,16 @@ func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.St
 	if a.Name == config.AddonAutoscaler {
 		doc += ", once the cluster manages itself"
 	}
-	return flow.Add(g, AddonStep(a.Name), step.run).Doc(doc).Spec(s.made.addons[a.Name]).Verify(step.verify).
-		Deadline(releaseDeadline(step.cfg)).Waits(append(waitRelease(step.cfg), wait.Taken)...).After(before...)
+	return flow.Add(g, flow.Task[Addon]{
+		Name:     AddonStep(a.Name),
+		Doc:      doc,
+		Run:      flow.Do(step.run),
+		After:    before,
+		Spec:     s.made.addons[a.Name],
+		Verify:   step.verify,
+		Deadline: releaseDeadline(step.cfg),
+		Waits:    append(waitRelease(step.cfg), wait.Taken),
+	})
 }
 
 // EachAddon adds the step of each configured add-on, after other steps and after those that the add-on names, and the
@@ -174,9 +182,13 @@ func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
 // Addons adds the step addons to a graph: every add-on is installed.
 func (s *Set) Addons(g *flow.Graph, all []*flow.Step[Addon]) *flow.Step[Addons] {
 	step := addonsStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
-	return flow.AddAll(g, "addons", step.run, all).
-		Doc("every add-on is installed; releases that are no longer among them are named").
-		Spec(map[string]any{"releases": s.cfg.AddonNames()}).Deadline(wait.Overhead)
+	return flow.Add(g, flow.Task[Addons]{
+		Name:     "addons",
+		Doc:      "every add-on is installed; releases that are no longer among them are named",
+		Run:      flow.WithAll(step.run, all),
+		Spec:     map[string]any{"releases": s.cfg.AddonNames()},
+		Deadline: wait.Overhead,
+	})
 }
 
 // addonsStep runs the step addons.

@@ -72,10 +72,15 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image],
 	offer *flow.Step[Placement], endpoint *flow.Step[Endpoint]) *flow.Step[Cluster] {
 	step := newApplyStep(s)
-	return flow.Add4(g, "apply", step.run, management, image, offer, endpoint).
-		Doc("the cluster's objects are applied; its network and load balancer exist").
-		Spec(s.made.cluster).Verify(step.verify).Deadline(2*s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
-		Waits(wait.Webhooks(s.cfg), wait.LoadBalancer(s.cfg))
+	return flow.Add(g, flow.Task[Cluster]{
+		Name:     "apply",
+		Doc:      "the cluster's objects are applied; its network and load balancer exist",
+		Run:      flow.With4(step.run, management, image, offer, endpoint),
+		Spec:     s.made.cluster,
+		Verify:   step.verify,
+		Deadline: 2*s.cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(s.cfg), wait.LoadBalancer(s.cfg)},
+	})
 }
 
 // applyStep runs and verifies the step apply.

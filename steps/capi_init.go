@@ -24,10 +24,15 @@ type Providers struct {
 // Providers adds the step capi-init to a graph: Cluster API and its providers are installed in the management cluster.
 func (s *Set) Providers(g *flow.Graph, management *flow.Step[Management]) *flow.Step[Providers] {
 	step := newProvidersStep(s, platform.ManagementKubeconfig)
-	return flow.Add1(g, "capi-init", step.run, management).
-		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(s.made.providers).Verify(step.verify).Deadline(3*s.cfg.ProvidersTimeout.D() + wait.Overhead).
-		Waits(append(slices.Clone(s.made.installing), capiinit.LeaseWait(s.cfg))...)
+	return flow.Add(g, flow.Task[Providers]{
+		Name:     "capi-init",
+		Doc:      "Cluster API and its providers for Hetzner and Talos are installed and serve",
+		Run:      flow.With1(step.run, management),
+		Spec:     s.made.providers,
+		Verify:   step.verify,
+		Deadline: 3*s.cfg.ProvidersTimeout.D() + wait.Overhead,
+		Waits:    append(slices.Clone(s.made.installing), capiinit.LeaseWait(s.cfg)),
+	})
 }
 
 // providersStep runs and verifies the steps capi-init and providers.

@@ -15,26 +15,43 @@ import (
 // there before and after the pivot.
 func (s *Set) Cilium(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
-	return flow.Add(g, "cilium", step.runCilium).
-		Doc("Cilium's agents, the network of Pods and Services, are ready on every node").
-		Spec(s.made.cilium).Verify(step.verifyCilium).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
+	return flow.Add(g, flow.Task[Release]{
+		Name:     "cilium",
+		Doc:      "Cilium's agents, the network of Pods and Services, are ready on every node",
+		Run:      flow.Do(step.runCilium),
+		Spec:     s.made.cilium,
+		Verify:   step.verifyCilium,
+		Deadline: releaseDeadline(s.cfg),
+		Waits:    waitRelease(s.cfg),
+	})
 }
 
 // HCloudCCM adds the step hcloud-ccm to a graph.
 func (s *Set) HCloudCCM(g *flow.Graph) *flow.Step[CloudController] {
 	step := newReleaseStep(s)
-	return flow.Add(g, "hcloud-ccm", step.runHCloudCCM).
-		Doc("Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services").
-		Spec(s.made.hcloudCCM).Verify(step.verifyHCloudCCM).Deadline(releaseDeadline(s.cfg)).Waits(append(waitRelease(s.cfg),
-		wait.Taken)...)
+	return flow.Add(g, flow.Task[CloudController]{
+		Name:     "hcloud-ccm",
+		Doc:      "Hetzner's cloud controller manager: provider IDs and addresses of nodes, load balancers of Services",
+		Run:      flow.Do(step.runHCloudCCM),
+		Spec:     s.made.hcloudCCM,
+		Verify:   step.verifyHCloudCCM,
+		Deadline: releaseDeadline(s.cfg),
+		Waits:    append(waitRelease(s.cfg), wait.Taken),
+	})
 }
 
 // TalosCCM adds the step talos-ccm to a graph.
 func (s *Set) TalosCCM(g *flow.Graph) *flow.Step[Release] {
 	step := newReleaseStep(s)
-	return flow.Add(g, "talos-ccm", step.runTalosCCM).
-		Doc("Talos's cloud controller manager: approves the kubelets' certificates").
-		Spec(s.made.talosCCM).Verify(step.verify).Deadline(releaseDeadline(s.cfg)).Waits(waitRelease(s.cfg)...)
+	return flow.Add(g, flow.Task[Release]{
+		Name:     "talos-ccm",
+		Doc:      "Talos's cloud controller manager: approves the kubelets' certificates",
+		Run:      flow.Do(step.runTalosCCM),
+		Spec:     s.made.talosCCM,
+		Verify:   step.verify,
+		Deadline: releaseDeadline(s.cfg),
+		Waits:    waitRelease(s.cfg),
+	})
 }
 
 // releaseStep runs and verifies the steps that install a Helm release.

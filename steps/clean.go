@@ -29,9 +29,13 @@ type Clean struct {
 // Clean adds the step clean to a graph: the temporary management cluster is deleted.
 func (s *Set) Clean(g *flow.Graph) *flow.Step[Clean] {
 	step := newCleanStep(s)
-	return flow.Add(g, "clean", step.run).
-		Doc("the temporary management cluster is gone; refused while it may hold the only record of a cluster").
-		Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() + wait.Overhead)
+	return flow.Add(g, flow.Task[Clean]{
+		Name:     "clean",
+		Doc:      "the temporary management cluster is gone; refused while it may hold the only record of a cluster",
+		Run:      flow.Do(step.run),
+		Verify:   step.verify,
+		Deadline: s.cfg.ManagementTimeout.D() + wait.Overhead,
+	})
 }
 
 // cleanStep runs and verifies the step clean.

@@ -39,9 +39,15 @@ func (s *Set) Endpoint(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[En
 	if s.cfg.EndpointHostName() != "" {
 		waits, deadline = append(waits, wait.EndpointName(s.cfg)), deadline+s.cfg.LoadBalancerTimeout.D()
 	}
-	return flow.Add1(g, "endpoint", step.run, offer).
-		Doc("the control plane's address is a Primary IP, protected against deletion, and a load balancer has it").
-		Spec(s.made.endpoint).Verify(step.verify).Deadline(deadline).Waits(waits...)
+	return flow.Add(g, flow.Task[Endpoint]{
+		Name:     "endpoint",
+		Doc:      "the control plane's address is a Primary IP, protected against deletion, and a load balancer has it",
+		Run:      flow.With1(step.run, offer),
+		Spec:     s.made.endpoint,
+		Verify:   step.verify,
+		Deadline: deadline,
+		Waits:    waits,
+	})
 }
 
 // endpointStep runs and verifies the step endpoint.

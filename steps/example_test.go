@@ -28,9 +28,19 @@ func ExampleNew() {
 			return steps.Release{Name: name}, nil
 		}
 	}
-	p.Cilium.Replace(install("cilium")).Doc("Cilium, from our own chart").Spec("charts/cilium")
-	argo := flow.Add(p.Graph, "argo-cd", install("argo-cd")).Doc("Argo CD").After(p.Nodes)
-	p.Pivot.After(argo)
+	p.Cilium.Replace(flow.Task[steps.Release]{
+		Doc:    "Cilium, from our own chart",
+		Run:    flow.Do(install("cilium")),
+		Spec:   "charts/cilium",
+		Verify: func(context.Context, steps.Release) flow.Verdict { return flow.Holds() }, // really: ask the cluster
+	})
+	flow.Add(p.Graph, flow.Task[steps.Release]{
+		Name:   "argo-cd",
+		Doc:    "Argo CD",
+		Run:    flow.Do(install("argo-cd")),
+		After:  flow.Of(p.Nodes),
+		Before: flow.Of(p.Pivot),
+	})
 	for _, s := range p.Graph.Steps() {
 		if s.Name == "argo-cd" || s.Name == "cilium" || s.Name == "pivot" {
 			fmt.Println(s.Name, "needs", s.Needs)

@@ -35,9 +35,14 @@ var privateRanges = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
 // configuration.
 func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
 	step := newFirewallStep(s)
-	return flow.Add(g, "firewall", step.run).
-		Doc("a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000").
-		Spec(s.made.firewall).Verify(step.verify).Deadline(wait.Overhead)
+	return flow.Add(g, flow.Task[Firewall]{
+		Name:     "firewall",
+		Doc:      "a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000",
+		Run:      flow.Do(step.run),
+		Spec:     s.made.firewall,
+		Verify:   step.verify,
+		Deadline: wait.Overhead,
+	})
 }
 
 // firewallStep runs and verifies the step firewall.

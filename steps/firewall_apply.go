@@ -34,10 +34,14 @@ var ErrCutsOff = errors.New("the cluster is managed from outside: the control pl
 // FirewallApply adds the step firewall-apply to a graph: the firewall is applied to the cluster's servers, by label.
 func (s *Set) FirewallApply(g *flow.Graph, firewall *flow.Step[Firewall]) *flow.Step[FirewallAttachment] {
 	step := newFirewallApplyStep(s)
-	return flow.Add1(g, "firewall-apply", step.run, firewall).
-		Doc("every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)").
-		Verify(step.verify).Deadline(s.cfg.FirewallTimeout.D() + wait.Overhead).
-		Waits(flow.Wait{For: "the firewall (FIREWALL_TIMEOUT)", Within: s.cfg.FirewallTimeout.D()})
+	return flow.Add(g, flow.Task[FirewallAttachment]{
+		Name:     "firewall-apply",
+		Doc:      "every server, also one made later, is behind the firewall (the load balancer's public ports cannot be)",
+		Run:      flow.With1(step.run, firewall),
+		Verify:   step.verify,
+		Deadline: s.cfg.FirewallTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the firewall (FIREWALL_TIMEOUT)", Within: s.cfg.FirewallTimeout.D()}},
+	})
 }
 
 // firewallApplyStep runs and verifies the step firewall-apply.

@@ -31,11 +31,19 @@ type Flux struct {
 func (s *Set) Flux(g *flow.Graph) *flow.Step[Flux] {
 	step := fluxStep{cfg: s.cfg, tools: s.tools}
 	within := s.cfg.ReleaseTimeout.D()
-	return flow.Add(g, "flux", step.run).Doc("Flux's controllers run in the cluster").
-		Spec(map[string]string{"version": s.cfg.FluxVersion}).Verify(step.verify).
-		Deadline(2*within+wait.Overhead).Waits(wait.Download,
-		flow.Wait{For: "the API server to take Flux's objects (RELEASE_TIMEOUT)", Within: within},
-		flow.Wait{For: "Flux's controllers (RELEASE_TIMEOUT)", Within: within})
+	return flow.Add(g, flow.Task[Flux]{
+		Name:     "flux",
+		Doc:      "Flux's controllers run in the cluster",
+		Run:      flow.Do(step.run),
+		Spec:     map[string]string{"version": s.cfg.FluxVersion},
+		Verify:   step.verify,
+		Deadline: 2*within + wait.Overhead,
+		Waits: []flow.Wait{
+			wait.Download,
+			{For: "the API server to take Flux's objects (RELEASE_TIMEOUT)", Within: within},
+			{For: "Flux's controllers (RELEASE_TIMEOUT)", Within: within},
+		},
+	})
 }
 
 // fluxStep runs and verifies the step flux.

@@ -32,11 +32,17 @@ type RecoveredRelease struct {
 func (s *Set) FluxReleases(g *flow.Graph) *flow.Step[FluxReleases] {
 	step := fluxReleasesStep{tools: s.tools}
 	const recovery = releases.Most * releases.RecoverWithin
-	return flow.Add(g, "flux-releases", step.run).
-		Doc(fmt.Sprintf("no HelmRelease is stuck; at most %d that are get recovered, each once", releases.Most)).
-		Verify(step.verify).Deadline(recovery+wait.TakenWithin+wait.Overhead).
-		Waits(flow.Wait{For: "the API server to list the HelmReleases", Within: wait.TakenWithin},
-			flow.Wait{For: fmt.Sprintf("the requests that recover at most %d HelmReleases", releases.Most), Within: recovery})
+	return flow.Add(g, flow.Task[FluxReleases]{
+		Name:     "flux-releases",
+		Doc:      fmt.Sprintf("no HelmRelease is stuck; at most %d that are get recovered, each once", releases.Most),
+		Run:      flow.Do(step.run),
+		Verify:   step.verify,
+		Deadline: recovery + wait.TakenWithin + wait.Overhead,
+		Waits: []flow.Wait{
+			{For: "the API server to list the HelmReleases", Within: wait.TakenWithin},
+			{For: fmt.Sprintf("the requests that recover at most %d HelmReleases", releases.Most), Within: recovery},
+		},
+	})
 }
 
 // fluxReleasesStep runs and verifies the step flux-releases.

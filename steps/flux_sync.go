@@ -35,20 +35,27 @@ type FluxSync struct {
 // it is not in Gitea.
 func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux],
 	inGitea *flow.Step[GiteaRepository]) *flow.Step[FluxSync] {
-	const name = "flux-sync"
 	step := fluxSyncStep{cfg: s.cfg, tools: s.tools}
-	var added *flow.Step[FluxSync]
-	if inGitea == nil {
-		added = flow.Add1(g, name, step.run, installed)
-	} else {
-		added = flow.Add2(g, name, step.runInGitea, installed, inGitea)
+	run := flow.With1(step.run, installed)
+	if inGitea != nil {
+		run = flow.With2(step.runInGitea, installed, inGitea)
 	}
-	return added.Doc("Flux has applied the Git repository, or that of a registry, to the cluster").
-		Spec(fluxSyncSpec(s.cfg)).
-		Verify(step.verify).Deadline(s.cfg.ReleaseTimeout.D()+3*wait.TakenWithin+wait.Overhead).
-		Waits(wait.Taken, flow.Wait{For: "the API server to take the GitRepository or OCIRepository, and the Kustomization",
-			Within: 2 * wait.TakenWithin},
-			flow.Wait{For: "Flux to apply the repository (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()})
+	return flow.Add(g, flow.Task[FluxSync]{
+		Name:     "flux-sync",
+		Doc:      "Flux has applied the Git repository, or that of a registry, to the cluster",
+		Run:      run,
+		Spec:     fluxSyncSpec(s.cfg),
+		Verify:   step.verify,
+		Deadline: s.cfg.ReleaseTimeout.D() + 3*wait.TakenWithin + wait.Overhead,
+		Waits: []flow.Wait{
+			wait.Taken,
+			{
+				For:    "the API server to take the GitRepository or OCIRepository, and the Kustomization",
+				Within: 2 * wait.TakenWithin,
+			},
+			{For: "Flux to apply the repository (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()},
+		},
+	})
 }
 
 // fluxSyncSpec is what the step is made from: the journal has it.

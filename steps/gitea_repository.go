@@ -31,10 +31,19 @@ type GiteaRepository struct {
 // GiteaRepository adds the step gitea-repository to a graph: there is a repository in Gitea for Flux to apply.
 func (s *Set) GiteaRepository(g *flow.Graph) *flow.Step[GiteaRepository] {
 	step := giteaRepositoryStep{cfg: s.cfg, tools: s.tools}
-	return flow.Add(g, "gitea-repository", step.run).
-		Doc("a repository in Gitea has the tree from which Flux manages the releases").
-		Spec(map[string]string{"repository": s.cfg.GiteaRepository, "branch": s.cfg.GitBranch, "path": s.cfg.GitFolder()}).
-		Verify(step.verify).Deadline(s.cfg.GiteaTimeout.D() + wait.Overhead).Waits(giteaAPI(s.cfg))
+	return flow.Add(g, flow.Task[GiteaRepository]{
+		Name: "gitea-repository",
+		Doc:  "a repository in Gitea has the tree from which Flux manages the releases",
+		Run:  flow.Do(step.run),
+		Spec: map[string]string{
+			"repository": s.cfg.GiteaRepository,
+			"branch":     s.cfg.GitBranch,
+			"path":       s.cfg.GitFolder(),
+		},
+		Verify:   step.verify,
+		Deadline: s.cfg.GiteaTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{giteaAPI(s.cfg)},
+	})
 }
 
 // giteaRepositoryStep runs and verifies the step gitea-repository.

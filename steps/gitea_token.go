@@ -37,10 +37,15 @@ const (
 // GiteaToken adds the step gitea-token to a graph: the Secret with Gitea's token exists.
 func (s *Set) GiteaToken(g *flow.Graph, installed *flow.Step[Addon]) *flow.Step[GiteaToken] {
 	step := giteaTokenStep{cfg: s.cfg, tools: s.tools}
-	return flow.Add(g, "gitea-token", step.run).After(installed).
-		Doc("a Secret in the cluster has Gitea's address and a token of it").
-		Verify(step.verify).Deadline(s.cfg.GiteaTimeout.D() + wait.Overhead).
-		Waits(giteaAPI(s.cfg))
+	return flow.Add(g, flow.Task[GiteaToken]{
+		Name:     "gitea-token",
+		Doc:      "a Secret in the cluster has Gitea's address and a token of it",
+		Run:      flow.Do(step.run),
+		After:    flow.Of(installed),
+		Verify:   step.verify,
+		Deadline: s.cfg.GiteaTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{giteaAPI(s.cfg)},
+	})
 }
 
 // giteaTokenStep runs and verifies the step gitea-token.

@@ -30,11 +30,16 @@ type Image struct {
 func (s *Set) Image(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[Image] {
 	step := newImageStep(s)
 	within := imagesTimeout(s.cfg)
-	return flow.Add1(g, "image", step.run, offer).
-		Doc("exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made where " +
-			"there is none").
-		Spec(s.made.image).Verify(step.verify).Deadline(within + wait.Overhead).
-		Waits(flow.Wait{For: "the images (IMAGE_TIMEOUT for each)", Within: within})
+	return flow.Add(g, flow.Task[Image]{
+		Name: "image",
+		Doc: "exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made " +
+			"where there is none",
+		Run:      flow.With1(step.run, offer),
+		Spec:     s.made.image,
+		Verify:   step.verify,
+		Deadline: within + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the images (IMAGE_TIMEOUT for each)", Within: within}},
+	})
 }
 
 // Installer is the installer image of the configured Talos with what bootstrap/schematic.yaml adds to it, as the

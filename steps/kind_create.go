@@ -28,10 +28,15 @@ type Management struct {
 // Management adds the step kind-create to a graph: the management cluster exists and its API answers.
 func (s *Set) Management(g *flow.Graph) *flow.Step[Management] {
 	step := newManagementStep(s)
-	return flow.Add(g, "kind-create", step.run).
-		Doc("a management cluster for Cluster API: kind, processes of this machine, an existing one, or the lab's").
-		Spec(s.made.management).Verify(step.verify).Deadline(s.cfg.ManagementTimeout.D() +
-		wait.Overhead).Waits(wait.Management)
+	return flow.Add(g, flow.Task[Management]{
+		Name:     "kind-create",
+		Doc:      "a management cluster for Cluster API: kind, processes of this machine, an existing one, or the lab's",
+		Run:      flow.Do(step.run),
+		Spec:     s.made.management,
+		Verify:   step.verify,
+		Deadline: s.cfg.ManagementTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Management},
+	})
 }
 
 // managementStep runs and verifies the step kind-create.

@@ -31,9 +31,14 @@ type Kubeconfig struct {
 func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management],
 	cluster *flow.Step[Cluster]) *flow.Step[Kubeconfig] {
 	step := newKubeconfigStep(s)
-	return flow.Add2(g, "kubeconfig", step.run, management, cluster).
-		Doc("the cluster's kubeconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
+	return flow.Add(g, flow.Task[Kubeconfig]{
+		Name:     "kubeconfig",
+		Doc:      "the cluster's kubeconfig, as a file",
+		Run:      flow.With2(step.run, management, cluster),
+		Verify:   step.verify,
+		Deadline: s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.ControlPlane(s.cfg)},
+	})
 }
 
 // kubeconfigStep runs and verifies the step kubeconfig.

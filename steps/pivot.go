@@ -26,9 +26,16 @@ type Pivot struct {
 // precedes it.
 func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
 	step := newPivotStep(s)
-	return flow.Add(g, "pivot", step.run).Seal().ResumeWhen(step.underway).
-		Doc("the cluster manages itself; a point of no return").
-		Verify(step.verify).Deadline(pivot.Deadline(s.cfg)).Waits(pivot.Waits(s.cfg, s.made.installing)...)
+	return flow.Add(g, flow.Task[Pivot]{
+		Name:       "pivot",
+		Doc:        "the cluster manages itself; a point of no return",
+		Run:        flow.Do(step.run),
+		Verify:     step.verify,
+		Deadline:   pivot.Deadline(s.cfg),
+		Waits:      pivot.Waits(s.cfg, s.made.installing),
+		Seal:       true,
+		ResumeWhen: step.underway,
+	})
 }
 
 // pivotStep runs and verifies the step pivot.

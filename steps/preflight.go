@@ -90,9 +90,15 @@ func (o Placement) placement() render.Placement {
 // Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
 func (s *Set) Preflight(g *flow.Graph) *flow.Step[Placement] {
 	step := newPreflightStep(s)
-	return flow.Add(g, "preflight", step.run).
-		Doc("the token is good; location, server type and load balancer type exist, go together and are chosen by stock").
-		Spec(s.made.offer).Verify(step.verify).Deadline(s.cfg.PreflightTimeout.D())
+	return flow.Add(g, flow.Task[Placement]{
+		Name: "preflight",
+		Doc: "the token is good; location, server type and load balancer type exist, go together and are chosen by " +
+			"stock",
+		Run:      flow.Do(step.run),
+		Spec:     s.made.offer,
+		Verify:   step.verify,
+		Deadline: s.cfg.PreflightTimeout.D(),
+	})
 }
 
 // preflightStep runs and verifies the step preflight.

@@ -19,10 +19,16 @@ type Reservation struct {
 // Reserve adds the step reserve to a graph: the name of the cluster is reserved in the Hetzner project.
 func (s *Set) Reserve(g *flow.Graph) *flow.Step[Reservation] {
 	step := newReserveStep(s)
-	return flow.Add(g, claims.Step, step.run).
-		Doc("the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster into the first").
-		Spec(map[string]string{"clusterName": s.cfg.ClusterName}).Verify(step.verify).
-		Deadline(wait.ReservedWithin + wait.Overhead).Waits(wait.Reserved)
+	return flow.Add(g, flow.Task[Reservation]{
+		Name: claims.Step,
+		Doc: "the cluster's name is this state folder's in the Hetzner project: no other makes a second cluster " +
+			"into the first",
+		Run:      flow.Do(step.run),
+		Spec:     map[string]string{"clusterName": s.cfg.ClusterName},
+		Verify:   step.verify,
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{wait.Reserved},
+	})
 }
 
 // reserveStep runs and verifies the step reserve.

@@ -26,9 +26,14 @@ type TokenSecret struct {
 // TokenSecret adds the step secret to a graph: the management cluster has the Hetzner token.
 func (s *Set) TokenSecret(g *flow.Graph, management *flow.Step[Management]) *flow.Step[TokenSecret] {
 	step := newTokenSecretStep(s)
-	return flow.Add1(g, "secret", step.run, management).
-		Doc("the Hetzner token for Cluster API, in the management cluster").
-		Verify(step.verify).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
+	return flow.Add(g, flow.Task[TokenSecret]{
+		Name:     "secret",
+		Doc:      "the Hetzner token for Cluster API, in the management cluster",
+		Run:      flow.With1(step.run, management),
+		Verify:   step.verify,
+		Deadline: wait.Overhead,
+		Waits:    []flow.Wait{wait.Taken, wait.Namespace},
+	})
 }
 
 // tokenSecretStep runs and verifies the step secret.
@@ -67,12 +72,18 @@ func (t tokenSecretStep) verifyIn(ctx context.Context, kubeconfig string, was To
 // for the cloud controller manager. The step secret lies before the pivot.
 func (s *Set) OwnTokenSecret(g *flow.Graph) *flow.Step[TokenSecret] {
 	step := newTokenSecretStep(s)
-	return flow.Add(g, "token", func(ctx context.Context, say flow.Say) (TokenSecret, error) {
-		return step.run(ctx, say, Management{Kubeconfig: platform.Kubeconfig})
-	}).Doc("a cluster that manages itself has today's Hetzner token").
-		Verify(func(ctx context.Context, was TokenSecret) flow.Verdict {
+	return flow.Add(g, flow.Task[TokenSecret]{
+		Name: "token",
+		Doc:  "a cluster that manages itself has today's Hetzner token",
+		Run: flow.Do(func(ctx context.Context, say flow.Say) (TokenSecret, error) {
+			return step.run(ctx, say, Management{Kubeconfig: platform.Kubeconfig})
+		}),
+		Verify: func(ctx context.Context, was TokenSecret) flow.Verdict {
 			return step.verifyIn(ctx, platform.Kubeconfig, was)
-		}).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
+		},
+		Deadline: wait.Overhead,
+		Waits:    []flow.Wait{wait.Taken, wait.Namespace},
+	})
 }
 
 // verifyToken is verifySecret of a Secret with the Hetzner token.

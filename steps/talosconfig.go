@@ -24,9 +24,14 @@ type Talosconfig struct {
 func (s *Set) Talosconfig(g *flow.Graph, management *flow.Step[Management],
 	cluster *flow.Step[Cluster]) *flow.Step[Talosconfig] {
 	step := newTalosconfigStep(s)
-	return flow.Add2(g, "talosconfig", step.run, management, cluster).
-		Doc("the cluster's talosconfig, as a file").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
+	return flow.Add(g, flow.Task[Talosconfig]{
+		Name:     "talosconfig",
+		Doc:      "the cluster's talosconfig, as a file",
+		Run:      flow.With2(step.run, management, cluster),
+		Verify:   step.verify,
+		Deadline: s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.ControlPlane(s.cfg)},
+	})
 }
 
 // talosconfigStep runs and verifies the step talosconfig.

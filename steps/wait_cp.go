@@ -31,9 +31,14 @@ type ControlPlane struct {
 func (s *Set) ControlPlane(g *flow.Graph, management *flow.Step[Management],
 	cluster *flow.Step[Cluster]) *flow.Step[ControlPlane] {
 	step := newControlPlaneStep(s)
-	return flow.Add2(g, "wait-cp", step.run, management, cluster).
-		Doc("servers, Talos, etcd and the Kubernetes API answer through the load balancer").
-		Verify(step.verify).Deadline(s.cfg.ControlPlaneTimeout.D() + wait.Overhead).Waits(wait.ControlPlane(s.cfg))
+	return flow.Add(g, flow.Task[ControlPlane]{
+		Name:     "wait-cp",
+		Doc:      "servers, Talos, etcd and the Kubernetes API answer through the load balancer",
+		Run:      flow.With2(step.run, management, cluster),
+		Verify:   step.verify,
+		Deadline: s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.ControlPlane(s.cfg)},
+	})
 }
 
 // controlPlaneStep runs and verifies the step wait-cp.

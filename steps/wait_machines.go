@@ -25,9 +25,14 @@ type Machines struct {
 func (s *Set) Machines(g *flow.Graph, management *flow.Step[Management],
 	cluster *flow.Step[Cluster]) *flow.Step[Machines] {
 	step := machinesStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
-	return flow.Add2(g, "wait-machines", step.run, management, cluster).
-		Doc("Cluster API knows the node of every Machine, as a move of the cluster needs it").
-		Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
+	return flow.Add(g, flow.Task[Machines]{
+		Name:     "wait-machines",
+		Doc:      "Cluster API knows the node of every Machine, as a move of the cluster needs it",
+		Run:      flow.With2(step.run, management, cluster),
+		Verify:   step.verify,
+		Deadline: s.cfg.NodesTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Nodes(s.cfg)},
+	})
 }
 
 // machinesStep runs and verifies the step wait-machines.

@@ -42,9 +42,15 @@ type Node struct {
 func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster],
 	kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
 	step := newNodesStep(s)
-	return flow.Add3(g, "wait-nodes", step.run, management, cluster, kubeconfig).
-		Doc("every control plane node is Ready and is the server that it claims to be").
-		Spec(s.made.nodes).Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
+	return flow.Add(g, flow.Task[Nodes]{
+		Name:     "wait-nodes",
+		Doc:      "every control plane node is Ready and is the server that it claims to be",
+		Run:      flow.With3(step.run, management, cluster, kubeconfig),
+		Spec:     s.made.nodes,
+		Verify:   step.verify,
+		Deadline: s.cfg.NodesTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Nodes(s.cfg)},
+	})
 }
 
 // nodesStep runs and verifies the step wait-nodes.

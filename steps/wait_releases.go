@@ -41,10 +41,16 @@ type Stability struct {
 func (s *Set) Stable(g *flow.Graph, cilium *flow.Step[Release], hcloudCCM *flow.Step[CloudController],
 	talosCCM *flow.Step[Release], addons *flow.Step[Addons]) *flow.Step[Stability] {
 	step := stableStep{cfg: s.cfg, tools: s.tools, sources: s.sources, window: stableFor}
-	return flow.Add4(g, "wait-releases", step.run, cilium, hcloudCCM, talosCCM, addons).
-		Doc("the workloads of the releases stay available, and no container of them restarts").
-		Verify(step.verify).Deadline(s.cfg.ReleaseTimeout.D() + wait.Overhead).
-		Waits(flow.Wait{For: "the workloads to stay available (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()})
+	return flow.Add(g, flow.Task[Stability]{
+		Name:     "wait-releases",
+		Doc:      "the workloads of the releases stay available, and no container of them restarts",
+		Run:      flow.With4(step.run, cilium, hcloudCCM, talosCCM, addons),
+		Verify:   step.verify,
+		Deadline: s.cfg.ReleaseTimeout.D() + wait.Overhead,
+		Waits: []flow.Wait{
+			{For: "the workloads to stay available (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()},
+		},
+	})
 }
 
 // stableStep runs and verifies the step wait-releases.

@@ -24,9 +24,14 @@ import (
 // MachineDeployments of the cluster, those of the operator's own manifests as well.
 func (s *Set) WaitWorkers(g *flow.Graph, workers *flow.Step[Workers]) *flow.Step[Nodes] {
 	step := waitWorkersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-	return flow.Add1(g, "wait-workers", step.run, workers).
-		Doc("every MachineDeployment has its servers, and each of them is a Ready node").
-		Verify(step.verify).Deadline(s.cfg.NodesTimeout.D() + wait.Overhead).Waits(wait.Nodes(s.cfg))
+	return flow.Add(g, flow.Task[Nodes]{
+		Name:     "wait-workers",
+		Doc:      "every MachineDeployment has its servers, and each of them is a Ready node",
+		Run:      flow.With1(step.run, workers),
+		Verify:   step.verify,
+		Deadline: s.cfg.NodesTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Nodes(s.cfg)},
+	})
 }
 
 // waitWorkersStep runs and verifies the step wait-workers.

@@ -66,11 +66,15 @@ func workersSpec(cfg config.Config, sources render.Sources) (any, error) {
 // this one. It runs before and after the pivot.
 func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Placement], image *flow.Step[Image]) *flow.Step[Workers] {
 	step := newWorkersStep(s)
-	return flow.Add2(g, "workers", step.run, offer, image).
-		Doc("the worker pools' objects are applied; Cluster API creates, replaces and removes their servers").
-		Spec(s.made.workers).Verify(step.verify).
-		Deadline(s.cfg.LoadBalancerTimeout.D()+s.cfg.NodesTimeout.D()+wait.Overhead).
-		Waits(wait.Webhooks(s.cfg), wait.Rollout(s.cfg))
+	return flow.Add(g, flow.Task[Workers]{
+		Name:     "workers",
+		Doc:      "the worker pools' objects are applied; Cluster API creates, replaces and removes their servers",
+		Run:      flow.With2(step.run, offer, image),
+		Spec:     s.made.workers,
+		Verify:   step.verify,
+		Deadline: s.cfg.LoadBalancerTimeout.D() + s.cfg.NodesTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(s.cfg), wait.Rollout(s.cfg)},
+	})
 }
 
 // workersStep runs and verifies the step workers.

@@ -23,11 +23,15 @@ import (
 // while the nodes come up; the controllers have nothing to do before the pivot brings the objects.
 func (s *Set) WorkloadProviders(g *flow.Graph, kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Providers] {
 	step := newProvidersStep(s, platform.Kubeconfig)
-	return flow.Add1(g, "providers", step.runInWorkload, kubeconfig).
-		Doc("Cluster API and its providers are installed in the cluster itself, which the pivot needs").
-		Spec(s.made.providers).Verify(step.verify).
-		Deadline(2*withNodes(s.cfg).ProvidersTimeout.D() + wait.Overhead).
-		Waits(s.made.installingInWorkload...)
+	return flow.Add(g, flow.Task[Providers]{
+		Name:     "providers",
+		Doc:      "Cluster API and its providers are installed in the cluster itself, which the pivot needs",
+		Run:      flow.With1(step.runInWorkload, kubeconfig),
+		Spec:     s.made.providers,
+		Verify:   step.verify,
+		Deadline: 2*withNodes(s.cfg).ProvidersTimeout.D() + wait.Overhead,
+		Waits:    s.made.installingInWorkload,
+	})
 }
 
 // withNodes gives an installation of the providers the time that the first node may take as well: until then none of

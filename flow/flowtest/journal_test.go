@@ -72,15 +72,24 @@ func TestWhatAnOutputMayBecome(t *testing.T) {
 func TestAnUpdateKeepsWhatWasThere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "journals", "g.json")
 	old := flow.New("g")
-	flow.Add(old, "a", func(context.Context, flow.Say) (first, error) { return first{}, nil })
+	flow.Add(old, flow.Task[first]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (first, error) { return first{}, nil }),
+	})
 	GoldenJournal(t, old, file, true)
 	was, err := Read(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	today := flow.New("g")
-	flow.Add(today, "a", func(context.Context, flow.Say) (grown, error) { return grown{}, nil })
-	flow.Add(today, "b", func(context.Context, flow.Say) (first, error) { return first{}, nil })
+	flow.Add(today, flow.Task[grown]{
+		Name: "a",
+		Run:  flow.Do(func(context.Context, flow.Say) (grown, error) { return grown{}, nil }),
+	})
+	flow.Add(today, flow.Task[first]{
+		Name: "b",
+		Run:  flow.Do(func(context.Context, flow.Say) (first, error) { return first{}, nil }),
+	})
 	GoldenJournal(t, today, file, true)
 	GoldenJournal(t, old, filepath.Join(filepath.Dir(file), "other.json"), true)
 	is, err := Read(file)

@@ -16,7 +16,10 @@ import (
 // The log says where a step panicked; the message has no room for it.
 func TestTheLogHasTheStackOfAPanic(t *testing.T) {
 	g := flow.New("panic")
-	flow.Add(g, "explode", func(context.Context, flow.Say) (int, error) { return explodeInAStep(nil), nil })
+	flow.Add(g, flow.Task[int]{
+		Name: "explode",
+		Run:  flow.Do(func(context.Context, flow.Say) (int, error) { return explodeInAStep(nil), nil }),
+	})
 	_, err := g.Run(t.Context(), flow.Options{Journal: flow.Memory(), Run: "1"})
 	var log bytes.Buffer
 	logPanic(&log, err)

@@ -39,20 +39,21 @@ func plan(cfg config.Config, tools platform.Tools) *steps.Plan {
 	if err != nil {
 		log.Fatal(err)
 	}
-	p.Clean.Replace(func(_ context.Context, say flow.Say) (steps.Clean, error) {
+	keep := func(_ context.Context, say flow.Say) (steps.Clean, error) {
 		say("keeping management cluster %s", cfg.ManagementName())
 		return steps.Clean{Name: cfg.ManagementName(), Left: true}, nil
-	}).Doc("the management cluster is kept")
-	install := func(ctx context.Context, say flow.Say, k steps.Kubeconfig) (string, error) {
-		access, err := clientcmd.BuildConfigFromFlags("", tools.Files.Path(k.File))
-		if err != nil {
-			return "", err
-		}
-		say("applying namespace argocd")
-		namespaces := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces()
-		made, err := namespaces.Apply(ctx, apply.Namespace("argocd"), meta.ApplyOptions{FieldManager: "argo-cd"})
-		return string(made.GetUID()), err
 	}
-	p.Pivot.After(flow.Add1(p.Graph, "argo-cd", install, p.Kubeconfig).Doc("Argo CD").After(p.Nodes))
+	p.Clean.Replace(flow.Task[steps.Clean]{Doc: "the management cluster is kept", Run: flow.Do(keep)})
+	flow.Add(p.Graph, flow.Task[string]{Name: "argo-cd", Doc: "Argo CD", After: flow.Of(p.Nodes), Before: flow.Of(p.Pivot),
+		Run: flow.With1(func(ctx context.Context, say flow.Say, k steps.Kubeconfig) (string, error) {
+			access, err := clientcmd.BuildConfigFromFlags("", tools.Files.Path(k.File))
+			if err != nil {
+				return "", err
+			}
+			say("applying namespace argocd")
+			namespaces := kubernetes.NewForConfigOrDie(access).CoreV1().Namespaces()
+			made, err := namespaces.Apply(ctx, apply.Namespace("argocd"), meta.ApplyOptions{FieldManager: "argo-cd"})
+			return string(made.GetUID()), err
+		}, p.Kubeconfig)})
 	return p
 }

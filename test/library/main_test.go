@@ -69,10 +69,13 @@ func TestOrder(t *testing.T) {
 // outputs.
 func TestRun(t *testing.T) {
 	p, h := offline(t)
-	report := flow.Add1(p.Graph, "report", func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
-		say("firewall %d has %d rules", f.ID, len(f.Rules))
-		return f.ID, nil
-	}, p.Firewall)
+	report := flow.Add(p.Graph, flow.Task[int64]{
+		Name: "report",
+		Run: flow.With1(func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
+			say("firewall %d has %d rules", f.ID, len(f.Rules))
+			return f.ID, nil
+		}, p.Firewall),
+	})
 	var said []string
 	journal := flow.Memory()
 	observe := func(e flow.Event) {

@@ -26,11 +26,17 @@ func VerifyClaim(cfg config.Config, tools platform.Tools) func(context.Context, 
 // AddHandOver adds the step reserve to the graph of a recovery, after its last step. doing names the recovery.
 func AddHandOver(g *flow.Graph, cfg config.Config, tools platform.Tools, doing string,
 	last ...flow.Node) *flow.Step[steps.Reservation] {
-	return flow.Add(g, "reserve", func(ctx context.Context, say flow.Say) (steps.Reservation, error) {
-		return HandOver(ctx, cfg, tools.WithDefaults(), say)
-	}).After(last...).
-		Doc("the cluster's name is this state folder's, as after a bootstrap, and the claim on " + doing + " it is given up").
-		Deadline(wait.ReservedWithin + wait.Overhead).Waits(wait.Reserved)
+	return flow.Add(g, flow.Task[steps.Reservation]{
+		Name: "reserve",
+		Doc: "the cluster's name is this state folder's, as after a bootstrap, and the claim on " + doing + " it " +
+			"is given up",
+		Run: flow.Do(func(ctx context.Context, say flow.Say) (steps.Reservation, error) {
+			return HandOver(ctx, cfg, tools.WithDefaults(), say)
+		}),
+		After:    last,
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{wait.Reserved},
+	})
 }
 
 // HandOver reserves the recovered cluster's name for this state folder, and gives the claim on the recovery up.

@@ -51,12 +51,19 @@ type inPlaceStep struct {
 
 func (s inPlaceStep) add(g *flow.Graph) *flow.Step[Servers] {
 	within := s.serverTakes()
-	return flow.Add(g, s.stage.Name, s.run).
-		Doc("every control plane server runs the new Talos on its own disk, and new servers are made with it").
-		Spec(map[string]string{talos: s.values()[talos], "installer": s.installer}).Verify(s.verify).
-		Deadline(time.Duration(s.replicas+1)*within+s.cfg.ReleaseTimeout.D()+s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
-		Waits(flow.Wait{For: "one server to be upgraded (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
-			wait.Webhooks(s.cfg))
+	return flow.Add(g, flow.Task[Servers]{
+		Name:   s.stage.Name,
+		Doc:    "every control plane server runs the new Talos on its own disk, and new servers are made with it",
+		Run:    flow.Do(s.run),
+		Spec:   map[string]string{talos: s.values()[talos], "installer": s.installer},
+		Verify: s.verify,
+		Deadline: time.Duration(s.replicas+1)*within + s.cfg.ReleaseTimeout.D() + s.cfg.LoadBalancerTimeout.D() +
+			wait.Overhead,
+		Waits: []flow.Wait{
+			{For: "one server to be upgraded (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
+			wait.Webhooks(s.cfg),
+		},
+	})
 }
 
 // run upgrades one server after another, and then has Cluster API take them for servers of the new template.

@@ -274,10 +274,15 @@ func (e *environment) otherChanges(ctx context.Context, manager *kube.Cluster, a
 type poolsStep struct{ *environment }
 
 func (p poolsStep) add(g *flow.Graph) *flow.Step[steps.Workers] {
-	return flow.Add(g, StageWorkers, p.run).
-		Doc("the worker pools that there are have the new versions; Cluster API replaces their servers").
-		Spec(map[string]string{kubernetes: p.cfg.KubernetesVersion, talos: p.cfg.TalosVersion}).Verify(p.verify).
-		Deadline(p.cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(p.cfg))
+	return flow.Add(g, flow.Task[steps.Workers]{
+		Name:     StageWorkers,
+		Doc:      "the worker pools that there are have the new versions; Cluster API replaces their servers",
+		Run:      flow.Do(p.run),
+		Spec:     map[string]string{kubernetes: p.cfg.KubernetesVersion, talos: p.cfg.TalosVersion},
+		Verify:   p.verify,
+		Deadline: p.cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(p.cfg)},
+	})
 }
 
 func (p poolsStep) run(ctx context.Context, say flow.Say) (out steps.Workers, err error) {

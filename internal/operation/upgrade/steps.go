@@ -26,12 +26,18 @@ type Providers struct {
 type providersStep struct{ *environment }
 
 func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
-	return flow.Add(g, StageProviders, p.run).
-		Doc("Cluster API and its providers have the new versions, in the cluster that manages this one").
-		Spec(providers.Versions(p.cfg)).Verify(p.verify).
-		Deadline(5*p.cfg.ProvidersTimeout.D()+wait.Overhead).
-		Waits(capiinit.LeaseWait(p.cfg),
-			flow.Wait{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()})
+	return flow.Add(g, flow.Task[Providers]{
+		Name:     StageProviders,
+		Doc:      "Cluster API and its providers have the new versions, in the cluster that manages this one",
+		Run:      flow.Do(p.run),
+		Spec:     providers.Versions(p.cfg),
+		Verify:   p.verify,
+		Deadline: 5*p.cfg.ProvidersTimeout.D() + wait.Overhead,
+		Waits: []flow.Wait{
+			capiinit.LeaseWait(p.cfg),
+			{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: p.cfg.ProvidersTimeout.D()},
+		},
+	})
 }
 
 func (p providersStep) run(ctx context.Context, say flow.Say) (Providers, error) {
@@ -104,12 +110,19 @@ func (s serversStep) values() map[string]string {
 
 func (s serversStep) add(g *flow.Graph) *flow.Step[Servers] {
 	within := s.serverTakes()
-	return flow.Add(g, s.stage.Name, s.run).
-		Doc("every control plane server has the new version, and is a Ready node and a healthy member of etcd").
-		Spec(s.values()).Verify(s.verify).
-		Deadline(time.Duration(s.replicas+2)*within+s.cfg.ReleaseTimeout.D()+s.cfg.LoadBalancerTimeout.D()+wait.Overhead).
-		Waits(flow.Wait{For: "one server to be replaced (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
-			wait.Webhooks(s.cfg))
+	return flow.Add(g, flow.Task[Servers]{
+		Name:   s.stage.Name,
+		Doc:    "every control plane server has the new version, and is a Ready node and a healthy member of etcd",
+		Run:    flow.Do(s.run),
+		Spec:   s.values(),
+		Verify: s.verify,
+		Deadline: time.Duration(s.replicas+2)*within + s.cfg.ReleaseTimeout.D() + s.cfg.LoadBalancerTimeout.D() +
+			wait.Overhead,
+		Waits: []flow.Wait{
+			{For: "one server to be replaced (CONTROL_PLANE_TIMEOUT and NODES_TIMEOUT)", Within: within},
+			wait.Webhooks(s.cfg),
+		},
+	})
 }
 
 // serverTakes is the longest time for one server of the control plane.

@@ -52,8 +52,14 @@ func Add(p *steps.Plan, tools platform.Tools, repository, folder string) *flow.S
 		}
 		return flow.Holds()
 	}
-	step := flow.Add(p.Graph, "argocd", install).Doc("Argo CD applies the Git repository").Verify(verify).
-		Spec(map[string]string{"repository": repository, "folder": folder}).ExemptFromSeal() // before and after the pivot
+	step := flow.Add(p.Graph, flow.Task[string]{
+		Name:           "argocd",
+		Doc:            "Argo CD applies the Git repository",
+		Run:            flow.Do(install),
+		Spec:           map[string]string{"repository": repository, "folder": folder},
+		Verify:         verify,
+		ExemptFromSeal: true, // before and after the pivot
+	})
 	for _, addon := range p.EachAddon {
 		if addon.Name() == steps.AddonStep(Chart.Name) {
 			step.After(addon)

@@ -67,53 +67,104 @@ func newPlan(q inputs) (*Plan, error) {
 	controlPlane := wait.ControlPlane(cfg)
 	deadline := cfg.ControlPlaneTimeout.D() + wait.Overhead
 
-	p.Survey = flow.Add(g, "survey", survey.survey).
-		Doc("etcd has lost its quorum for certain; which member is the most advanced, and which server gets its data").
-		Deadline(deadline).Waits(controlPlane)
+	p.Survey = flow.Add(g, flow.Task[etcddata.Survey]{
+		Name: "survey",
+		Doc: "etcd has lost its quorum for certain; which member is the most advanced, and which server gets its " +
+			"data",
+		Run:      flow.Do(survey.survey),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Snapshot = flow.Add1(g, "snapshot", snapshot.takeSnapshot, p.Survey).
-		Doc("the state folder has a snapshot of that member; etcd's own library has restored it into a scratch folder").
-		Verify(snapshot.verifySnapshot).Deadline(deadline+inspectWithin).
-		Waits(controlPlane, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
+	p.Snapshot = flow.Add(g, flow.Task[Snapshot]{
+		Name: "snapshot",
+		Doc: "the state folder has a snapshot of that member; etcd's own library has restored it into a scratch " +
+			"folder",
+		Run:      flow.With1(snapshot.takeSnapshot, p.Survey),
+		Verify:   snapshot.verifySnapshot,
+		Deadline: deadline + inspectWithin,
+		Waits:    []flow.Wait{controlPlane, {For: "etcd's library to restore it", Within: inspectWithin}},
+	})
 
-	p.Claim = flow.Add1(g, "claim", pause.claimQuorum, p.Survey).After(p.Snapshot).
-		Doc("no other state folder recovers this cluster").
-		Verify(recovery.VerifyClaim(cfg, q.tools)).Deadline(wait.ReservedWithin + wait.Overhead).
-		Waits(recovery.WaitClaim)
+	p.Claim = flow.Add(g, flow.Task[steps.Reservation]{
+		Name:     "claim",
+		Doc:      "no other state folder recovers this cluster",
+		Run:      flow.With1(pause.claimQuorum, p.Survey),
+		After:    flow.Of(p.Snapshot),
+		Verify:   recovery.VerifyClaim(cfg, q.tools),
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{recovery.WaitClaim},
+	})
 
-	p.Paused = flow.Add1(g, "hold", pause.pause, p.Survey).After(p.Claim).
-		Doc("a management cluster beside the cluster is paused meanwhile").
-		Deadline(wait.Overhead)
+	p.Paused = flow.Add(g, flow.Task[Pause]{
+		Name:     "hold",
+		Doc:      "a management cluster beside the cluster is paused meanwhile",
+		Run:      flow.With1(pause.pause, p.Survey),
+		After:    flow.Of(p.Claim),
+		Deadline: wait.Overhead,
+	})
 
-	p.Cleared = flow.Add2(g, "clear", etcd.clearOthers, p.Survey, p.Snapshot).After(p.Paused).
-		Doc("no server but the survivor holds data of the old etcd, which therefore cannot come back").
-		Deadline(deadline).Waits(controlPlane)
+	p.Cleared = flow.Add(g, flow.Task[etcddata.Survey]{
+		Name:     "clear",
+		Doc:      "no server but the survivor holds data of the old etcd, which therefore cannot come back",
+		Run:      flow.With2(etcd.clearOthers, p.Survey, p.Snapshot),
+		After:    flow.Of(p.Paused),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Upload = flow.Add2(g, "etcd-recover", etcd.uploadSnapshot, p.Cleared, p.Snapshot).
-		Doc("the chosen server has the snapshot").
-		Deadline(deadline).Waits(controlPlane)
+	p.Upload = flow.Add(g, flow.Task[etcddata.Survey]{
+		Name:     "etcd-recover",
+		Doc:      "the chosen server has the snapshot",
+		Run:      flow.With2(etcd.uploadSnapshot, p.Cleared, p.Snapshot),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Etcd = flow.Add2(g, "etcd-bootstrap", etcd.bootstrapRecovered, p.Upload, p.Snapshot).
-		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
-		Deadline(deadline).Waits(controlPlane)
+	p.Etcd = flow.Add(g, flow.Task[recovery.Etcd]{
+		Name: "etcd-bootstrap",
+		Doc: "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and " +
+			"revision",
+		Run:      flow.With2(etcd.bootstrapRecovered, p.Upload, p.Snapshot),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Quiet = flow.Add1(g, "quiet", pause.quiet, p.Etcd).
-		Doc("in a cluster that manages itself Cluster API is stopped meanwhile").
-		Deadline(recovery.QuietWithin + wait.Overhead).
-		Waits(flow.Wait{For: "its controllers to be stopped", Within: recovery.QuietWithin})
+	p.Quiet = flow.Add(g, flow.Task[recovery.Quiet]{
+		Name:     "quiet",
+		Doc:      "in a cluster that manages itself Cluster API is stopped meanwhile",
+		Run:      flow.With1(pause.quiet, p.Etcd),
+		Deadline: recovery.QuietWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "its controllers to be stopped", Within: recovery.QuietWithin}},
+	})
 
-	p.Members = flow.Add2(g, "etcd-members", etcd.awaitOthers, p.Upload, p.Etcd).After(p.Quiet).
-		Doc("all servers but the survivor are voting members of the new etcd").
-		Deadline(deadline).Waits(controlPlane)
+	p.Members = flow.Add(g, flow.Task[recovery.Membership]{
+		Name:     "etcd-members",
+		Doc:      "all servers but the survivor are voting members of the new etcd",
+		Run:      flow.With2(etcd.awaitOthers, p.Upload, p.Etcd),
+		After:    flow.Of(p.Quiet),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Survivor = flow.Add2(g, "survivor", etcd.rejoinSurvivor, p.Upload, p.Members).
-		Doc("the survivor drops its old data and is a voting member, too").
-		Deadline(deadline).Waits(controlPlane)
+	p.Survivor = flow.Add(g, flow.Task[recovery.Membership]{
+		Name:     "survivor",
+		Doc:      "the survivor drops its old data and is a voting member, too",
+		Run:      flow.With2(etcd.rejoinSurvivor, p.Upload, p.Members),
+		Deadline: deadline,
+		Waits:    []flow.Wait{controlPlane},
+	})
 
-	p.Resumed = flow.Add2(g, "let-go", pause.resume, p.Paused, p.Survivor).
-		Doc("every server's node is Ready, Cluster API reconciles again, and the claim on the recovery is released").
-		Deadline(2*cfg.NodesTimeout.D()+wait.Overhead).
-		Waits(wait.Nodes(cfg), flow.Wait{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()})
+	p.Resumed = flow.Add(g, flow.Task[Pause]{
+		Name:     "let-go",
+		Doc:      "every server's node is Ready, Cluster API reconciles again, and the claim on the recovery is released",
+		Run:      flow.With2(pause.resume, p.Paused, p.Survivor),
+		Deadline: 2*cfg.NodesTimeout.D() + wait.Overhead,
+		Waits: []flow.Wait{
+			wait.Nodes(cfg),
+			{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()},
+		},
+	})
 
 	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.Resumed.Name()}
 	return p, g.Validate()

@@ -130,35 +130,64 @@ func (p *Plan) reopen(cfg config.Config) error {
 	installing = append(installing, capiinit.LeaseWait(cfg))
 	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
 
-	p.Orphan = flow.Add(g, "orphaned", orphan.ensureOrphaned).
-		Doc("the cluster exists and is the backup's, and no cluster manages it").
-		Spec(id).Deadline(wait.Overhead)
+	p.Orphan = flow.Add(g, flow.Task[Orphan]{
+		Name:     "orphaned",
+		Doc:      "the cluster exists and is the backup's, and no cluster manages it",
+		Run:      flow.Do(orphan.ensureOrphaned),
+		Spec:     id,
+		Deadline: wait.Overhead,
+	})
 
-	p.Comparison = flow.Add1(g, "compare", compare.compareAll, p.Orphan).
-		Doc("the backup agrees with the servers, the nodes and etcd's members, but for what was accepted").
-		Spec(id).Deadline(wait.Overhead)
+	p.Comparison = flow.Add(g, flow.Task[Comparison]{
+		Name:     "compare",
+		Doc:      "the backup agrees with the servers, the nodes and etcd's members, but for what was accepted",
+		Run:      flow.With1(compare.compareAll, p.Orphan),
+		Spec:     id,
+		Deadline: wait.Overhead,
+	})
 
-	p.Claim = flow.Add(g, "claim", orphan.claimReadopt).After(p.Comparison).
-		Doc("no other state folder readopts or restores this cluster").
-		Spec(id).Verify(recovery.VerifyClaim(cfg, r.tools)).Deadline(wait.ReservedWithin + wait.Overhead).
-		Waits(recovery.WaitClaim)
+	p.Claim = flow.Add(g, flow.Task[steps.Reservation]{
+		Name:     "claim",
+		Doc:      "no other state folder readopts or restores this cluster",
+		Run:      flow.Do(orphan.claimReadopt),
+		After:    flow.Of(p.Comparison),
+		Spec:     id,
+		Verify:   recovery.VerifyClaim(cfg, r.tools),
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{recovery.WaitClaim},
+	})
 
-	p.Sweep = flow.Add1(g, "sweep", put.removeGone, p.Comparison).After(p.Claim).
-		Doc("nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere").
-		Deadline(wait.Overhead)
+	p.Sweep = flow.Add(g, flow.Task[recovery.Sweep]{
+		Name:     "sweep",
+		Doc:      "nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere",
+		Run:      flow.With1(put.removeGone, p.Comparison),
+		After:    flow.Of(p.Claim),
+		Deadline: wait.Overhead,
+	})
 
 	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
 	if r.itself() {
 		name, doc = "management", "the cluster itself, which managed itself"
 	}
-	p.Management = flow.Add(g, name, put.manageAgain).After(p.Comparison, p.Sweep).
-		Doc(doc).Spec(management.Spec(cfg, r.tools)).Verify(put.verifyManager).
-		Deadline(cfg.ManagementTimeout.D() + wait.Overhead).Waits(wait.Management)
+	p.Management = flow.Add(g, flow.Task[steps.Management]{
+		Name:     name,
+		Doc:      doc,
+		Run:      flow.Do(put.manageAgain),
+		After:    flow.Of(p.Comparison, p.Sweep),
+		Spec:     management.Spec(cfg, r.tools),
+		Verify:   put.verifyManager,
+		Deadline: cfg.ManagementTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Management},
+	})
 
-	p.Providers = flow.Add1(g, "capi-init", put.installAgain, p.Management).
-		Doc("Cluster API and its providers for Hetzner and Talos are installed and serve").
-		Spec(installed).Deadline(3*cfg.ProvidersTimeout.D() + wait.Overhead).
-		Waits(installing...)
+	p.Providers = flow.Add(g, flow.Task[steps.Providers]{
+		Name:     "capi-init",
+		Doc:      "Cluster API and its providers for Hetzner and Talos are installed and serve",
+		Run:      flow.With1(put.installAgain, p.Management),
+		Spec:     installed,
+		Deadline: 3*cfg.ProvidersTimeout.D() + wait.Overhead,
+		Waits:    installing,
+	})
 
 	p.putBack(put, id)
 	return nil
@@ -167,23 +196,43 @@ func (p *Plan) reopen(cfg config.Config) error {
 // putBack are the steps that put the objects back and have them reconciled.
 func (p *Plan) putBack(put putStep, id any) {
 	g, cfg := p.Graph, p.in.cfg
-	p.Cluster = flow.Add2(g, "put-back", put.putBack, p.Management, p.Comparison).After(p.Providers).
-		Doc("the objects and Secrets of the backup exist, paused; the control plane provider knows that etcd is bootstrapped").
-		Spec(id).Deadline(cfg.LoadBalancerTimeout.D() + wait.Overhead).Waits(wait.Webhooks(cfg))
+	p.Cluster = flow.Add(g, flow.Task[steps.Cluster]{
+		Name: "put-back",
+		Doc: "the objects and Secrets of the backup exist, paused; the control plane provider knows that etcd is " +
+			"bootstrapped",
+		Run:      flow.With2(put.putBack, p.Management, p.Comparison),
+		After:    flow.Of(p.Providers),
+		Spec:     id,
+		Deadline: cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(cfg)},
+	})
 
-	p.Secret = flow.Add1(g, "secret", put.renewToken, p.Management).After(p.Cluster).
-		Doc("today's Hetzner token for Cluster API, in the place of the backup's").
-		Deadline(wait.Overhead)
+	p.Secret = flow.Add(g, flow.Task[steps.TokenSecret]{
+		Name:     "secret",
+		Doc:      "today's Hetzner token for Cluster API, in the place of the backup's",
+		Run:      flow.With1(put.renewToken, p.Management),
+		After:    flow.Of(p.Cluster),
+		Deadline: wait.Overhead,
+	})
 
-	p.Released = flow.Add2(g, "unpause", put.unpause, p.Management, p.Comparison).After(p.Cluster, p.Secret).
-		Doc("everything was compared once more, and the controllers reconcile again").
-		Spec(id).Deadline(wait.Overhead)
+	p.Released = flow.Add(g, flow.Task[steps.Pivot]{
+		Name:     "unpause",
+		Doc:      "everything was compared once more, and the controllers reconcile again",
+		Run:      flow.With2(put.unpause, p.Management, p.Comparison),
+		After:    flow.Of(p.Cluster, p.Secret),
+		Spec:     id,
+		Deadline: wait.Overhead,
+	})
 
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
-	p.Reconciled = flow.Add2(g, "reconcile", put.reconcile, p.Management, p.Comparison).After(p.Released).
-		Doc("the controllers have reconciled every object; no server was created or deleted except as announced").
-		Deadline(within + wait.Overhead).
-		Waits(flow.Wait{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within})
+	p.Reconciled = flow.Add(g, flow.Task[steps.Pivot]{
+		Name:     "reconcile",
+		Doc:      "the controllers have reconciled every object; no server was created or deleted except as announced",
+		Run:      flow.With2(put.reconcile, p.Management, p.Comparison),
+		After:    flow.Of(p.Released),
+		Deadline: within + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within}},
+	})
 }
 
 func (p *Plan) accessFromManagement() {

@@ -27,11 +27,16 @@ import (
 // add adds the step apply of a restore to a graph.
 func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], lost *flow.Step[Lost],
 	image *flow.Step[steps.Image], endpoint *flow.Step[steps.Endpoint]) *flow.Step[steps.Cluster] {
-	return flow.Add4(g, "apply", r.applyPaused, management, lost, image, endpoint).
-		Doc("the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an "+
-			"empty etcd").
-		Spec(r.source.Identity()).Verify(r.verifyCluster).Deadline(2*r.cfg.LoadBalancerTimeout.D()+wait.Overhead).
-		Waits(wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg))
+	return flow.Add(g, flow.Task[steps.Cluster]{
+		Name: "apply",
+		Doc: "the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an " +
+			"empty etcd",
+		Run:      flow.With4(r.applyPaused, management, lost, image, endpoint),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifyCluster,
+		Deadline: 2*r.cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg)},
+	})
 }
 
 // applyPaused applies the cluster's objects as the backup has them. The control plane provider would bootstrap an empty

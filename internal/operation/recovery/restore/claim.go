@@ -12,10 +12,15 @@ import (
 
 // addClaim adds the step claim to a graph.
 func (r lostStep) addClaim(g *flow.Graph, lost *flow.Step[Lost]) *flow.Step[steps.Reservation] {
-	return flow.Add1(g, "claim", r.claimRestore, lost).
-		Doc("no other state folder restores this cluster").
-		Spec(r.source.Identity()).Verify(recovery.VerifyClaim(r.cfg, r.tools)).
-		Deadline(wait.ReservedWithin + wait.Overhead).Waits(recovery.WaitClaim)
+	return flow.Add(g, flow.Task[steps.Reservation]{
+		Name:     "claim",
+		Doc:      "no other state folder restores this cluster",
+		Run:      flow.With1(r.claimRestore, lost),
+		Spec:     r.source.Identity(),
+		Verify:   recovery.VerifyClaim(r.cfg, r.tools),
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{recovery.WaitClaim},
+	})
 }
 
 // claimRestore ensures that no other state folder restores the cluster: two people with one backup each, at three in

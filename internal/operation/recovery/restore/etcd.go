@@ -29,25 +29,42 @@ const (
 // addUpload adds the step etcd-recover to a graph.
 func (r etcdStep) addUpload(g *flow.Graph, management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster],
 	target *flow.Step[recovery.Target]) *flow.Step[recovery.Target] {
-	return flow.Add3(g, "etcd-recover", r.uploadSnapshot, management, cluster, target).
-		Doc("the chosen server has the etcd snapshot").
-		Spec(r.source.Identity()).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+	return flow.Add(g, flow.Task[recovery.Target]{
+		Name:     "etcd-recover",
+		Doc:      "the chosen server has the etcd snapshot",
+		Run:      flow.With3(r.uploadSnapshot, management, cluster, target),
+		Spec:     r.source.Identity(),
+		Deadline: r.deadline(),
+		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
+	})
 }
 
 // addBootstrap adds the step etcd-bootstrap to a graph.
 func (r etcdStep) addBootstrap(g *flow.Graph, management *flow.Step[steps.Management],
 	cluster *flow.Step[steps.Cluster], target *flow.Step[recovery.Target]) *flow.Step[recovery.Etcd] {
-	return flow.Add3(g, "etcd-bootstrap", r.bootstrapRecovered, management, cluster, target).
-		Doc("etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision").
-		Spec(r.source.Identity()).Verify(r.verifyEtcd).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+	return flow.Add(g, flow.Task[recovery.Etcd]{
+		Name: "etcd-bootstrap",
+		Doc: "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and " +
+			"revision",
+		Run:      flow.With3(r.bootstrapRecovered, management, cluster, target),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifyEtcd,
+		Deadline: r.deadline(),
+		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
+	})
 }
 
 // addMembers adds the step etcd-members to a graph.
 func (r etcdStep) addMembers(g *flow.Graph, management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster],
 	etcd *flow.Step[recovery.Etcd]) *flow.Step[recovery.Membership] {
-	return flow.Add3(g, "etcd-members", r.awaitMembers, management, cluster, etcd).
-		Doc("every control plane server is a voting member of that one etcd").
-		Spec(r.source.Identity()).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+	return flow.Add(g, flow.Task[recovery.Membership]{
+		Name:     "etcd-members",
+		Doc:      "every control plane server is a voting member of that one etcd",
+		Run:      flow.With3(r.awaitMembers, management, cluster, etcd),
+		Spec:     r.source.Identity(),
+		Deadline: r.deadline(),
+		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
+	})
 }
 
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for

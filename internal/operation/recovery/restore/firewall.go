@@ -17,16 +17,23 @@ type DetachedFirewall struct {
 
 // addDetach adds the step firewall-lift to a graph.
 func (r firewallStep) addDetach(g *flow.Graph) *flow.Step[DetachedFirewall] {
-	return flow.Add(g, "firewall-lift", r.detachFirewall).
-		Doc("no surviving firewall keeps the temporary management cluster from the new servers").
-		Spec(r.source.Identity()).Deadline(wait.Overhead)
+	return flow.Add(g, flow.Task[DetachedFirewall]{
+		Name:     "firewall-lift",
+		Doc:      "no surviving firewall keeps the temporary management cluster from the new servers",
+		Run:      flow.Do(r.detachFirewall),
+		Spec:     r.source.Identity(),
+		Deadline: wait.Overhead,
+	})
 }
 
 // addAttach adds the step firewall-return to a graph.
 func (r firewallStep) addAttach(g *flow.Graph) *flow.Step[DetachedFirewall] {
-	return flow.Add(g, "firewall-return", r.attachFirewall).
-		Doc("the servers are behind the firewall that the lost ones were behind").
-		Deadline(wait.Overhead)
+	return flow.Add(g, flow.Task[DetachedFirewall]{
+		Name:     "firewall-return",
+		Doc:      "the servers are behind the firewall that the lost ones were behind",
+		Run:      flow.Do(r.attachFirewall),
+		Deadline: wait.Overhead,
+	})
 }
 
 // detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on

@@ -48,9 +48,15 @@ type Lost struct {
 
 // addLost adds the step lost to a graph.
 func (r lostStep) addLost(g *flow.Graph) *flow.Step[Lost] {
-	return flow.Add(g, "lost", r.ensureLost).
-		Doc("the cluster is lost: it has no server, its API does not answer, no cluster manages it; and what is left of it").
-		Spec(r.source.Identity()).Verify(r.verifyLost).Deadline(wait.Overhead)
+	return flow.Add(g, flow.Task[Lost]{
+		Name: "lost",
+		Doc: "the cluster is lost: it has no server, its API does not answer, no cluster manages it; and what is " +
+			"left of it",
+		Run:      flow.Do(r.ensureLost),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifyLost,
+		Deadline: wait.Overhead,
+	})
 }
 
 // ensureLost verifies that nothing exists that a restored cluster would conflict with: two clusters of one name and one

@@ -118,7 +118,7 @@ func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, 
 
 // pivot makes a cluster that managed itself do so again.
 func (p *Plan) pivot(underway func() (bool, error)) {
-	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Machines, p.Talos).ResumeWhen(underway)
+	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Machines, p.Talos).Replace(flow.Task[steps.Pivot]{ResumeWhen: underway})
 	p.Access = p.b.Access(p.Graph).After(p.Pivot)
 	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).OrderAfter(p.Access)
 	p.All = []string{p.Access.Name(), p.Clean.Name()}

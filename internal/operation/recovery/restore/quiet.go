@@ -49,19 +49,29 @@ func SilenceSnapshot(s source.Backup) ([]string, error) {
 // addQuiet adds the step quiet to a graph.
 func (r staleStep) addQuiet(g *flow.Graph, kubeconfig *flow.Step[steps.Kubeconfig],
 	etcd *flow.Step[recovery.Etcd]) *flow.Step[recovery.Quiet] {
-	return flow.Add2(g, "quiet", r.quietStale, kubeconfig, etcd).
-		Doc("Cluster API of the time of the snapshot, which the snapshot contains, is stopped before it creates servers").
-		Spec(r.source.Identity()).Deadline(recovery.QuietWithin + wait.Overhead).
-		Waits(flow.Wait{For: "the old controllers to be stopped", Within: recovery.QuietWithin})
+	return flow.Add(g, flow.Task[recovery.Quiet]{
+		Name: "quiet",
+		Doc: "Cluster API of the time of the snapshot, which the snapshot contains, is stopped before it creates " +
+			"servers",
+		Run:      flow.With2(r.quietStale, kubeconfig, etcd),
+		Spec:     r.source.Identity(),
+		Deadline: recovery.QuietWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the old controllers to be stopped", Within: recovery.QuietWithin}},
+	})
 }
 
 // addSweep adds the step sweep to a graph.
 func (r staleStep) addSweep(g *flow.Graph, kubeconfig *flow.Step[steps.Kubeconfig],
 	management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster]) *flow.Step[recovery.Sweep] {
-	return flow.Add3(g, "sweep", r.sweepStale, kubeconfig, management, cluster).
-		Doc("objects and nodes of the lost servers are removed; the cloud controller manager has today's token and network").
-		Spec(r.source.Identity()).Deadline(sweepWithin + wait.Overhead).
-		Waits(flow.Wait{For: "the restored cluster to take changes", Within: sweepWithin})
+	return flow.Add(g, flow.Task[recovery.Sweep]{
+		Name: "sweep",
+		Doc: "objects and nodes of the lost servers are removed; the cloud controller manager has today's token " +
+			"and network",
+		Run:      flow.With3(r.sweepStale, kubeconfig, management, cluster),
+		Spec:     r.source.Identity(),
+		Deadline: sweepWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the restored cluster to take changes", Within: sweepWithin}},
+	})
 }
 
 // quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and

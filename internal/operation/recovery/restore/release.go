@@ -24,9 +24,15 @@ import (
 // add adds the step release to a graph.
 func (r releaseStep) add(g *flow.Graph, management *flow.Step[steps.Management],
 	cluster *flow.Step[steps.Cluster]) *flow.Step[steps.Cluster] {
-	return flow.Add2(g, "release", r.releaseControlPlane, management, cluster).
-		Doc("the control plane provider reconciles again, and has seen that etcd is bootstrapped").
-		Spec(r.source.Identity()).Verify(r.verifyRelease).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+	return flow.Add(g, flow.Task[steps.Cluster]{
+		Name:     "release",
+		Doc:      "the control plane provider reconciles again, and has seen that etcd is bootstrapped",
+		Run:      flow.With2(r.releaseControlPlane, management, cluster),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifyRelease,
+		Deadline: r.deadline(),
+		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
+	})
 }
 
 // releaseControlPlane removes what was set in the control plane's status, so that the provider looks itself: it lists

@@ -25,9 +25,16 @@ type Seed struct {
 
 // add adds the step seed to a graph.
 func (r seedStep) add(g *flow.Graph, management *flow.Step[steps.Management]) *flow.Step[Seed] {
-	return flow.Add1(g, "seed", r.seedSecrets, management).
-		Doc("the management cluster has the lost cluster's authorities, keys and tokens before a controller creates new ones").
-		Spec(r.source.Identity()).Verify(r.verifySecrets).Deadline(wait.Overhead).Waits(wait.Taken, wait.Namespace)
+	return flow.Add(g, flow.Task[Seed]{
+		Name: "seed",
+		Doc: "the management cluster has the lost cluster's authorities, keys and tokens before a controller " +
+			"creates new ones",
+		Run:      flow.With1(r.seedSecrets, management),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifySecrets,
+		Deadline: wait.Overhead,
+		Waits:    []flow.Wait{wait.Taken, wait.Namespace},
+	})
 }
 
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A

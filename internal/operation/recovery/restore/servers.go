@@ -22,9 +22,16 @@ import (
 // addServers adds the step servers to a graph.
 func (r etcdStep) addServers(g *flow.Graph, management *flow.Step[steps.Management],
 	cluster *flow.Step[steps.Cluster]) *flow.Step[recovery.Target] {
-	return flow.Add2(g, "servers", r.chooseTarget, management, cluster).
-		Doc("the servers are created, Talos answers on each, and none has an etcd; one is chosen to get the snapshot").
-		Spec(r.source.Identity()).Verify(r.verifyTarget).Deadline(r.deadline()).Waits(wait.ControlPlane(r.cfg))
+	return flow.Add(g, flow.Task[recovery.Target]{
+		Name: "servers",
+		Doc: "the servers are created, Talos answers on each, and none has an etcd; one is chosen to get the " +
+			"snapshot",
+		Run:      flow.With2(r.chooseTarget, management, cluster),
+		Spec:     r.source.Identity(),
+		Verify:   r.verifyTarget,
+		Deadline: r.deadline(),
+		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
+	})
 }
 
 // deadline is that of each step that waits for the servers or their etcd.
