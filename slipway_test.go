@@ -57,11 +57,12 @@ func TestSession(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		report := flow.Add1(s.Plan.Graph, "report", func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
-			ran++
-			say("the token is %s", token)
-			return f.ID, nil
-		}, s.Plan.Firewall)
+		report := flow.Add(s.Plan.Graph, flow.Task[int64]{Name: "report",
+			Run: flow.With1(func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
+				ran++
+				say("the token is %s", token)
+				return f.ID, nil
+			}, s.Plan.Firewall)})
 		result, err := s.Run(t.Context(), "report")
 		if err != nil {
 			t.Fatal(err)
@@ -179,7 +180,7 @@ func TestTwoSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	var second error
-	flow.Add(first.Plan.Graph, "meanwhile", func(ctx context.Context, _ flow.Say) (int, error) {
+	flow.Add(first.Plan.Graph, flow.Task[int]{Name: "meanwhile", Run: flow.Do(func(ctx context.Context, _ flow.Say) (int, error) {
 		other, err := slipway.Open(ctx, cfg, o)
 		if err != nil {
 			return 0, err
@@ -187,7 +188,7 @@ func TestTwoSessions(t *testing.T) {
 		_, second = other.Run(ctx, "firewall")
 		_ = other.Close()
 		return 1, nil
-	})
+	})})
 	if _, err := first.Run(t.Context(), "meanwhile"); err != nil {
 		t.Fatal(err)
 	}

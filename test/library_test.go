@@ -59,4 +59,9 @@ func TestLibrary(t *testing.T) {
 	if i := at("output"); !strings.HasSuffix(events[i:], ":6443 kubeconfig <nil>\n") {
 		t.Errorf("the output of access: %s", events[i:])
 	}
+	// With a second argument it upgrades the cluster, which has every version that is configured.
+	if output, err = exec.CommandContext(ctx, program, c.state, "upgrade").CombinedOutput(); err != nil ||
+		!strings.Contains(string(output), "\nupgraded [] true\n") {
+		t.Errorf("the upgrade: %v\n%s", err, output)
+	}
 }

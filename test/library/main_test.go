@@ -11,10 +11,9 @@ import (
 	"testing"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
+	"github.com/slipway-k8s/slipway"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/platform/kind"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -35,18 +34,25 @@ func (h *hetzner) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 
-func offline(t *testing.T) (*steps.Plan, *hetzner) {
+// offline is a session at the simulated project, with the program's steps.
+func offline(t *testing.T, observe func(flow.Event)) (*slipway.Session, *hetzner) {
 	t.Helper()
 	h, cfg := &hetzner{}, config.Defaults()
 	client := hcloud.NewClient(hcloud.WithToken("none"), hcloud.WithHTTPClient(&http.Client{Transport: h}))
-	tools := platform.Tools{Files: platform.FilesIn(t.TempDir()), Hetzner: client}
-	tools.Management = kind.New(cfg, tools)
-	return plan(cfg, tools), h
+	s, err := slipway.Open(t.Context(), cfg, slipway.Options{StateDir: t.TempDir(), Hetzner: client, SkipDoctor: true,
+		Observe: observe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	add(s)
+	return s, h
 }
 
 // TestOrder: argo-cd lies between wait-nodes and pivot, and the step in clean's place has clean's edges.
 func TestOrder(t *testing.T) {
-	p, _ := offline(t)
+	s, _ := offline(t, nil)
+	p := s.Plan
 	needs := map[string][]string{}
 	for _, s := range p.Graph.Steps() {
 		needs[s.Name] = s.Needs
@@ -68,31 +74,28 @@ func TestOrder(t *testing.T) {
 // TestRun runs a step of Slipway's and one of our own that takes its output, sees their events, and reads both
 // outputs.
 func TestRun(t *testing.T) {
-	p, h := offline(t)
-	report := flow.Add(p.Graph, flow.Task[int64]{
+	var said []string
+	s, h := offline(t, func(e flow.Event) {
+		if e.Kind == flow.StepProgress {
+			said = append(said, e.Step+": "+e.Message)
+		}
+	})
+	report := flow.Add(s.Plan.Graph, flow.Task[int64]{
 		Name: "report",
 		Run: flow.With1(func(_ context.Context, say flow.Say, f steps.Firewall) (int64, error) {
 			say("firewall %d has %d rules", f.ID, len(f.Rules))
 			return f.ID, nil
-		}, p.Firewall),
+		}, s.Plan.Firewall),
 	})
-	var said []string
-	journal := flow.Memory()
-	observe := func(e flow.Event) {
-		if e.Kind == flow.StepProgress {
-			said = append(said, e.Step+": "+e.Message)
-		}
-	}
-	_, err := p.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: []string{"report"}, Observe: observe})
+	result, err := s.Run(t.Context(), "report")
 	if err != nil {
 		t.Fatal(err)
 	}
-	firewall, done, err := flow.Restore(t.Context(), journal, p.Firewall)
-	if err != nil || !done || firewall.ID != 7 || h.made != 1 {
-		t.Errorf("firewall: %+v, done %v, %v, made %d times; want firewall 7, made once", firewall, done, err, h.made)
+	if firewall, err := slipway.Output(t.Context(), result, s.Plan.Firewall); err != nil || firewall.ID != 7 || h.made != 1 {
+		t.Errorf("firewall: %+v, %v, made %d times; want firewall 7, made once", firewall, err, h.made)
 	}
-	if id, done, err := flow.Restore(t.Context(), journal, report); err != nil || !done || id != 7 {
-		t.Errorf("report: %d, done %v, %v; want 7", id, done, err)
+	if id, err := slipway.Output(t.Context(), result, report); err != nil || id != 7 {
+		t.Errorf("report: %d, %v; want 7", id, err)
 	}
 	ours := func(s string) bool { return strings.HasPrefix(s, "firewall: ") }
 	if !slices.Contains(said, "report: firewall 7 has 2 rules") || !slices.ContainsFunc(said, ours) {
@@ -102,11 +105,13 @@ func TestRun(t *testing.T) {
 
 // TestRefused: a step that fails ends the run before ours, and its error names it.
 func TestRefused(t *testing.T) {
-	p, _ := offline(t)
-	report, err := p.Graph.Run(t.Context(), flow.Options{Targets: []string{"argo-cd"}})
-	argo, _ := report.Step("argo-cd")
-	if err == nil || !strings.Contains(err.Error(), "preflight") || argo.Outcome != flow.Skipped {
-		t.Errorf("%v, argo-cd %s; want an error of preflight, argo-cd skipped", err, argo.Outcome)
+	s, _ := offline(t, nil)
+	result, err := s.Run(t.Context(), "argo-cd")
+	if err == nil || !strings.Contains(err.Error(), "preflight") || result == nil {
+		t.Fatalf("%v; want an error of preflight", err)
+	}
+	if argo, _ := result.Report.Step("argo-cd"); argo.Outcome != flow.Skipped {
+		t.Errorf("argo-cd %s; want it skipped", argo.Outcome)
 	}
 }
 
