@@ -3,9 +3,11 @@ package slipway
 import (
 	"context"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // UpgradeOptions are the choices of an upgrade to the versions of the configuration.
@@ -86,4 +88,57 @@ func (s *Session) operate(ctx context.Context, do func(context.Context, session.
 	defer end()
 	s.err = s.session.Locked(ctx, func(ctx context.Context) error { return do(ctx, s.questions()) })
 	return s.err
+}
+
+// BackupResult is the backup that was made.
+type BackupResult struct {
+	Place string // of the backups: a folder or a store
+	Name  string // of the file in it
+	Bytes int64
+}
+
+// Backup makes one backup of a cluster, in the place and with the keys that its configuration names (config.Config:
+// BackupTo, BackupRecipients), and removes what is more than it keeps. It takes no lock and changes nothing else.
+func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, err error) {
+	k, err := cluster(cfg, o)
+	if err != nil {
+		return r, err
+	}
+	hub := &session.Hub{Run: "backup", Hide: k.Caller.Hide, Displays: []session.Display{display{o.Observe}}}
+	defer hub.Close()
+	b, err := operations.NewBackups(ctx, k, hub, false)
+	if err != nil {
+		return r, err
+	}
+	saved, err := b.Once(ctx)
+	return BackupResult{Place: b.Store.String(), Name: saved.Name, Bytes: saved.Size}, err
+}
+
+// Restore makes the cluster of a backup again, after all of its servers were lost: same data, same keys, same address.
+// The configuration is that of the backup, but for where backups and their keys are, which is read from cfg. file is
+// the path of a backup, or its place in a store. One that was cut off is resumed by the same call.
+func Restore(ctx context.Context, cfg config.Config, o Options, file string) (r *Result, err error) {
+	k, err := cluster(cfg, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, field := range []string{"BACKUP_TO", "BACKUP_IDENTITY_FILE", "BACKUP_AUTHENTICATION_KEY_FILE"} {
+		if v := settings.Variable(field); v.Get(cfg) != "" {
+			k.Values = append(k.Values, settings.Assign(field, v.Get(cfg)))
+		}
+	}
+	b, err := operations.OpenBackup(ctx, k, operations.OpenOptions{Name: file, Etcd: true})
+	if err != nil {
+		return nil, err
+	}
+	s, err := open(ctx, b.Cluster, o)
+	if err != nil {
+		return nil, err
+	}
+	_ = s.operate(ctx, func(ctx context.Context, ask session.Questions) error { // Close has its error
+		_, result, err := operations.Restore(ctx, s.session, b.RestoreOptions, ask)
+		r = &Result{Report: result.Report, journal: result.Journal}
+		return err
+	})
+	return r, s.Close()
 }

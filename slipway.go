@@ -99,6 +99,22 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, err
 	}
+	s, err := open(ctx, k, o)
+	if err != nil {
+		return nil, err
+	}
+	if s.err = s.session.CheckProject(ctx); s.err == nil {
+		s.planned, s.err = s.session.Plan()
+	}
+	if s.err != nil {
+		return nil, s.Close()
+	}
+	s.Plan = s.planned.Plan
+	return s, nil
+}
+
+// open takes the lease, claims the folder and connects.
+func open(ctx context.Context, k session.Cluster, o Options) (*Session, error) {
 	if err := k.CheckEnvironment(ctx); err != nil {
 		return nil, err
 	}
@@ -107,8 +123,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{ctx: ctx, session: opened, options: o}
-	if err := s.connect(ctx); err != nil {
-		s.err = err
+	if s.err = opened.Connect(ctx); s.err != nil {
 		return nil, s.Close()
 	}
 	return s, nil
@@ -129,6 +144,7 @@ func cluster(cfg config.Config, o Options) (session.Cluster, error) {
 	}
 	k := session.Cluster{
 		Caller: &session.Caller{Environment: environment, WorkDir: workDir, Hide: hide, Notes: o.Note, Once: &session.Once{},
+			Token: o.Token,
 			Equip: func(t *platform.Tools) { equip(t, o) }},
 		Request: session.Request{Options: session.Options{StateDir: o.StateDir, Dir: o.Dir, Lab: o.Lab, LabLatency: "fast",
 			LabAPI: lab.NewestAPI, Yes: o.Yes, Parallel: o.Parallel, SkipDoctor: o.SkipDoctor}},
@@ -155,22 +171,6 @@ func equip(t *platform.Tools, o Options) {
 	if o.Management != nil {
 		t.Management = o.Management
 	}
-}
-
-// connect makes the tools of the session, and its plan.
-func (s *Session) connect(ctx context.Context) error {
-	if err := s.session.Connect(ctx); err != nil {
-		return err
-	}
-	if err := s.session.CheckProject(ctx); err != nil {
-		return err
-	}
-	var err error
-	if s.planned, err = s.session.Plan(); err != nil {
-		return err
-	}
-	s.Plan = s.planned.Plan
-	return nil
 }
 
 // Run checks what can be checked before a run, asks for consent, and runs targets of the plan, with every step that

@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"text/tabwriter"
@@ -13,24 +11,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/collector"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // accessTo is the access to the backups of a configuration.
 func accessTo(c *console, cfg settings.Configuration) backupfile.Access {
-	return backupfile.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
+	return operations.BackupAccess(c.cluster(arguments{}, cfg))
 }
 
 // withIdentity puts --identity in the place of its variable.
@@ -68,87 +62,22 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if err != nil {
 		return err
 	}
-	access := accessTo(c, cfg)
-	seal, err := access.Seal(ctx, o.Plain)
-	if err != nil {
-		return err
-	}
-	scope := keys.Scope{Environment: a.Options.Environment(), Cluster: cfg.ClusterName}
-	unproven, err := access.Authenticate(&seal, scope)
-	if err != nil {
-		return err
-	}
-	store, err := access.Store(cfg.BackupTo)
-	if err != nil {
-		return err
-	}
 	outliveReaders()
 	hub := &session.Hub{Run: "backup", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
 	defer hub.Close()
-	if unproven != "" {
-		hub.Note("%s", unproven)
+	b, err := operations.NewBackups(ctx, c.cluster(a, cfg), hub, o.Plain)
+	if err != nil {
+		return err
 	}
-	b := &backupRun{console: c, arguments: a, seal: seal, store: store, keep: cfg.BackupKeep, hub: hub}
 	switch every := o.Every; {
 	case every == 0:
-		return b.once(ctx)
+		_, err := b.Once(ctx)
+		return err
 	case every < shortestEvery:
 		return usage.Errorf("--every %s is too often: %s is the least", every, shortestEvery)
 	default:
-		return b.again(ctx, cfg.ClusterName, every)
+		return backUpAgain(ctx, b, every)
 	}
-}
-
-// backupRun is the making of backups.
-type backupRun struct {
-	*console
-	arguments arguments
-	seal      backup.Seal
-	store     backup.Store
-	keep      int // 0: all
-	hub       *session.Hub
-}
-
-// once makes one backup, and then makes room.
-func (b *backupRun) once(ctx context.Context) error {
-	return look(ctx, b.console, b.arguments, func(cfg config.Config, tools platform.Tools) error {
-		var saved backup.Stored
-		var revision int64
-		err := b.hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
-			saved, revision, err = b.save(ctx, say, collector.New(cfg, tools))
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		b.hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later",
-			saved.Name, b.store, text.Size(saved.Size), revision)
-		if b.keep == 0 {
-			return nil
-		}
-		gone, err := backup.Prune(ctx, b.store, saved.Cluster, saved.Name, b.keep)
-		for _, g := range gone {
-			b.hub.Note("removed %s: %d of cluster %s are kept", g.Name, b.keep, g.Cluster)
-		}
-		return err
-	})
-}
-
-func (b *backupRun) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64,
-	error) {
-	source, err := collector.Look(ctx, say, session.Version())
-	if err != nil {
-		return backup.Stored{}, 0, err
-	}
-	h := &source.Contents.Header
-	h.Environment = b.arguments.Options.Environment()
-	h.Host, _ = os.Hostname() // of no consequence: it tells the operator where to look
-	stream, err := source.Snapshot(ctx, say)
-	if err != nil {
-		return backup.Stored{}, 0, err
-	}
-	saved, err := backup.Save(ctx, b.store, b.seal, source.Contents, stream)
-	return saved, source.Contents.Header.Etcd.Revision, errors.Join(err, stream.Close())
 }
 
 // runBackupList lists what lies there, of every cluster.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 const (
@@ -17,11 +18,14 @@ const (
 	afterFailure = 5 * time.Minute
 )
 
-// again makes backups until it is interrupted. The next is due one period after the last one in the store, also after a
-// restart.
-func (b *backupRun) again(ctx context.Context, cluster string, every time.Duration) error {
-	last := func(ctx context.Context) (time.Time, error) { return lastBackup(ctx, b.store, cluster) }
-	return repeat(ctx, every, last, b.once, b.hub.Note)
+// backUpAgain makes backups until it is interrupted. The next is due one period after the last one in the store, also
+// after a restart.
+func backUpAgain(ctx context.Context, b operations.Backups, every time.Duration) error {
+	last := func(ctx context.Context) (time.Time, error) {
+		return lastBackup(ctx, b.Store, b.Cluster.Cfg.ClusterName)
+	}
+	once := func(ctx context.Context) error { _, err := b.Once(ctx); return err }
+	return repeat(ctx, every, last, once, b.Hub.Note)
 }
 
 func lastBackup(ctx context.Context, store backup.Store, cluster string) (last time.Time, err error) {

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -14,9 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
-	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -97,33 +93,11 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 	if err != nil {
 		return err
 	}
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := c.cluster(a, cfg).Reach(ctx)
 	if err != nil {
 		return err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
-	k := c.cluster(a, cfg)
-	if a.Options.Lab {
-		at, err := k.Look(ctx, state)
-		if err != nil {
-			return err
-		}
-		if at.Offline != "" {
-			return errors.New(at.Offline)
-		}
-		return do(at.Cfg.Config, at.Tools)
-	}
-	if err := k.CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	token, err := cfg.Token(ctx, c.environment)
-	if err != nil {
-		return err
-	}
-	c.hide.Learn(token.Reveal())
-	tools := k.CommonTools(state, io.Discard)
-	tools.Hetzner = session.HetznerClient(c.environment[settings.EndpointVariable], token, nil, c.caller().LookGovernor())
-	return do(cfg.Config, tools)
+	return do(at.Cfg.Config, at.Tools)
 }
 
 // runReplaceMachine replaces a control plane machine.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
@@ -17,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -96,34 +96,20 @@ type openedBackup struct {
 	cfg       settings.Configuration
 }
 
-// openBackup reads a backup to its end, so that a damaged file is found before anything is changed; with etcd, it
-// restores the etcd snapshot in a scratch folder, too. It says what the file is and who made it, and refuses one that
-// is not shown to be the operator's, or not of the cluster that is meant.
+// openBackup is operations.OpenBackup, and says what the file is and who made it.
 func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
 	if b.cfg, err = loadConfig(a, c.environment); err != nil {
 		return b, err
 	}
-	b.file = accessTo(c, b.cfg).File(name, backupfile.Accept{Acts: true, Unencrypted: a.Options.Unencrypted,
-		Unauthenticated: a.Options.Unauthenticated})
-	if etcd {
-		b.source.Contents, _, err = b.file.Verify(ctx)
-	} else {
-		b.source.Contents, err = b.file.Read(ctx, io.Discard)
-	}
-	if err != nil {
-		return b, backupfile.Refusal(ctx, err)
-	}
-	fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(b.source.Contents))
-	if made := b.source.Contents.Header.Environment; made == statedir.EnvironmentLab && !a.Options.Lab {
-		return b, usage.Errorf("%s is the backup of a cluster in the lab: nothing of it belongs to a real cluster; with --lab it "+
-			"is taken", name)
-	}
+	is, err := operations.OpenBackup(ctx, c.cluster(a, b.cfg), operations.OpenOptions{Name: name, Etcd: etcd,
+		Unencrypted: a.Options.Unencrypted, Unauthenticated: a.Options.Unauthenticated,
+		Found: func(contents *backup.Contents) {
+			fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(contents))
+		}})
 	b.arguments = a
-	b.arguments.base = b.source.Contents.Config
-	if b.cfg, err = loadConfig(b.arguments, c.environment); err != nil {
-		return b, err
-	}
-	return b, c.cluster(a, b.cfg).CheckLab()
+	b.arguments.base = is.Cluster.Base
+	b.file, b.source, b.cfg = is.File, is.Source, is.Cluster.Cfg
+	return b, err
 }
 
 // restoreOptions are the flags of restore.

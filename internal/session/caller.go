@@ -18,6 +18,8 @@ type Caller struct {
 	WorkDir     string            // what relative paths are relative to
 	Hide        *redact.Redactor  // learns every secret that is read, and takes them out of what is printed and written
 	Notes       func(string)      // takes what is said outside of a session's events; nil: it is discarded
+	// Token is of Hetzner; empty: it is where the configuration and the environment say.
+	Token platform.Secret
 	// CommandLine composes a command for a person to type: a target, with its arguments and flags, for the cluster that
 	// the session is about. nil: the target alone.
 	CommandLine func(target ...string) string
@@ -104,9 +106,21 @@ func (c *Caller) tokenOnce(ctx context.Context, cfg settings.Configuration) (pla
 	if c.Once != nil && c.Once.token != nil {
 		return c.Once.token.token, c.Once.token.err
 	}
-	token, err := cfg.Token(ctx, c.Environment)
+	token, err := c.token(ctx, cfg)
 	if c.Once != nil && cfg.TokenCommand != "" && context.Cause(ctx) == nil {
 		c.Once.token = &tokenAnswer{token, err}
+	}
+	return token, err
+}
+
+// token is the token of Hetzner, which no output shows.
+func (c *Caller) token(ctx context.Context, cfg settings.Configuration) (platform.Secret, error) {
+	if c.Token.Reveal() != "" {
+		return c.Token, nil
+	}
+	token, err := cfg.Token(ctx, c.Environment)
+	if err == nil {
+		c.Hide.Learn(token.Reveal())
 	}
 	return token, err
 }

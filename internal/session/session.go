@@ -61,10 +61,9 @@ type Access struct {
 // ReadAccess reads the token and what the Git repository is read with, from where the configuration says they are.
 func (k Cluster) ReadAccess(ctx context.Context) (a Access, err error) {
 	if !k.Lab {
-		if a.Token, err = k.Cfg.Token(ctx, k.Caller.Environment); err != nil {
+		if a.Token, err = k.Caller.token(ctx, k.Cfg); err != nil {
 			return a, err
 		}
-		k.Caller.Hide.Learn(a.Token.Reveal())
 	}
 	a.Git, err = k.gitAccess(ctx)
 	return a, err

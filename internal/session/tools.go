@@ -140,9 +140,37 @@ func (l Look) AtHetzner(ctx context.Context) (Look, error) {
 	if err != nil {
 		return l, err
 	}
-	l.Caller.Hide.Learn(token.Reveal())
 	l.Tools.Token = token
 	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil, l.Caller.LookGovernor())
+	return l, nil
+}
+
+// Reach is Look for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts no lab.
+func (k Cluster) Reach(ctx context.Context) (l Look, err error) {
+	state, err := k.State(ctx)
+	if err != nil {
+		return l, err
+	}
+	platform.RedirectLibraryLogs(io.Discard)
+	if k.Lab {
+		l, err = k.Look(ctx, state)
+		if err == nil && l.Offline != "" {
+			err = errors.New(l.Offline)
+		}
+		return l, err
+	}
+	if err := k.CheckEnvironment(ctx); err != nil {
+		return l, err
+	}
+	token, err := k.Caller.token(ctx, k.Cfg)
+	if err != nil {
+		return l, err
+	}
+	l = Look{Cluster: k, Tools: k.CommonTools(state, io.Discard)}
+	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil, k.Caller.LookGovernor())
+	if k.Caller.Equip != nil {
+		k.Caller.Equip(&l.Tools)
+	}
 	return l, nil
 }
 

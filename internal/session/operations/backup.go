@@ -1,0 +1,142 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/keys"
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/collector"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/backupfile"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
+)
+
+// BackupAccess is the access to the backups of a cluster's configuration.
+func BackupAccess(k session.Cluster) backupfile.Access {
+	return backupfile.Access{Config: k.Cfg.Config, Environment: k.Caller.Environment, WorkDir: k.Caller.WorkDir,
+		Hide: k.Caller.Hide}
+}
+
+// Backups makes backups of a cluster. It reads from the clusters and from Hetzner, and takes no lock: a run at work
+// meanwhile is no harm to it.
+type Backups struct {
+	Cluster session.Cluster
+	Store   backup.Store
+	Hub     *session.Hub
+
+	seal backup.Seal
+}
+
+// NewBackups reads the keys of the backups. plain leaves them unencrypted.
+func NewBackups(ctx context.Context, k session.Cluster, hub *session.Hub, plain bool) (b Backups, err error) {
+	access := BackupAccess(k)
+	b = Backups{Cluster: k, Hub: hub}
+	if b.seal, err = access.Seal(ctx, plain); err != nil {
+		return b, err
+	}
+	scope := keys.Scope{Environment: k.Environment(), Cluster: k.Cfg.ClusterName}
+	unproven, err := access.Authenticate(&b.seal, scope)
+	if err != nil {
+		return b, err
+	}
+	if b.Store, err = access.Store(k.Cfg.BackupTo); err == nil && unproven != "" {
+		hub.Note("%s", unproven)
+	}
+	return b, err
+}
+
+// Once makes one backup, and then makes room.
+func (b Backups) Once(ctx context.Context) (saved backup.Stored, err error) {
+	at, err := b.Cluster.Reach(ctx)
+	if err != nil {
+		return saved, err
+	}
+	var revision int64
+	err = b.Hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
+		saved, revision, err = b.save(ctx, say, collector.New(at.Cfg.Config, at.Tools))
+		return err
+	})
+	if err != nil {
+		return saved, err
+	}
+	b.Hub.Note("%s is verified and lies in %s: %s, etcd at revision %d or later",
+		saved.Name, b.Store, text.Size(saved.Size), revision)
+	keep := b.Cluster.Cfg.BackupKeep
+	if keep == 0 {
+		return saved, nil
+	}
+	gone, err := backup.Prune(ctx, b.Store, saved.Cluster, saved.Name, keep)
+	for _, g := range gone {
+		b.Hub.Note("removed %s: %d of cluster %s are kept", g.Name, keep, g.Cluster)
+	}
+	return saved, err
+}
+
+func (b Backups) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64, error) {
+	source, err := collector.Look(ctx, say, session.Version())
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	h := &source.Contents.Header
+	h.Environment = b.Cluster.Environment()
+	h.Host, _ = os.Hostname() // of no consequence: it tells the operator where to look
+	stream, err := source.Snapshot(ctx, say)
+	if err != nil {
+		return backup.Stored{}, 0, err
+	}
+	saved, err := backup.Save(ctx, b.Store, b.seal, source.Contents, stream)
+	return saved, source.Contents.Header.Etcd.Revision, errors.Join(err, stream.Close())
+}
+
+// OpenOptions are how a backup is read.
+type OpenOptions struct {
+	Name string // of the file, or its place in a store
+	Etcd bool   // restore the etcd snapshot in a scratch folder, too
+	// Unencrypted takes a plain file; Unauthenticated one of which nothing shows who made it.
+	Unencrypted, Unauthenticated bool
+	// Found gets what the file says of itself, before it is taken; nil: nobody does.
+	Found func(*backup.Contents)
+}
+
+// OpenedBackup is a backup that was read to its end, with the cluster that it leads to: of its configuration.
+type OpenedBackup struct {
+	Cluster session.Cluster
+	RestoreOptions
+}
+
+// OpenBackup reads a backup to its end, so that a damaged file is found before anything is changed. It refuses one that
+// is not shown to be the operator's, or not of the cluster that is meant.
+func OpenBackup(ctx context.Context, k session.Cluster, o OpenOptions) (b OpenedBackup, err error) {
+	b.Cluster = k
+	b.File = BackupAccess(k).File(o.Name, backupfile.Accept{Acts: true, Unencrypted: o.Unencrypted,
+		Unauthenticated: o.Unauthenticated})
+	b.Source = source.Backup{}
+	if o.Etcd {
+		b.Source.Contents, _, err = b.File.Verify(ctx)
+	} else {
+		b.Source.Contents, err = b.File.Read(ctx, io.Discard)
+	}
+	if err != nil {
+		return b, backupfile.Refusal(ctx, err)
+	}
+	if o.Found != nil {
+		o.Found(b.Source.Contents)
+	}
+	if made := b.Source.Contents.Header.Environment; made == statedir.EnvironmentLab && !k.Lab {
+		return b, usage.Errorf("%s is the backup of a cluster in the lab: nothing of it belongs to a real cluster; with --lab it "+
+			"is taken", o.Name)
+	}
+	request := k.Request
+	request.Base = b.Source.Contents.Config
+	if b.Cluster, err = session.Load(k.Caller, request); err != nil {
+		return b, err
+	}
+	return b, b.Cluster.CheckLab()
+}
