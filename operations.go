@@ -104,7 +104,7 @@ func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, 
 	if err != nil {
 		return r, err
 	}
-	hub := &session.Hub{Run: "backup", Hide: k.Caller.Hide, Displays: []session.Display{display{o.Observe}}}
+	hub := &session.Hub{Run: "backup", Hide: k.Caller.Hide, Displays: displays(o)}
 	defer hub.Close()
 	b, err := operations.NewBackups(ctx, k, hub, false)
 	if err != nil {

@@ -7,6 +7,7 @@ package slipway
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -52,6 +53,8 @@ type Options struct {
 	// Observe gets every event of the session: of the steps, and of what precedes them; nil: nobody does. Secrets are
 	// taken out of them.
 	Observe func(flow.Event)
+	// Progress gets a line for each change of a step, as the command prints them into a pipe; nil: nobody does.
+	Progress io.Writer
 	// Note gets what is said while there are no events: before Open returns, and in Close; nil: it is discarded.
 	Note func(string)
 	// Consent gets what a run at Hetzner would change, as the command prints it, before it changes anything. Its error
@@ -118,7 +121,7 @@ func open(ctx context.Context, k session.Cluster, o Options) (*Session, error) {
 	if err := k.CheckEnvironment(ctx); err != nil {
 		return nil, err
 	}
-	ctx, opened, err := k.Open(ctx, session.Access{Token: o.Token, Git: o.Git}, []session.Display{display{o.Observe}})
+	ctx, opened, err := k.Open(ctx, session.Access{Token: o.Token, Git: o.Git}, displays(o))
 	if err != nil {
 		return nil, err
 	}
@@ -236,15 +239,22 @@ func (s *Session) Close() error {
 	return s.session.Close(s.ctx, s.err)
 }
 
+// displays are what shows a session.
+func displays(o Options) (all []session.Display) {
+	if o.Progress != nil {
+		all = append(all, &session.PlainDisplay{Out: o.Progress})
+	}
+	if o.Observe != nil {
+		all = append(all, display{o.Observe})
+	}
+	return all
+}
+
 // display hands events to a program.
 type display struct{ observe func(flow.Event) }
 
 // Event implements session.Display.
-func (d display) Event(e flow.Event) {
-	if d.observe != nil {
-		d.observe(e)
-	}
-}
+func (d display) Event(e flow.Event) { d.observe(e) }
 
 // Close implements session.Display.
 func (display) Close() {}

@@ -52,6 +52,8 @@ func TestSession(t *testing.T) {
 	var events []string
 	o.Observe = func(e flow.Event) { events = append(events, fmt.Sprint(e.Kind, " ", e.Step, " ", e.Message)) }
 	ran := 0
+	var progress strings.Builder
+	o.Progress = &progress
 	for range 2 {
 		s, err := slipway.Open(t.Context(), cfg, o)
 		if err != nil {
@@ -80,6 +82,9 @@ func TestSession(t *testing.T) {
 	}
 	if ran != 1 || len(h.Firewalls()) != 1 {
 		t.Errorf("the step ran %d times, and there are %d firewalls", ran, len(h.Firewalls()))
+	}
+	if lines := progress.String(); !strings.Contains(lines, " firewall: done in ") || strings.Contains(lines, token) {
+		t.Errorf("the progress:\n%s", lines)
 	}
 	if all := strings.Join(events, "\n"); strings.Contains(all, token) || !strings.Contains(all, "step-reused report") {
 		t.Errorf("the events:\n%s", all)

@@ -22,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
@@ -295,7 +294,7 @@ func TestOfferBackup(t *testing.T) {
 	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{},
 		environment: map[string]string{}}
 	r := &running{console: c, Session: &session.Session{
-		Hub:   &session.Hub{Hide: c.hide, Displays: []session.Display{&ui.PlainDisplay{Out: &shown}}},
+		Hub:   &session.Hub{Hide: c.hide, Displays: []session.Display{&session.PlainDisplay{Out: &shown}}},
 		Tools: platform.Tools{Files: files}}}
 	r.options.Output = "text"
 	r.Cfg.Config = config.Defaults()

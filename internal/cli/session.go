@@ -105,6 +105,6 @@ func newDisplay(c *console, o options) session.Display {
 	case c.width() > 0:
 		return ui.NewTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")
 	default:
-		return &ui.PlainDisplay{Out: c.stdout}
+		return &session.PlainDisplay{Out: c.stdout}
 	}
 }

@@ -1,3 +1,4 @@
+// Package ui shows a run as a tree on a terminal while it happens.
 package ui
 
 import (
@@ -136,18 +137,17 @@ func (t *tree) ended() []row {
 // skipped are the rows of the steps that were skipped: one for all with the same reason, which comes before their
 // names.
 func (t *tree) skipped(wide int) []row {
-	var why reasons
+	var why session.SkipReasons
 	for _, s := range t.steps {
 		if s.state == stepSkipped {
-			why.add(s.said, s.Name)
+			why.Add(s.said, s.Name)
 		}
 	}
 	var rows []row
-	for _, reason := range why.order {
-		names := why.names[reason]
+	for reason, names := range why.All() {
 		r := row{mark: "-", style: styleDim, columns: columns(wide, names[0], ""), text: "skipped: " + reason}
 		if len(names) > 1 {
-			r.columns, r.text = " ", skippedTogether(reason, names)
+			r.columns, r.text = " ", session.SkippedTogether(reason, names)
 		}
 		rows = append(rows, r)
 	}

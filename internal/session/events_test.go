@@ -1,4 +1,4 @@
-package ui
+package session
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
-	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
 
@@ -37,8 +36,8 @@ func aRun() []flow.Event {
 	}
 }
 
-func show(d session.Display, hide *redact.Redactor) {
-	h := &session.Hub{Hide: hide, Displays: []session.Display{d}}
+func show(d Display, hide *redact.Redactor) {
+	h := &Hub{Hide: hide, Displays: []Display{d}}
 	for _, e := range aRun() {
 		h.Observe(e)
 	}
@@ -72,7 +71,7 @@ func TestPlainDisplay(t *testing.T) {
 
 func TestJSONDisplay(t *testing.T) {
 	var out bytes.Buffer
-	show(session.NewJSONDisplay(&out), hiding())
+	show(NewJSONDisplay(&out), hiding())
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != len(aRun()) {
 		t.Fatalf("%d lines for %d events", len(lines), len(aRun()))
@@ -93,7 +92,7 @@ func TestJSONDisplay(t *testing.T) {
 
 func TestTasksLookLikeSteps(t *testing.T) {
 	var all []flow.EventKind
-	h := &session.Hub{Hide: &redact.Redactor{}, Displays: []session.Display{recorder{&all}}}
+	h := &Hub{Hide: &redact.Redactor{}, Displays: []Display{recorder{&all}}}
 	bad := errors.New("no")
 	if err := h.Task("lab", "why", func(say flow.Say) error { say("one"); return nil }); err != nil {
 		t.Error(err)
@@ -115,6 +114,12 @@ func TestTasksLookLikeSteps(t *testing.T) {
 			t.Errorf("event %d is %s, want %s", i, all[i], want[i])
 		}
 	}
+}
+
+func hiding() *redact.Redactor {
+	var r redact.Redactor
+	r.Learn(secret, "short", "")
+	return &r
 }
 
 type recorder struct{ kinds *[]flow.EventKind }

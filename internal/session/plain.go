@@ -1,5 +1,4 @@
-// Package ui shows a run while it happens: as a tree on a terminal, as lines in a pipe, or as JSON events.
-package ui
+package session
 
 import (
 	"fmt"
@@ -15,14 +14,14 @@ import (
 type PlainDisplay struct {
 	Out io.Writer
 
-	skipped reasons   // of steps that no line tells of yet
-	at      time.Time // of the last of them
+	skipped SkipReasons // of steps that no line tells of yet
+	at      time.Time   // of the last of them
 }
 
 // Event prints an event as one line. Steps that are skipped one after another have one line for each reason.
 func (d *PlainDisplay) Event(e flow.Event) {
 	if e.Kind == flow.StepSkipped {
-		d.skipped.add(text.Printable(e.Message), e.Step)
+		d.skipped.Add(text.Printable(e.Message), e.Step)
 		d.at = e.Time
 		return
 	}
@@ -38,15 +37,14 @@ func (d *PlainDisplay) print(at time.Time, line string) {
 
 // Close prints what was not printed yet.
 func (d *PlainDisplay) Close() {
-	for _, reason := range d.skipped.order {
-		names := d.skipped.names[reason]
+	for reason, names := range d.skipped.All() {
 		line := names[0] + ": skipped: " + reason
 		if len(names) > 1 {
-			line = skippedTogether(reason, names)
+			line = SkippedTogether(reason, names)
 		}
 		d.print(d.at, line)
 	}
-	d.skipped = reasons{}
+	d.skipped = SkipReasons{}
 }
 
 // sentence says an event in one line; "" for one that a person does not need.
