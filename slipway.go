@@ -1,7 +1,8 @@
 // Package slipway bootstraps a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearses that in
-// the lab, as the command bootstrap does: Open takes the lease of the cluster's state and connects, the plan of the
-// session can be added to, Run checks what can be checked before a run, asks for consent, and runs the plan. A run that
-// was cut off anywhere is resumed by the same calls.
+// the lab, as the command bootstrap does. Open takes the lease of the cluster's state, connects and plans; steps can be
+// added to the plan. Run checks what can be checked before a run, asks for consent, and runs the plan. To resume an
+// interrupted run, make the same calls again. A process has one session at a time, because the loggers of Kubernetes'
+// libraries, which a session sends to its log file, belong to the process.
 package slipway
 
 import (
@@ -32,60 +33,62 @@ const (
 	All       = session.TargetAll       // Bootstrap, and the pivot: the cluster manages itself
 )
 
-// Options are what a session works with besides the configuration of the cluster.
+// Options are the options of a session. Only Token, or Lab, is required.
 type Options struct {
-	// StateDir is the state folder: journal, kubeconfigs, logs; empty: .slipway/<cluster>. A folder belongs to one
-	// cluster, and one run at a time works in it.
+	// StateDir is the state folder: journal, kubeconfigs, logs. If empty, it is .slipway/<cluster>. A folder belongs to
+	// one cluster, and one run at a time works in it.
 	StateDir string
-	// Dir has the folders manifests/ and bootstrap/ of the operator's own files; empty: the built-in files alone.
+	// Dir is the folder with the operator's own manifests/ and bootstrap/. If empty, the built-in files are used.
 	Dir string
-	// Lab rehearses in the lab of the state folder, without Token.
+	// Lab rehearses in the lab of the state folder. Token is not needed then.
 	Lab bool
-	// Token is of the Hetzner Cloud project; it reads and writes.
+	// Token is a read-write API token of the Hetzner Cloud project.
 	Token platform.Secret
-	// Git is what Flux reads the configured Git repository with; empty: no access is needed, or Flux is not configured.
+	// Git has the credentials with which Flux reads the Git repository, if it is configured and needs any.
 	Git platform.GitAccess
-	// Management makes the management cluster; nil: what the configuration names.
+	// Management provides the management cluster. If nil, the configuration names it. Not allowed with Lab.
 	Management platform.ManagementProvider
-	// Hetzner is the client of the Hetzner API, whose calls are not recorded then; nil: one with Token.
+	// Hetzner is the client of the Hetzner API, for tests: its calls are not recorded. If nil, a client with Token is
+	// created. Not allowed with Lab.
 	Hetzner *hcloud.Client
 
-	// Observe gets every event of the session: of the steps, and of what precedes them; nil: nobody does. Secrets are
-	// taken out of them.
+	// Observe receives every event of the session: of the steps, and of the work before them. Secrets are redacted. The
+	// calls come one at a time, and the session waits for each: it must not call the session. Optional.
 	Observe func(flow.Event)
-	// Progress gets a line for each change of a step, as the command prints them into a pipe; nil: nobody does.
+	// Progress receives a line for each change of a step, as the command prints them into a pipe. Optional.
 	Progress io.Writer
-	// Note gets what is said while there are no events: before Open returns, and in Close; nil: it is discarded.
+	// Note receives messages that are no events, before Open returns and in Close. Optional.
 	Note func(string)
-	// Consent gets what a run at Hetzner would change, as the command prints it, before it changes anything. Its error
-	// ends the run. nil: the run goes ahead, and refuses what deletes or replaces servers unless Yes is set.
+	// Consent is called before a run at Hetzner changes something, with what it would change, as the command prints it.
+	// Its error ends the run. If nil, the run goes ahead; it still refuses to delete or replace servers unless Yes is set.
 	Consent func(ctx context.Context, forecast string) error
-	// Confirm is asked before an operation deletes or replaces something; want is the word that agrees to it. Its error
-	// ends the operation, which has changed nothing. nil: the operation is refused unless Yes is set.
+	// Confirm is called before an operation deletes or replaces something; want is the word that agrees. Its error ends
+	// the operation, which has changed nothing. If nil, the operation is refused unless Yes is set.
 	Confirm func(ctx context.Context, question, want string) error
 	// Yes agrees beforehand to what is refused otherwise: servers that are deleted or replaced.
 	Yes bool
-	// Parallel is how many steps run at once at most; 0: as many as can.
+	// Parallel is the maximum number of steps that run at once. 0: no maximum.
 	Parallel int
-	// SkipDoctor leaves out the checks before a run that creates what costs money.
+	// SkipDoctor skips the checks before a run that creates what costs money.
 	SkipDoctor bool
 }
 
-// Session is the hold of one run on a cluster. It is not safe for concurrent use.
+// Session is exclusive access to a cluster, for one or more runs and operations. It is not safe for concurrent use.
 type Session struct {
-	// Plan is the plan of the bootstrap. Steps may be added to its graph, and replaced, before Run.
+	// Plan is the plan of the bootstrap. Steps can be added to its graph, and replaced, before Run.
 	Plan *steps.Plan
 
 	ctx     context.Context // ends with the lease of the state
 	session *session.Session
 	planned planning.Bootstrap
 	options Options
-	err     error // of the last run
+	err     error // of the last run or operation that failed
+	closed  bool
 }
 
-// Result is what a run has come to.
+// Result is the result of a run.
 type Result struct {
-	// Report has what became of each step.
+	// Report has the outcome of each step.
 	Report *flow.Report
 
 	journal flow.Journal
@@ -121,6 +124,7 @@ func open(ctx context.Context, k session.Cluster, o Options) (*Session, error) {
 	if err := k.CheckEnvironment(ctx); err != nil {
 		return nil, err
 	}
+	k.Targets = []string{"library"} // until a run or an operation begins
 	ctx, opened, err := k.Open(ctx, session.Access{Token: o.Token, Git: o.Git}, displays(o))
 	if err != nil {
 		return nil, err
@@ -133,22 +137,27 @@ func open(ctx context.Context, k session.Cluster, o Options) (*Session, error) {
 }
 
 // cluster is the cluster of a configuration and options.
-func cluster(cfg config.Config, o Options) (session.Cluster, error) {
-	environment := settings.Environ(os.Environ())
+func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
+	if err := o.check(); err != nil {
+		return k, err
+	}
 	hide := &redact.Redactor{}
 	hide.Learn(o.Token.Reveal(), o.Git.Token.Reveal(), o.Git.Key.Reveal())
 	workDir, err := os.Getwd()
 	if err != nil {
-		return session.Cluster{}, err
+		return k, err
 	}
 	dir := o.Dir
 	if dir != "" && !filepath.IsAbs(dir) {
 		dir = filepath.Join(workDir, dir)
 	}
-	k := session.Cluster{
-		Caller: &session.Caller{Environment: environment, WorkDir: workDir, Hide: hide, Notes: o.Note, Once: &session.Once{},
-			Token: o.Token,
-			Equip: func(t *platform.Tools) { equip(t, o) }},
+	k = session.Cluster{
+		Caller: &session.Caller{Environment: settings.Environ(os.Environ()), WorkDir: workDir, Hide: hide, Notes: o.Note,
+			Once: &session.Once{}, Token: o.Token, Management: o.Management, Equip: func(t *platform.Tools) {
+				if o.Hetzner != nil {
+					t.Hetzner = o.Hetzner
+				}
+			}},
 		Request: session.Request{Options: session.Options{StateDir: o.StateDir, Dir: o.Dir, Lab: o.Lab, LabLatency: "fast",
 			LabAPI: lab.NewestAPI, Yes: o.Yes, Parallel: o.Parallel, SkipDoctor: o.SkipDoctor}},
 		Cfg: settings.Configuration{Config: cfg, Places: map[string]string{}, Overrides: dir},
@@ -156,52 +165,54 @@ func cluster(cfg config.Config, o Options) (session.Cluster, error) {
 	if err := k.Cfg.Check(); err != nil {
 		return k, err
 	}
-	if k.Cfg, err = session.WithLiterals(k.Cfg); err != nil {
-		return k, err
-	}
-	if !o.Lab && o.Token.Reveal() == "" && o.Hetzner == nil {
-		return k, errors.New("open a session at Hetzner: Options.Token is empty: it needs an API token of the project that " +
-			"reads and writes, or Options.Lab")
-	}
-	return k, nil
+	k.Cfg, err = session.WithLiterals(k.Cfg)
+	return k, err
 }
 
-// equip puts what a program brings in the place of the session's own.
-func equip(t *platform.Tools, o Options) {
-	if o.Hetzner != nil {
-		t.Hetzner = o.Hetzner
+// check refuses options that do not go together.
+func (o Options) check() error {
+	switch {
+	case o.Lab && (o.Hetzner != nil || o.Management != nil):
+		return errors.New("slipway.Options: Hetzner and Management are not allowed with Lab, which has its own")
+	case !o.Lab && o.Token.Reveal() == "":
+		return errors.New("slipway.Options: Token is empty: set a read-write API token of the Hetzner Cloud project, or Lab")
 	}
-	if o.Management != nil {
-		t.Management = o.Management
-	}
+	return nil
 }
 
 // Run checks what can be checked before a run, asks for consent, and runs targets of the plan, with every step that
-// they depend on: Bootstrap without any. What is done already is verified and not run again. It ends, as if it were
-// interrupted, where ctx ends or the lease of the state is lost.
-func (s *Session) Run(ctx context.Context, targets ...string) (*Result, error) {
+// they depend on: Bootstrap if none is given. What is done already is verified and not run again. The run is interrupted
+// when ctx ends or the lease of the state is lost. The result is nil if no step was run.
+func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err error) {
+	defer func() { s.failed(err) }()
 	if err := s.session.RefuseDuringRecovery(); err != nil {
 		return nil, err
 	}
 	ctx, end := s.until(ctx)
 	defer end()
-	s.session.Targets = targets
+	s.session.Begin(targets)
 	result, err := s.session.Bootstrap(ctx, s.planned, s.questions())
-	s.err = err
 	if result.Report == nil {
 		return nil, err
 	}
 	return &Result{Report: result.Report, journal: result.Journal}, err
 }
 
-// until is ctx, which ends with the lease of the state, too.
+// failed keeps the error of a run or an operation for Close.
+func (s *Session) failed(err error) {
+	if err != nil {
+		s.err = err
+	}
+}
+
+// until returns ctx, cancelled also when the lease of the state is lost.
 func (s *Session) until(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// questions are what the program wants to be asked.
+// questions returns the callbacks of the options.
 func (s *Session) questions() session.Questions {
 	ask := session.Questions{Confirm: s.options.Confirm}
 	if s.options.Consent != nil {
@@ -216,30 +227,35 @@ func (s *Session) questions() session.Questions {
 	return ask
 }
 
-// Output is what a step of a run has given; an error where it is not done.
-func Output[T any](ctx context.Context, r *Result, step *flow.Step[T]) (T, error) {
-	made, done, err := flow.Restore(ctx, r.journal, step)
+// Output returns the output of a step; an error if the step is not done.
+func Output[T any](ctx context.Context, r *Result, step *flow.Step[T]) (made T, err error) {
+	done := false
+	if r != nil && r.journal != nil {
+		made, done, err = flow.Restore(ctx, r.journal, step)
+	}
 	if err == nil && !done {
 		err = errors.New("step " + step.Name() + " is not done: it has no output")
 	}
 	return made, err
 }
 
-// Path is the path of a file of the state folder, such as a kubeconfig that the output of a step names.
+// Path returns the path of a file in the state folder, such as a kubeconfig that the output of a step names.
 func (s *Session) Path(file string) string { return s.session.Folder.Path(file) }
 
-// Config is the configuration of the session: in the lab, which decides a part of it, not the one that Open was given.
-func (s *Session) Config() config.Config {
-	return s.session.Cfg.Config
-}
+// Config returns the configuration of the session. In the lab, which decides a part of it, it differs from that of Open.
+func (s *Session) Config() config.Config { return s.session.Cfg.Config }
 
 // Close ends the session: it closes the files of the run and gives the lease of the state back. It returns the error of
-// the last run, with what it takes to resume where that was interrupted.
+// the last run or operation that failed, with instructions to resume if it was interrupted. A second call does nothing.
 func (s *Session) Close() error {
+	if s.closed {
+		return nil
+	}
+	s.closed = true
 	return s.session.Close(s.ctx, s.err)
 }
 
-// displays are what shows a session.
+// displays returns what receives the events of a session.
 func displays(o Options) (all []session.Display) {
 	if o.Progress != nil {
 		all = append(all, &session.PlainDisplay{Out: o.Progress})
@@ -250,7 +266,7 @@ func displays(o Options) (all []session.Display) {
 	return all
 }
 
-// display hands events to a program.
+// display passes events to Options.Observe.
 type display struct{ observe func(flow.Event) }
 
 // Event implements session.Display.

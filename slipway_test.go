@@ -97,8 +97,9 @@ func TestOpenRefuses(t *testing.T) {
 		change func(*config.Config, *slipway.Options)
 		says   string
 	}{
-		"a configuration": {func(c *config.Config, _ *slipway.Options) { c.ControlPlaneReplicas = 2 }, "controlPlaneReplicas"},
-		"no token":        {func(_ *config.Config, o *slipway.Options) { o.Token, o.Hetzner = platform.Secret{}, nil }, "Options.Token"},
+		"a configuration":     {func(c *config.Config, _ *slipway.Options) { c.ControlPlaneReplicas = 2 }, "controlPlaneReplicas"},
+		"no token":            {func(_ *config.Config, o *slipway.Options) { o.Token = platform.Secret{} }, "Token is empty"},
+		"a lab with a client": {func(_ *config.Config, o *slipway.Options) { o.Lab = true }, "not allowed with Lab"},
 		"a file": {func(_ *config.Config, o *slipway.Options) {
 			o.Dir = filepath.Join(filepath.Dir(o.StateDir), "own")
 			write(t, filepath.Join(o.Dir, "manifests", "cluster.yaml"), "kind: [")
@@ -171,6 +172,45 @@ func TestDestroy(t *testing.T) {
 	if err := destroy(func(_ context.Context, _, want string) error { wanted = want; return no }); !errors.Is(err, no) ||
 		wanted != cfg.ClusterName || len(h.Firewalls()) != 1 {
 		t.Errorf("asked for %q: %v, %d firewalls", wanted, err, len(h.Firewalls()))
+	}
+}
+
+// A session has several runs and operations: each is seen, and Close returns the error of the one that failed. A step
+// that is not done has no output, also where no step was run.
+func TestSeveralRuns(t *testing.T) {
+	h := fakeHetzner(t)
+	cfg, o := config.Defaults(), offline(t, h)
+	cfg.FirewallAllow = "127.0.0.0/8"
+	seen := 0
+	o.Observe = func(flow.Event) { seen++ }
+	s, err := slipway.Open(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		before := seen
+		if _, err := s.Run(t.Context(), "firewall"); err != nil || seen == before {
+			t.Errorf("%v, %d events", err, seen-before)
+		}
+	}
+	none, err := s.Run(t.Context(), "nonsense")
+	if err == nil || none != nil {
+		t.Errorf("an unknown target: %v, %v", none, err)
+	}
+	if _, outputErr := slipway.Output(t.Context(), none, s.Plan.Firewall); outputErr == nil {
+		t.Error("a run that was refused has an output")
+	}
+	if err := s.ScalePool(t.Context(), "", 2); err == nil {
+		t.Error("a pool without a name is scaled")
+	}
+	if _, err := s.Run(t.Context(), "firewall"); err != nil {
+		t.Error(err)
+	}
+	if closed := s.Close(); !errors.Is(closed, err) {
+		t.Errorf("Close: %v, want %v", closed, err)
+	}
+	if again := s.Close(); again != nil {
+		t.Errorf("a second Close: %v", again)
 	}
 }
 

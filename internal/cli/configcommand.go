@@ -65,7 +65,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	if unknown {
 		state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
 		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n",
-			c.cluster(a, cfg).LabDir(state), commandLine(c, "lab", "up", "--state-dir", string(state)))
+			c.cluster(a, cfg).LabFolder(state), commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }

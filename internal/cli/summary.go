@@ -91,6 +91,7 @@ func summarise(ctx context.Context, r *running, result session.Result, of output
 
 // conclude prints the summary of a run whose steps are done, or hands it to who watches the run.
 func conclude(ctx context.Context, r *running, result session.Result, of outputs) error {
+	r.Hub.Close()
 	s, err := summarise(ctx, r, result, of)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be printed: %w", err)

@@ -18,22 +18,23 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Questions are what a run asks its operator. One that is nil is not asked.
+// Questions are what a run asks its operator. Consent and Backup are not asked if they are nil.
 type Questions struct {
 	// Consent gets what the run would do, where that is something. Its error ends the run, which has changed nothing.
 	Consent func(context.Context, forecast.Forecast) error
 	// Backup offers a backup before something that cannot be undone. Its error ends the run.
 	Backup func(ctx context.Context, danger string) error
-	// Confirm asks for a word before an operation deletes or replaces something; nil: it is refused, but with Yes.
+	// Confirm asks for a word before an operation deletes or replaces something; if nil, the operation is refused unless Yes is set.
 	Confirm func(ctx context.Context, question, want string) error
 }
 
-// Confirm has a question asked, unless Yes answers it. what begins the error of an operation that cannot ask: that it
-// asks, and before what.
+// Confirm asks a question, unless Yes answers it. Where nobody can be asked, what is the beginning of the error.
 func (s *Session) Confirm(ctx context.Context, ask Questions, what, question, want string) error {
 	switch {
 	case s.Yes:
 		return nil
+	case ask.Confirm == nil && s.Caller.CommandLine == nil: // a Go program
+		return usage.Errorf("%s: set Options.Yes, or Options.Confirm", what)
 	case ask.Confirm == nil:
 		return usage.Errorf("%s, and the standard input is no terminal: --yes answers beforehand, --dry-run only says what "+
 			"it would do", what)
@@ -64,7 +65,7 @@ func (s *Session) Plan() (planning.Bootstrap, error) {
 	return b, nil
 }
 
-// Bootstrap checks what can be checked before a run, asks, and runs the targets of the session in a plan of its own.
+// Bootstrap checks what can be checked before a run, asks, and runs the targets of the session in plan b.
 func (s *Session) Bootstrap(ctx context.Context, b planning.Bootstrap, ask Questions) (Result, error) {
 	targets, err := s.targetsNow(ctx, b, s.Journal())
 	if err != nil {
@@ -140,8 +141,8 @@ func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) 
 	return usage.Errorf("%s", strings.Join(lines, "\n"))
 }
 
-// Agree has the operator asked, where there is a question, about what foresee predicts: once, and only where something
-// would change. In the lab, where nothing costs anything, and with Yes, nothing is asked.
+// Agree asks the operator for consent to what foresee predicts, where something would change. In the lab, where nothing
+// costs anything, and with Yes, nothing is asked.
 func (s *Session) Agree(ctx context.Context, ask Questions, foresee func(*forecast.Forecast) error) error {
 	if s.Lab || s.Yes || ask.Consent == nil {
 		return nil
@@ -160,7 +161,7 @@ func (s *Session) Agree(ctx context.Context, ask Questions, foresee func(*foreca
 	return nil
 }
 
-// refuseRun refuses a run of which a step would refuse its work, before the first one changes anything.
+// refuseRun returns an error if a step of the run would refuse to work, before the first one changes anything.
 func (s *Session) refuseRun(ctx context.Context, b planning.Bootstrap, targets []string) error {
 	err := b.Refusals(ctx, s.Journal(), targets)
 	if _, refused := errors.AsType[*planning.RefusedError](err); refused {
@@ -189,7 +190,6 @@ func (s *Session) runSteps(ctx context.Context, b planning.Bootstrap, targets []
 		Journal: journal, Run: s.ID, Targets: targets, Parallel: s.Parallel,
 		Deadline: s.Cfg.BootstrapTimeout.D(), Observe: s.Hub.Observe,
 	})
-	s.Hub.Close()
 	result := Result{Journal: journal, Report: report}
 	if errors.Is(err, flow.ErrInterrupted) {
 		return result, err
@@ -244,7 +244,7 @@ func (s *Session) expect(ctx context.Context, plan *steps.Plan, targets []string
 	s.Hub.Expect(all)
 }
 
-// AbortPivot puts a pivot back, with the journal locked, so that no run is at work on the same.
+// AbortPivot reverts a pivot that was begun, with the journal locked.
 func (s *Session) AbortPivot(ctx context.Context) error {
 	b, err := s.Plan()
 	if err != nil {

@@ -18,15 +18,16 @@ type Caller struct {
 	WorkDir     string            // what relative paths are relative to
 	Hide        *redact.Redactor  // learns every secret that is read, and takes them out of what is printed and written
 	Notes       func(string)      // takes what is said outside of a session's events; nil: it is discarded
-	// Token is of Hetzner; empty: it is where the configuration and the environment say.
+	// Token is the Hetzner API token; if empty, it is read from where the configuration and the environment say.
 	Token platform.Secret
 	// CommandLine composes a command for a person to type: a target, with its arguments and flags, for the cluster that
 	// the session is about. nil: the target alone.
 	CommandLine func(target ...string) string
-	// Faults makes what the crash suite has a session do wrong; nil: nothing.
+	// Management provides the management cluster at Hetzner; nil: as the configuration says.
+	Management platform.ManagementProvider
+	// Faults returns the faults to inject, for the crash suite alone.
 	Faults func() effect.Faults
-	// Equip changes what a session at Hetzner works with; nil: nothing. Tests put their own in the place of what no fake
-	// stands for.
+	// Equip changes what a session at Hetzner works with. Tests use it to replace clients that have no fake. Optional.
 	Equip func(*platform.Tools)
 	// Charts downloads what a prediction renders; nil: as a run does.
 	Charts checks.Download

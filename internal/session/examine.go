@@ -41,7 +41,7 @@ func FailedChecks(found []doctor.Finding) error {
 	return err
 }
 
-// Doctor is the plan's doctor, who knows what the state folder's journal does.
+// Doctor returns the doctor of a plan, with what the journal of the state folder knows.
 func Doctor(ctx context.Context, b planning.Bootstrap, state statedir.Dir) (*doctor.Doctor, error) {
 	reservation, _, err := flow.Restore(ctx, state.Journal(), b.Plan.Reservation)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *Session) examineWith(ctx context.Context, narrow func(*doctor.Doctor) *
 	return s.examined(ctx, narrow(doctor.New(b.Cfg, b.Tools, b.Sources)))
 }
 
-// examined has a doctor look, notes what is not known, and fails with what is not well.
+// examined runs the doctor's checks, notes what is not known, and returns an error if one failed.
 func (s *Session) examined(ctx context.Context, examiner *doctor.Doctor) error {
 	err := s.Hub.Task(DoctorTask, "before anything is created", func(flow.Say) error {
 		found := WithoutSecrets(s.Caller.Hide, examiner.Examine(ctx))
@@ -135,7 +135,11 @@ func (s *Session) examined(ctx context.Context, examiner *doctor.Doctor) error {
 		return FailedChecks(found)
 	})
 	if err != nil {
-		return fmt.Errorf("%w: nothing was created; --skip-doctor runs without these checks", err)
+		skip := "--skip-doctor"
+		if s.Caller.CommandLine == nil { // a Go program
+			skip = "Options.SkipDoctor"
+		}
+		return fmt.Errorf("%w: nothing was created; %s runs without these checks", err, skip)
 	}
 	return nil
 }

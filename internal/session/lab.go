@@ -17,20 +17,20 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// LabDir is the lab's folder.
-func (k Cluster) LabDir(state statedir.Dir) string {
+// LabFolder is the lab's folder.
+func (k Cluster) LabFolder(state statedir.Dir) string {
 	switch {
-	case k.Options.LabDir == "":
+	case k.LabDir == "":
 		return state.Lab()
-	case filepath.IsAbs(k.Options.LabDir):
-		return filepath.Clean(k.Options.LabDir)
+	case filepath.IsAbs(k.LabDir):
+		return filepath.Clean(k.LabDir)
 	}
-	return filepath.Join(k.Caller.WorkDir, k.Options.LabDir)
+	return filepath.Join(k.Caller.WorkDir, k.LabDir)
 }
 
 // LabToLook is the lab of a state folder, for what does not start it.
 func (k Cluster) LabToLook(state statedir.Dir) *lab.Lab {
-	dir := k.LabDir(state)
+	dir := k.LabFolder(state)
 	return &lab.Lab{
 		Dir: dir, Latency: k.LabLatency, API: k.LabAPI, Images: k.labImages(), Until: k.LabUntil,
 		Client:  lab.NewClient(dir),

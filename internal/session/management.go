@@ -23,6 +23,9 @@ const ManagementFolder = "management"
 // newManagement is the provider of the management cluster at Hetzner. yes, log and effects are those of a run.
 func (k Cluster) newManagement(state statedir.Dir, files platform.Files, yes bool, log io.Writer,
 	effects *effect.Recorder) (platform.ManagementProvider, error) {
+	if k.Caller.Management != nil {
+		return k.Caller.Management, nil
+	}
 	if err := errors.Join(checkGiven(k.Cfg), checkEngine(k.Cfg)); err != nil {
 		return nil, err
 	}

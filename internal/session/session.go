@@ -28,8 +28,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Session is one run's hold on a cluster, from the claim of its state folder to the run's summary. From Connect on its
-// configuration has what the lab decides.
+// Session is exclusive access to a cluster, for one or more runs and operations. From Connect on its configuration has
+// what the lab decides.
 type Session struct {
 	Cluster
 	Folder  statedir.Dir // of the state
@@ -69,7 +69,7 @@ func (k Cluster) ReadAccess(ctx context.Context) (a Access, err error) {
 	return a, err
 }
 
-// Do opens a session, has it used and closes it. The context ends with the lease of the state. The error of an
+// Do opens a session, calls use, and closes it. The context ends with the lease of the state. The error of an
 // interrupted run says how to resume it.
 func (k Cluster) Do(ctx context.Context, access Access, displays []Display,
 	use func(context.Context, *Session) error) error {
@@ -188,7 +188,14 @@ func (s *Session) Journal() flow.Journal {
 	return statedir.NewRecordedJournal(s.Folder, statedir.OwnerOf(s.Cfg.Config), s.Environment(), s.Effects)
 }
 
-// Locked has something done with the journal locked, so that no other run is at work on the same cluster.
+// Begin names the targets or the operation that the session runs next, for its report. Do and the command name them when
+// they open the session.
+func (s *Session) Begin(targets []string) {
+	s.Targets = targets
+	s.keepSetup()
+}
+
+// Locked calls do while it holds the journal's lock, so that no other run works on the same cluster.
 func (s *Session) Locked(ctx context.Context, do func(context.Context) error) (err error) {
 	unlock, err := s.Journal().Lock(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ const (
 	TargetAll       = "all"       // TargetBootstrap, and the pivot
 )
 
-// ResolveTargets turns targets into the names of steps to run, of a cluster that manages itself or does not. commands
+// ResolveTargets turns targets into the names of steps to run; managed tells whether the cluster manages itself. commands
 // are other words that the caller knows, which are no targets. Every error is a usage.Error.
 func ResolveTargets(words []string, plan *steps.Plan, managed bool, commands ...string) ([]string, error) {
 	if len(words) == 0 {

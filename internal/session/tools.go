@@ -47,7 +47,7 @@ func HetznerClient(endpoint string, token platform.Secret, effects *effect.Recor
 // LookGovernor is the governor of what has no run: its messages are notes of the caller.
 func (c *Caller) LookGovernor() *ratelimit.Governor { return ratelimit.New(c.Note) }
 
-// Connect equips the session for Hetzner, or for the lab, which it starts.
+// Connect creates the session's clients for Hetzner, or for the lab, which it starts.
 func (s *Session) Connect(ctx context.Context) error {
 	if s.Lab {
 		if err := s.connectToLab(ctx); err != nil {
@@ -73,7 +73,8 @@ func (s *Session) Connect(ctx context.Context) error {
 	return nil
 }
 
-// Look is a cluster that is only looked at, with the tools for it.
+// Look is a cluster that is read and not changed, with the tools for it: Cluster.Look of one that was begun, LookAhead
+// also of one that was not, Reach of one whose Hetzner project or lab has to answer.
 type Look struct {
 	Cluster
 	Tools platform.Tools

@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// OfflineTools are tools with nothing behind them.
+// OfflineTools are tools without clients.
 func OfflineTools(cfg settings.Configuration) platform.Tools {
 	tools := platform.Tools{Overrides: cfg.Overrides}
 	if cfg.ManagementProvider() == config.ManagementLocal {
@@ -29,7 +29,7 @@ func OfflineTools(cfg settings.Configuration) platform.Tools {
 	return tools
 }
 
-// PlanOffline is the plan with nothing behind it. Every error is a usage.Error.
+// PlanOffline builds the plan without clients. Every error is a usage.Error.
 func (k Cluster) PlanOffline() (planning.Bootstrap, error) {
 	b, err := planning.New(k.Cfg.Config, OfflineTools(k.Cfg))
 	if err == nil {
@@ -41,7 +41,7 @@ func (k Cluster) PlanOffline() (planning.Bootstrap, error) {
 	return b, nil
 }
 
-// Validate plans with nothing behind it, so that mistakes in the configuration and its files, and unknown targets, are
+// Validate builds the plan without clients, so that mistakes in the configuration and its files, and unknown targets, are
 // found before anything is made. commands are other words that the caller knows (ResolveTargets).
 func (k Cluster) Validate(ctx context.Context, commands ...string) error {
 	b, targets, err := k.validTargets(commands...)

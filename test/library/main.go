@@ -26,9 +26,9 @@ func main() {
 		log.Fatal(err)
 	}
 	if add(s); len(os.Args) > 2 {
-		result, _ := s.Upgrade(ctx, slipway.UpgradeOptions{})
+		result, _ := s.Upgrade(ctx, slipway.UpgradeOptions{}) // Close has the error
 		fmt.Println("upgraded", result.Stages, result.Done)
-	} else if result, err := s.Run(ctx, slipway.All); err == nil {
+	} else if result, _ := s.Run(ctx, slipway.All); result != nil { // Close has the error
 		access, err := slipway.Output(ctx, result, s.Plan.Access)
 		fmt.Println("output", access.Endpoint, access.Kubeconfig, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -39,8 +40,8 @@ func offline(t *testing.T, observe func(flow.Event)) (*slipway.Session, *hetzner
 	t.Helper()
 	h, cfg := &hetzner{}, config.Defaults()
 	client := hcloud.NewClient(hcloud.WithToken("none"), hcloud.WithHTTPClient(&http.Client{Transport: h}))
-	s, err := slipway.Open(t.Context(), cfg, slipway.Options{StateDir: t.TempDir(), Hetzner: client, SkipDoctor: true,
-		Observe: observe})
+	s, err := slipway.Open(t.Context(), cfg, slipway.Options{StateDir: t.TempDir(), Token: platform.NewSecret("none"),
+		Hetzner: client, SkipDoctor: true, Observe: observe})
 	if err != nil {
 		t.Fatal(err)
 	}

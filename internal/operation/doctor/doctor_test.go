@@ -210,8 +210,8 @@ func TestDoctorPassesWhatIsWell(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	if len(found) != 22 {
-		t.Errorf("%d checks", len(found))
+	if want := 22; len(found) != want {
+		t.Errorf("there are %d checks, want %d: a new check is counted here", len(found), want)
 	}
 	if w := c.store.Writes(); !slices.Equal(w, []string{"DELETE /placement_groups/0"}) {
 		t.Errorf("it asked for %v", w)

@@ -82,7 +82,6 @@ func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 func runRecovery(ctx context.Context, s *session.Session, graph *flow.Graph, targets []string, folder platform.Files,
 	end func(platform.Files) error) (session.Result, error) {
 	result, err := s.RunGraph(ctx, graph, folder, targets)
-	s.Hub.Close()
 	if err != nil {
 		return result, err
 	}

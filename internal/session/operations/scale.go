@@ -85,6 +85,8 @@ func agreeToFlaw(ctx context.Context, s *session.Session, what, flaw string, ask
 	switch {
 	case flaw == "" || s.Yes:
 		return nil
+	case ask.Confirm == nil && s.Caller.CommandLine == nil: // a Go program
+		return usage.Errorf("%s may never end, and asks before: set Options.Yes, or Options.Confirm: %s", what, flaw)
 	case ask.Confirm == nil:
 		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
 			"beforehand): %s", what, flaw)

@@ -27,7 +27,8 @@ func TestAgreeToFlaw(t *testing.T) {
 		if tt.can {
 			ask.Confirm = func(_ context.Context, question, _ string) error { asked = question; return tt.answer }
 		}
-		s := &session.Session{Cluster: session.Cluster{Request: session.Request{Options: session.Options{Yes: tt.yes}}}}
+		s := &session.Session{Cluster: session.Cluster{Caller: &session.Caller{},
+			Request: session.Request{Options: session.Options{Yes: tt.yes}}}}
 		if err := agreeToFlaw(t.Context(), s, "scale", tt.flaw, ask); (err == nil) != tt.agreed {
 			t.Errorf("%s: %v", tt.name, err)
 		}

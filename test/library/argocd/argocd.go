@@ -6,7 +6,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,9 +23,9 @@ var Chart = config.Addon{Name: "argo-cd", Chart: "argo-cd", Version: "8.5.0",
 
 // Add adds the step argocd to the plan of a configuration that has Chart among its add-ons: an Application by which
 // Argo CD applies a folder of a Git repository. The output is its UID.
-func Add(p *steps.Plan, tools platform.Tools, repository, folder string) *flow.Step[string] {
+func Add(p *steps.Plan, kubeconfig, repository, folder string) *flow.Step[string] {
 	install := func(ctx context.Context, say flow.Say) (string, error) {
-		c, err := applications(tools)
+		c, err := applications(kubeconfig)
 		if err != nil {
 			return "", err
 		}
@@ -38,7 +37,7 @@ func Add(p *steps.Plan, tools platform.Tools, repository, folder string) *flow.S
 		return string(made.GetUID()), nil
 	}
 	verify := func(ctx context.Context, uid string) flow.Verdict {
-		c, err := applications(tools)
+		c, err := applications(kubeconfig)
 		if err != nil {
 			return flow.Unknown(err)
 		}
@@ -69,9 +68,9 @@ func Add(p *steps.Plan, tools platform.Tools, repository, folder string) *flow.S
 	return step
 }
 
-// applications reads and writes Applications in the cluster of the state folder.
-func applications(tools platform.Tools) (dynamic.ResourceInterface, error) {
-	access, err := clientcmd.BuildConfigFromFlags("", tools.Files.Path(platform.Kubeconfig))
+// applications reads and writes Applications in the cluster of a kubeconfig's file.
+func applications(kubeconfig string) (dynamic.ResourceInterface, error) {
+	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, err
 	}

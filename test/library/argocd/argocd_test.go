@@ -72,7 +72,7 @@ func TestArgoCD(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := Add(p, tools, "https://example.com/fleet.git", "clusters/k8s")
+	step := Add(p, tools.Files.Path(platform.Kubeconfig), "https://example.com/fleet.git", "clusters/k8s")
 	if err := p.Graph.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestArgoCD(t *testing.T) {
 	}
 
 	alone := &steps.Plan{Graph: flow.New("test")}
-	step, journal := Add(alone, tools, "https://example.com/fleet.git", "clusters/k8s"), flow.Memory()
+	step, journal := Add(alone, tools.Files.Path(platform.Kubeconfig), "https://example.com/fleet.git", "clusters/k8s"), flow.Memory()
 	run := func(applied int) {
 		t.Helper()
 		if _, err := alone.Graph.Run(t.Context(), flow.Options{Journal: journal, Targets: alone.All}); err != nil {
