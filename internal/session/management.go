@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ManagementFolder, in a state folder, is that of the local management cluster.
+// ManagementFolder is the folder of the local management cluster in a state folder.
 const ManagementFolder = "management"
 
 // newManagement is the provider of the management cluster at Hetzner. yes, log and effects are those of a run.
