@@ -178,7 +178,7 @@ test test-all test-endtoend test-packages test-flux test-fleet test-serve crash 
 # The end to end tests and the steps come first, as they take longest.
 # Many tests wait, so that more packages than there are processors are tested at once.
 packages_at_once = 4
-packages = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' -e '/slipway/steps$$' -e '/slipway/internal/cli$$')
+packages = $$($(GO) list ./... | grep -vE '/slipway/(test|test/crash|steps|internal/cli)$$')
 .PHONY: test
 test:
 	$(GO) run ./cmd/bootstrap lab build
@@ -194,8 +194,7 @@ at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/nu
 second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
 raced = $$(grep -lrE '^[[:space:]]*go [a-zA-Z]|\.Go\(|"sync(/atomic)?"' --include=*.go --exclude=*_test.go flow internal \
 	| xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
-unraced = $$($(GO) list ./... | grep -v -e '/slipway/test$$' -e '/slipway/test/crash$$' -e '/slipway/steps$$' -e '/slipway/internal/cli$$' \
-	| grep -vxF "$$($(GO) list $(raced))")
+unraced = $$(echo "$(packages)" | grep -vxF "$$($(GO) list $(raced))")
 # With the race detector these take a minute instead of seconds, and there is nothing for it to find: they do one thing at a time.
 # TestRandomRunsAtOnce, which does not, has fewer cases with it.
 without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)$$

@@ -5,11 +5,9 @@ import (
 	"errors"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/operation/destroy"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // UpgradeOptions are the choices of an upgrade to the versions of the configuration.
@@ -95,7 +93,7 @@ func (s *Session) operate(ctx context.Context, name string,
 	defer func() { s.failed(err) }()
 	ctx, end := s.until(ctx)
 	defer end()
-	s.session.Begin([]string{name})
+	s.session.Begin(ctx, []string{name})
 	return s.session.Locked(ctx, func(ctx context.Context) error { return do(ctx, s.questions()) })
 }
 
@@ -121,33 +119,4 @@ func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, 
 	}
 	saved, err := b.Once(ctx)
 	return BackupResult{Place: b.Store.String(), Name: saved.Name, Bytes: saved.Size}, err
-}
-
-// Restore recreates a cluster from a backup after all of its servers were lost: same data, same keys, same address. The
-// configuration is that of the backup, except the locations of backups and keys, which cfg has. file is the path of a
-// backup, or its place in a store. To resume an interrupted restore, call it again. The report is nil if no step was run.
-func Restore(ctx context.Context, cfg config.Config, o Options, file string) (report *flow.Report, err error) {
-	k, err := cluster(cfg, o)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range []string{"BACKUP_TO", "BACKUP_IDENTITY_FILE", "BACKUP_AUTHENTICATION_KEY_FILE"} {
-		if value := settings.Variable(name).Get(cfg); value != "" {
-			k.Values = append(k.Values, settings.Assign(name, value))
-		}
-	}
-	b, err := operations.OpenBackup(ctx, k, operations.OpenOptions{Name: file, Etcd: true})
-	if err != nil {
-		return nil, err
-	}
-	s, err := open(ctx, b.Cluster, o)
-	if err != nil {
-		return nil, err
-	}
-	_ = s.operate(ctx, "restore", func(ctx context.Context, ask session.Questions) error { // Close returns its error
-		_, result, err := operations.Restore(ctx, s.session, b.RestoreOptions, ask)
-		report = result.Report
-		return err
-	})
-	return report, s.Close()
 }

@@ -190,7 +190,7 @@ func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err er
 	}
 	ctx, end := s.until(ctx)
 	defer end()
-	s.session.Begin(targets)
+	s.session.Begin(ctx, targets)
 	result, err := s.session.Bootstrap(ctx, s.planned, s.questions())
 	if result.Report == nil {
 		return nil, err

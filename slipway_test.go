@@ -139,7 +139,7 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// An operation that deletes asks for the word that agrees to it, and is refused where nobody can be asked, and by a no.
+// An operation that deletes asks for the word that agrees to it, and is refused if no answer is possible, and by a no.
 func TestDestroy(t *testing.T) {
 	h := fakeHetzner(t)
 	cfg := config.Defaults()
@@ -165,7 +165,7 @@ func TestDestroy(t *testing.T) {
 		return err
 	}
 	if err := destroy(nil); err == nil || !strings.Contains(err.Error(), "destroy asks") || len(h.Firewalls()) != 1 {
-		t.Errorf("where nobody can be asked: %v, %d firewalls", err, len(h.Firewalls()))
+		t.Errorf("without a callback: %v, %d firewalls", err, len(h.Firewalls()))
 	}
 	var wanted string
 	no := errors.New("not today")

@@ -54,7 +54,7 @@
 //     step does not run the other one for it.
 //
 // A Task has fields of the same names. Its Before orders other steps after this one, for a step that is added to a plan
-// that somebody else wrote; [Step.Replace] gives a step of such a plan another function, or another Spec, say.
+// of another author; [Step.Replace] gives a step of such a plan another function or another Spec.
 //
 // # Crashes
 //

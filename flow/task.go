@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Task is a step with all that belongs to it. Name and Run are required.
+// Task describes a step. Name and Run are required.
 type Task[T any] struct {
 	// Name is in kebab case, and no other step of the graph has it. The journal records the step under it.
 	Name string
@@ -21,11 +21,11 @@ type Task[T any] struct {
 	// After, OrderAfter and RerunAfter are steps that this one comes after without taking their outputs, as those that
 	// the methods of Step of the same names add.
 	After, OrderAfter, RerunAfter []Node
-	// Before are steps that come after this one, as if it were among their After: for a step that is added to a plan
-	// that somebody else wrote.
+	// Before are steps that come after this one, as if it were among their After: for a step that is added to an
+	// existing plan.
 	Before []Node
 
-	// Spec is what the step is made from, besides its arguments: the part of the configuration that it reads. It is
+	// Spec is the part of the configuration that the step uses, besides its arguments. It is
 	// written as JSON to the journal, so it must not contain a secret, and when it differs from the recorded one the
 	// step runs again. Nil: none.
 	Spec any
@@ -36,17 +36,17 @@ type Task[T any] struct {
 	// Deadline bounds one attempt of the step. Without one it has no bound.
 	Deadline time.Duration
 	// Waits declares the longest that the step's inner waits can take, one after another. Validate refuses a graph in
-	// which they do not fit into the deadline: the inner wait knows better why it ends, and must be the one that does.
+	// which they do not fit into the deadline, so that the inner wait ends first and reports the reason.
 	Waits []Wait
 
 	// Seal makes the step a point of no return.
 	Seal bool
-	// ResumeWhen tells of a sealed step that it has passed the point of no return although its record does not say so:
-	// its run ended in it, or the journal was lost. Then the only correct thing is to resume it: the steps before it are
+	// ResumeWhen reports whether the step has passed the point of no return although its record does not say so: its
+	// run ended in it, or the journal was lost. Then the only correct thing is to resume it: the steps before it are
 	// skipped, as if this step were done, and this step runs. The function is called at the start of every run, must
 	// only read, and must not take long. An error stops the run: a step before the seal must not run on a guess.
 	ResumeWhen func() (bool, error)
-	// ExemptFromSeal is as the method of Step of that name.
+	// ExemptFromSeal exempts the step from the seals of later steps, as the method of Step of that name does.
 	ExemptFromSeal bool
 }
 

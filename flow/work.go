@@ -2,7 +2,7 @@ package flow
 
 import "context"
 
-// Work is the function of a step with the steps whose outputs it takes. Do, With1 to With4 and WithAll make it, and the
+// Work is a step's function and its input steps. Do, With1 to With4 and WithAll make it, and the
 // compiler checks that the outputs are what the function takes.
 type Work[T any] struct {
 	// given is false for the zero Work only: Replace keeps the step's own for it, and reports a nil function.

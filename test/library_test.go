@@ -11,6 +11,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-k8s/slipway"
+	"github.com/slipway-k8s/slipway/config"
 )
 
 // TestLibrary builds the program of docs/library.md, in its own module, and has it bootstrap a cluster in a lab.
@@ -58,6 +61,20 @@ func TestLibrary(t *testing.T) {
 	// The program prints what it has read of the output of access.
 	if i := at("output"); !strings.HasSuffix(events[i:], ":6443 kubeconfig <nil>\n") {
 		t.Errorf("the output of access: %s", events[i:])
+	}
+	// A backup is made by a Go program as by the command, which verifies it.
+	cfg, key := config.Defaults(), filepath.Join(t.TempDir(), "passphrase")
+	if err := os.WriteFile(key, []byte("correct-horse-battery-staple\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg.ClusterName, cfg.BackupTo, cfg.BackupPassphraseFile = "shop", t.TempDir(), key
+	saved, err := slipway.Backup(ctx, cfg, slipway.Options{StateDir: c.state, Lab: true})
+	if err != nil || saved.Bytes == 0 {
+		t.Fatalf("the backup: %+v, %v", saved, err)
+	}
+	if out, err := c.exec(ctx, "backup", "verify", filepath.Join(cfg.BackupTo, saved.Name),
+		"BACKUP_PASSPHRASE_FILE="+key); err != nil || !strings.Contains(out, "etcd restores from it") {
+		t.Errorf("verify of %s: %v\n%s", saved.Name, err, out)
 	}
 	// With a second argument it upgrades the cluster, which has every version that is configured.
 	if output, err = exec.CommandContext(ctx, program, c.state, "upgrade").CombinedOutput(); err != nil ||

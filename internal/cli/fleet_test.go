@@ -27,6 +27,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 const (
@@ -712,6 +713,12 @@ func TestFleetPlan(t *testing.T) {
 	if alpha.Monthly != 25 || beta.Monthly >= alpha.Monthly || beta.Monthly <= 0 || both.Monthly != alpha.Monthly+beta.Monthly ||
 		both.Currency != "EUR" || len(both.Clusters) != 2 || !both.Changes || !both.Unpriced { // the image has no price of its own
 		t.Errorf("alpha %v, beta %v, both %v %s", alpha.Monthly, beta.Monthly, both.Monthly, both.Currency)
+	}
+	for _, c := range both.Clusters { // the state is read in a folder that is removed afterwards
+		if !strings.HasSuffix(c.State, " of the management cluster") || c.Environment != statedir.EnvironmentHetzner ||
+			!slices.Contains([]string{"alpha", "beta"}, c.Cluster) {
+			t.Errorf("cluster %q, environment %q, state %q", c.Cluster, c.Environment, c.State)
+		}
 	}
 	r := f.says(ExitDone, fmt.Sprintf("what is created costs %.2f EUR a month", both.Monthly), "plan")
 	if strings.Count(r.stdout, "creates the cluster") != 2 || !strings.Contains(r.stdout, "25.00 EUR and more") {

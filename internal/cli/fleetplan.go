@@ -135,7 +135,7 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.console.caller().LookGovernor())
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	at.Tools = tools
-	return at.Predict(ctx, state)
+	return of, at.Predict(ctx, state, &of)
 }
 
 // pull brings the state that a cluster has into a folder.

@@ -42,8 +42,9 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	f, err := at.Predict(ctx, state)
-	if err != nil {
+	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(), State: string(state),
+		Offline: at.Offline}
+	if err := at.Predict(ctx, state, &f); err != nil {
 		return err
 	}
 	return printForecast(c, f, a.Options.Output)

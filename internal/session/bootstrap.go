@@ -24,11 +24,12 @@ type Questions struct {
 	Consent func(context.Context, forecast.Forecast) error
 	// Backup offers a backup before something that cannot be undone. Its error ends the run.
 	Backup func(ctx context.Context, danger string) error
-	// Confirm asks for a word before an operation deletes or replaces something; if nil, the operation is refused unless Yes is set.
+	// Confirm asks for a word before an operation deletes or replaces something. If nil, the operation is refused unless
+	// Yes is set.
 	Confirm func(ctx context.Context, question, want string) error
 }
 
-// Confirm asks a question, unless Yes answers it. Where nobody can be asked, what is the beginning of the error.
+// Confirm asks a question, unless Yes answers it. If no answer is possible, the error begins with what.
 func (s *Session) Confirm(ctx context.Context, ask Questions, what, question, want string) error {
 	switch {
 	case s.Yes:
@@ -50,7 +51,7 @@ func (s *Session) OfferBackup(ctx context.Context, ask Questions, danger string)
 	return ask.Backup(ctx, danger)
 }
 
-// Result is what a run of steps has come to.
+// Result is the result of a run of steps.
 type Result struct {
 	Journal flow.Journal // of the steps
 	Report  *flow.Report
@@ -144,6 +145,7 @@ func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) 
 // Agree asks the operator for consent to what foresee predicts, where something would change. In the lab, where nothing
 // costs anything, and with Yes, nothing is asked.
 func (s *Session) Agree(ctx context.Context, ask Questions, foresee func(*forecast.Forecast) error) error {
+	s.agreed = nil // it is for one run
 	if s.Lab || s.Yes || ask.Consent == nil {
 		return nil
 	}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"io"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -26,8 +25,13 @@ func (k Cluster) newManagement(state statedir.Dir, files platform.Files, yes boo
 	if k.Caller.Management != nil {
 		return k.Caller.Management, nil
 	}
-	if err := errors.Join(checkGiven(k.Cfg), checkEngine(k.Cfg)); err != nil {
+	if err := checkGiven(k.Cfg); err != nil {
 		return nil, err
+	}
+	if !k.Lab { // which needs no container engine
+		if err := checkEngine(k.Cfg); err != nil {
+			return nil, err
+		}
 	}
 	if k.Cfg.ManagementProvider() != config.ManagementLocal {
 		return kind.NewProvider(k.Cfg.Config, files, yes, log, effects), nil

@@ -24,16 +24,15 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Predict finds out what a run of the look's targets would do. It changes nothing.
-func (l Look) Predict(ctx context.Context, state statedir.Dir) (forecast.Forecast, error) {
-	f := forecast.Forecast{Kind: "plan", Cluster: l.Cfg.ClusterName, Environment: l.Environment(), State: string(state),
-		Offline: l.Offline}
+// Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of the
+// environment, the caller has set in f.
+func (l Look) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
 	l.Tools.ServerTakes = runs.ReadDurations(state, f.Environment).Server()
 	b, err := planning.New(l.Cfg.Config, l.Tools)
 	if err != nil {
-		return f, &usage.Error{Err: err}
+		return &usage.Error{Err: err}
 	}
-	return f, l.predict(ctx, &f, b, state)
+	return l.predict(ctx, f, b, state)
 }
 
 // predict adds to a forecast what a run of the targets would do.

@@ -72,12 +72,13 @@ func (k Cluster) ReadAccess(ctx context.Context) (a Access, err error) {
 // Do opens a session, calls use, and closes it. The context ends with the lease of the state. The error of an
 // interrupted run says how to resume it.
 func (k Cluster) Do(ctx context.Context, access Access, displays []Display,
-	use func(context.Context, *Session) error) error {
+	use func(context.Context, *Session) error) (err error) {
 	ctx, s, err := k.Open(ctx, access, displays)
 	if err != nil {
 		return err
 	}
-	return s.Close(ctx, use(ctx, s))
+	defer func() { err = s.Close(ctx, err) }() // also where use panics, so that the lease is given back
+	return use(ctx, s)
 }
 
 // Open takes the lease of the cluster's state, claims the state folder and opens what the run writes to. The context
@@ -188,11 +189,12 @@ func (s *Session) Journal() flow.Journal {
 	return statedir.NewRecordedJournal(s.Folder, statedir.OwnerOf(s.Cfg.Config), s.Environment(), s.Effects)
 }
 
-// Begin names the targets or the operation that the session runs next, for its report. Do and the command name them when
-// they open the session.
-func (s *Session) Begin(targets []string) {
+// Begin names the targets or the operation that a session with several of them runs next, and reads again which
+// operations have not ended: an earlier one of the session may have ended one.
+func (s *Session) Begin(ctx context.Context, targets []string) {
 	s.Targets = targets
 	s.keepSetup()
+	s.Begun = begun.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
 }
 
 // Locked calls do while it holds the journal's lock, so that no other run works on the same cluster.

@@ -6,8 +6,8 @@ import "time"
 // started, and that moment in seconds.
 const tolerance = 2 * time.Second
 
-// isProcess reports whether the process with an id is alive and began at a time that Started gave earlier. A process that got
-// the same id later is another one.
+// isProcess reports whether the process with an id is alive and began at a time that processStarted gave earlier. A
+// process that got the same id later is another one.
 func isProcess(pid int, started time.Time) bool {
 	now, alive := processStarted(pid)
 	return alive && now.Sub(started).Abs() <= tolerance

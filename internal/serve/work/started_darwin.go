@@ -9,8 +9,8 @@ import (
 // zombie is the state of a process that has ended and is not waited for yet (SZOMB).
 const zombie = 5
 
-// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is not
-// waited for yet.
+// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is
+// not waited for yet.
 func processStarted(pid int) (began time.Time, alive bool) {
 	if pid <= 0 {
 		return time.Time{}, false

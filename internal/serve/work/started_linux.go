@@ -10,8 +10,8 @@ import (
 // ticks are those of a second in /proc, on every architecture.
 const ticks = 100
 
-// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is not
-// waited for yet.
+// processStarted is when the process with an id began; alive is false where there is none, or one that has ended and is
+// not waited for yet.
 func processStarted(pid int) (began time.Time, alive bool) {
 	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if pid <= 0 || err != nil {

@@ -101,7 +101,7 @@ type OpenOptions struct {
 	Etcd bool   // restore the etcd snapshot in a scratch folder, too
 	// Unencrypted takes a plain file; Unauthenticated one of which nothing shows who made it.
 	Unencrypted, Unauthenticated bool
-	// Found gets what the file says of itself, before it is taken; nil: nobody does.
+	// Found gets what the file says of itself, before it is taken. Optional.
 	Found func(*backup.Contents)
 }
 

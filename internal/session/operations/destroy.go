@@ -17,7 +17,7 @@ import (
 // DestroyOptions are what a deletion takes besides the cluster.
 type DestroyOptions struct {
 	destroy.Options
-	// Show gets what is deleted and what stays, before anything is; nil: nobody does. Its error ends the operation.
+	// Show gets what is deleted and what stays, before anything is. Optional. Its error ends the operation.
 	Show func(destroy.Deletion) error
 }
 

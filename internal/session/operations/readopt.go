@@ -16,7 +16,7 @@ import (
 type ReadoptOptions struct {
 	Source source.Backup
 	Accept []string // IDs of differences
-	// Show gets what was found, and refuses differences that are not accepted; nil: nobody does.
+	// Show gets what was found, and refuses differences that are not accepted. Optional.
 	Show func(readopt.Readoption) error
 }
 

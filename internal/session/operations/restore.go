@@ -35,7 +35,10 @@ type RestoreOptions struct {
 // plan.
 func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 	ask session.Questions) (plan *restore.Plan, result session.Result, err error) {
-	if err := errors.Join(s.RefuseWentOver(ctx), s.ExamineFor(ctx, doctor.ForRestore)); err != nil {
+	if err := s.RefuseWentOver(ctx); err != nil {
+		return nil, result, err
+	}
+	if err := s.ExamineFor(ctx, doctor.ForRestore); err != nil {
 		return nil, result, err
 	}
 	if err := records.PrepareRestore(s.Tools.Files, o.Source); err != nil {

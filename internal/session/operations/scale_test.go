@@ -20,7 +20,7 @@ func TestAgreeToFlaw(t *testing.T) {
 		agreed     bool
 	}{
 		{"no flaw", "", false, false, nil, true}, {"yes", "why", false, true, nil, true}, {"no", "why", false, true, no, false},
-		{"nobody can be asked", "why", false, false, nil, false}, {"beforehand", "why", true, false, nil, true},
+		{"no answer is possible", "why", false, false, nil, false}, {"beforehand", "why", true, false, nil, true},
 	} {
 		asked := ""
 		ask := session.Questions{}
