@@ -174,7 +174,7 @@ func (r State) missing(networkCIDR string, servers map[string]hetzner.Server) []
 	}
 	var why wait.Reasons
 	for i := range nodes {
-		if problem := situation.UnnamedProblem(&nodes[i], r.Machines); problem != "" {
+		if problem := situation.MismatchProblem(&nodes[i], r.Machines); problem != "" {
 			why.Add(nodes[i].Name, problem)
 			continue
 		}

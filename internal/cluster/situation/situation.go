@@ -283,7 +283,7 @@ func (w SeenWorkload) Tell(cfg config.Config, s *why.Situation) {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		one := why.Node{Name: n.Name, Troubles: NodeProblems(n, servers, network, version),
-			Unnamed: unnamedOf(n, s.Machines)}
+			Mismatch: mismatchOf(n, s.Machines)}
 		one.Ready, _ = NodeReady(n)
 		s.Nodes = append(s.Nodes, one)
 	}

@@ -144,8 +144,8 @@ func Explain(s Situation) Answer {
 	}
 	s.blameWorkers(&found)
 	for _, n := range s.Nodes {
-		if n.Unnamed != nil {
-			found.add(s.unnamed(n))
+		if n.Mismatch != nil {
+			found.add(s.mismatch(n))
 			continue
 		}
 		if what := n.troubles(); what != "" {

@@ -112,27 +112,3 @@ func TestStoppedEtcd(t *testing.T) {
 		}
 	}
 }
-
-// TestUnnamedNode: it is named with what to type, and given up when Talos had the time to learn its hostname.
-func TestUnnamedNode(t *testing.T) {
-	for _, tt := range []struct {
-		since        time.Duration
-		controlPlane bool
-		do           string
-		terminal     bool
-	}{
-		{time.Minute, true, "the target replace-machine", false}, {5 * time.Minute, true, "the target replace-machine", true},
-		{5 * time.Minute, false, "kubectl --namespace default delete machine machine-0", true},
-	} {
-		s := rolling(0)
-		s.Talos["server-0"] = Talos{Etcd: true, State: "Running"}
-		s.Nodes[0] = Node{Name: "talos-1a2-b3c", Troubles: []string{"has no provider ID yet"}, Unnamed: &Unnamed{
-			Machine: "machine-0", Namespace: "default", Server: "server-0", ControlPlane: tt.controlPlane,
-			Since: now.Add(-tt.since)}}
-		a := Explain(s)
-		if len(a.Findings) == 0 || !strings.Contains(a.Findings[0].String(), "talos-1a2-b3c: is the server server-0") ||
-			!strings.HasPrefix(a.Findings[0].Do, tt.do) || (a.Terminal(time.Time{}) != nil) != tt.terminal {
-			t.Errorf("%+v: %+v", tt, a)
-		}
-	}
-}

@@ -85,10 +85,10 @@ type Talos struct {
 
 // Node is a node, with what is wrong with it.
 type Node struct {
-	Name     string   `json:"name"`
-	Ready    bool     `json:"ready"`
-	Troubles []string `json:"troubles,omitempty"`
-	Unnamed  *Unnamed `json:"unnamed,omitempty"` // nil: it has the name of its server
+	Name     string    `json:"name"`
+	Ready    bool      `json:"ready"`
+	Troubles []string  `json:"troubles,omitempty"`
+	Mismatch *Mismatch `json:"mismatch,omitempty"` // nil: it has the name and the provider ID of its server
 }
 
 // Pod is a Pod that is not ready, and why as far as it tells.
