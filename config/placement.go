@@ -35,6 +35,9 @@ func (c Config) PreferredServerType() string { return first(c.ServerTypes()) }
 // PreferredLocation is the first of LOCATION, for where Hetzner is not asked what it has in stock.
 func (c Config) PreferredLocation() string { return first(c.Locations()) }
 
+// NetworkZone is the network zone of a location; empty: the location is not known.
+func NetworkZone(location string) string { return networkZones[location] }
+
 // placement checks the form of server types and locations; which of them Hetzner sells is for the step preflight.
 func (v *Findings) placement(c Config) {
 	const separated = "write one, or several separated by commas, the preferred first, as cx33,cpx32 and nbg1,fsn1"

@@ -50,8 +50,13 @@ const (
 	nodePodBits = 24
 )
 
-// locations are what the HetznerCluster CRD of CAPH v1.0.7 accepts as a region.
-var locations = []string{"ash", "fsn1", "hel1", "hil", "nbg1", "sin"}
+// networkZones are the network zones of the locations that the HetznerCluster CRD of CAPH v1.0.7 accepts as a region
+// (docs.hetzner.com/cloud/general/locations).
+var networkZones = map[string]string{"ash": "us-east", "fsn1": "eu-central", "hel1": "eu-central", "hil": "us-west",
+	"nbg1": "eu-central", "sin": "ap-southeast"}
+
+// locations are theirs.
+var locations = slices.Sorted(maps.Keys(networkZones))
 
 // loadBalancerTypes are what the HetznerCluster CRD of CAPH v1.0.7 accepts.
 var loadBalancerTypes = []string{"lb11", "lb21", "lb31"}

@@ -61,7 +61,7 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 	}
 	// Rendered once with made-up values, so that a mistake in a file is found before anything is made.
 	r, err := render.Manifests(cfg, sources,
-		render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)))
+		render.MadeUpVariables(cfg, sources))
 	if err != nil {
 		return nil, err
 	}

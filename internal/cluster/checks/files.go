@@ -67,11 +67,11 @@ func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
 
 // Rendered are the objects of the manifests with made-up values of what only a run knows.
 func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstructured, error) {
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)))
+	r, err := render.Manifests(cfg, sources, render.MadeUpVariables(cfg, sources))
 	if err != nil {
 		return nil, err
 	}
-	pools, err := render.Workers(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg)), nil)
+	pools, err := render.Workers(cfg, sources, render.MadeUpVariables(cfg, sources), nil)
 	return append(r.Now, pools...), err
 }
 

@@ -82,7 +82,7 @@ func poolDecisions() []decides {
 // written where the built-in file has a variable. Of several objects of a kind the first counts. Its error is one of
 // reading the files.
 func Literals(cfg config.Config, sources render.Sources) (found []Literal, err error) {
-	v := render.ManifestVariables(sources, "image", "eu-central", render.MadeUp(cfg))
+	v := render.MadeUpVariables(cfg, sources)
 	if sources.Cluster.Own {
 		if found, err = literalsIn(sources, sources.Cluster, v, decisions()); err != nil {
 			return nil, err

@@ -146,6 +146,7 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 	path := []string{"machine", "network", "interfaces"}
 	hint := "write interface: " + privateInterface + " with dhcp: true"
 	why := ": the nodes' addresses are those in the private network"
+	const shared = ": the patch is every server's, and Hetzner gives each server an address of its own"
 	selected, configured := false, false
 	for _, d := range m.Machine().Network().Devices() {
 		selected = selected || d.Selector() != nil
@@ -164,12 +165,19 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 			return &unfitMachine{path: path, hint: hint, problem: "the interface " + privateInterface + " gets no address: " +
 				"neither by DHCP nor by addresses" + why}
 		}
+		if !d.DHCP() {
+			return &unfitMachine{path: path, hint: hint, problem: fmt.Sprintf("the interface %s has %s, and no DHCP%s",
+				privateInterface, listed(d.Addresses()), shared)}
+		}
 	}
 	for _, d := range m.NetworkDHCPv4Configs() {
 		configured = configured || d.Name() == privateInterface
 	}
 	for _, l := range m.NetworkCommonLinkConfigs() {
-		configured = configured || l.Name() == privateInterface && len(l.Addresses()) > 0
+		if l.Name() == privateInterface && len(l.Addresses()) > 0 && !configured {
+			return &unfitMachine{document: "LinkConfig", hint: "add a document of kind DHCPv4Config with name: " + privateInterface +
+				", and remove its addresses", problem: fmt.Sprintf("the interface %s has addresses, and no DHCP%s", privateInterface, shared)}
+		}
 	}
 	if !configured && !selected && !m.RunDefaultDHCPOperators() && len(m.NetworkLinkAliasConfigs()) == 0 {
 		return &unfitMachine{hint: "add a document of kind DHCPv4Config with name: " + privateInterface, problem: "documents " +

@@ -27,7 +27,7 @@ func unfitObjects(cfg config.Config, o *unstructured.Unstructured, all []*unstru
 	case capi.ClusterKind:
 		return slices.Concat(unfitCluster(o), unfitReferences(o, all, "infrastructureRef", "controlPlaneRef"))
 	case capi.HetznerClusterKind:
-		return slices.Concat(unfitLoadBalancer(cfg, o), unfitTokenReference(o))
+		return slices.Concat(unfitLoadBalancer(cfg, o), unfitTokenReference(o), unfitZone(o))
 	case capi.TalosControlPlaneKind:
 		return unfitReferences(o, all, "infrastructureTemplate")
 	case capi.MachineTemplateKind:
@@ -90,6 +90,21 @@ func unfitLoadBalancer(cfg config.Config, o *unstructured.Unstructured) (found [
 			fmt.Sprintf("write port: %d", apiServerPort)})
 	}
 	return found
+}
+
+// unfitZone looks for a region outside of the network's zone: Hetzner attaches servers and load balancers to networks of
+// their own zone only.
+func unfitZone(o *unstructured.Unstructured) []unfitObject {
+	path := []any{"spec", "hcloudNetwork", "networkZone"}
+	zone := capi.Text(o, "spec", "hcloudNetwork", "networkZone")
+	regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions")
+	for _, region := range append(regions, capi.Text(o, "spec", "controlPlaneLoadBalancer", "region")) {
+		if is := config.NetworkZone(region); zone != "" && is != "" && is != zone {
+			return []unfitObject{{path, fmt.Sprintf("hcloudNetwork.networkZone is %s, and region %s is in %s: nothing there can be "+
+				"attached to the network", zone, region, is), "write networkZone: ${NETWORK_ZONE}, or regions of " + zone}}
+		}
+	}
+	return nil
 }
 
 // unfitTokenReference looks for a Secret with the token that no step creates.

@@ -47,6 +47,11 @@ func ManifestVariables(sources Sources, image, zone string, endpoint Endpoint) V
 	return v.With(endpoint)
 }
 
+// MadeUpVariables are the variables of the manifests with made-up values of what only a run knows.
+func MadeUpVariables(cfg config.Config, sources Sources) Variables {
+	return ManifestVariables(sources, "image", config.NetworkZone(cfg.PreferredLocation()), MadeUp(cfg))
+}
+
 // With are the variables with another endpoint.
 func (v Variables) With(endpoint Endpoint) Variables {
 	v = maps.Clone(v)

@@ -146,7 +146,7 @@ func KnownEndpoints(cfg config.Config, sources render.Sources, e render.Endpoint
 // endpointOfTheirOwn reports whether the manifests set a control plane endpoint other than CAPH's load balancer, and
 // the host that they name.
 func endpointOfTheirOwn(cfg config.Config, sources render.Sources) (own bool, host string, err error) {
-	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "eu-central", render.Endpoint{}))
+	r, err := render.Manifests(cfg, sources, render.ManifestVariables(sources, "image", "", render.Endpoint{}))
 	if err != nil {
 		return false, "", err
 	}

@@ -120,7 +120,7 @@ type planned struct {
 }
 
 func (d *Doctor) planned() (planned, error) {
-	v := render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg))
+	v := render.MadeUpVariables(d.cfg, d.sources)
 	r, err := render.Manifests(d.cfg, d.sources, v)
 	if err != nil {
 		return planned{}, err
@@ -289,7 +289,7 @@ func (d *Doctor) image(ctx context.Context) Finding {
 
 func (d *Doctor) names(ctx context.Context) Finding {
 	cluster := d.cfg.ClusterName
-	r, err := render.Manifests(d.cfg, d.sources, render.ManifestVariables(d.sources, "image", "eu-central", render.MadeUp(d.cfg)))
+	r, err := render.Manifests(d.cfg, d.sources, render.MadeUpVariables(d.cfg, d.sources))
 	if err != nil {
 		return failed("see the check manifests", "%v", err)
 	}
