@@ -333,7 +333,7 @@ func (m *model) powerFails() {
 // reconcile compares the journal with what was seen, after a run.
 func (m *model) reconcile(s flow.Snapshot) {
 	disturbed := m.run.struck && (m.run.Trouble.Kind == kill || m.run.Trouble.Kind == power || m.run.Trouble.Kind == fault)
-	flushed := m.disk.onDisk(simDir)
+	flushed, written := m.disk.onDisk(simDir), m.disk.written(simDir)
 	for i := range m.print {
 		b, rec := &m.steps[i], s.Steps[stepName(i)]
 		switch {
@@ -355,8 +355,12 @@ func (m *model) reconcile(s flow.Snapshot) {
 			b.is = undone
 		}
 		b.next = nil
-		kept, _ := m.recorded(flushed, i)
-		b.loose = (kept.State == flow.StateDone) != (b.is == done)
+		// A run that was killed may have appended to a file that a later one replaced by a name that is not flushed.
+		b.loose = false
+		for _, data := range [][]byte{flushed, written} {
+			kept, _ := m.recorded(data, i)
+			b.loose = b.loose || (kept.State == flow.StateDone) != (b.is == done)
+		}
 	}
 }
 

@@ -359,3 +359,21 @@ func (m *model) count() {
 		fault: func() { c.faults.Add(1) }, cancel: func() { c.cancels.Add(1) },
 	}[r.Trouble.Kind]()
 }
+
+// TestPowerFailureAfterAKilledRename: a run is killed after it appended that a step is done, and the next one after it
+// gave a new journal the name, neither flushed. A power failure then brings the record of the first run back: it is true.
+func TestPowerFailureAfterAKilledRename(t *testing.T) {
+	var c counts
+	m := newModel(blueprint{{}, {Inputs: []int{0}, Verified: true, Mute: true}, {RerunAfter: []int{0}, Verified: true}}, &c)
+	for _, s := range []story{
+		{Spec: map[int]int{1: 2}, Trouble: trouble{Kind: kill, At: 16}},
+		{Spec: map[int]int{0: 2}, Trouble: trouble{Kind: kill, At: 9}},
+		{Targets: []int{1}, Trouble: trouble{Kind: power, At: 1, Files: 1}},
+	} {
+		_ = m.next(s, 1) // judged inside
+	}
+	m.finish(1)
+	if len(m.wrong) > 0 {
+		t.Errorf("%q", m.wrong)
+	}
+}

@@ -138,6 +138,16 @@ func (d *simDisk) onDisk(dir string) []byte {
 	return file.data[:file.durable]
 }
 
+// written gives the same file with all that was written to it: it may have reached the disk, too.
+func (d *simDisk) written(dir string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if file, ok := d.durable[filepath.Join(dir, "journal.json")]; ok {
+		return file.data
+	}
+	return nil
+}
+
 type simFile struct {
 	disk *simDisk
 	file *inode
