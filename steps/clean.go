@@ -9,7 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -201,7 +201,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (sel
 	if given {
 		return false, nil // what else it holds stays there
 	}
-	all, err := clusterapi.Clusters(ctx, source)
+	all, err := capi.Clusters(ctx, source)
 	if err != nil {
 		return false, err
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
@@ -198,7 +197,7 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 	if err != nil {
 		return err
 	}
-	inv, err := clusterapi.Read(ctx, c, config.DefaultNamespace)
+	inv, err := capi.ReadInventory(ctx, c, config.DefaultNamespace)
 	if err != nil {
 		return err
 	}
@@ -228,7 +227,7 @@ func (w *pivotWorld) Move(ctx context.Context, o clusterctl.MoveOptions) error {
 		if err := live(); err != nil {
 			return err
 		}
-		source.SetAnnotations(map[string]string{clusterapi.DeleteForMove: ""})
+		source.SetAnnotations(map[string]string{capi.DeleteForMove: ""})
 		w.source.Put(&source)
 		if err := live(); err != nil {
 			return err
@@ -259,13 +258,13 @@ func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructu
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := clusterapi.Read(t.Context(), c, config.DefaultNamespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(t.Context(), c, config.DefaultNamespace, config.TokenSecretName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]*unstructured.Unstructured{}
 	for _, o := range inv.All() {
-		all[clusterapi.KeyOf(&o).String()] = &o
+		all[capi.ObjectKeyOf(&o).String()] = &o
 	}
 	return all
 }
@@ -286,8 +285,8 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 			t.Errorf("%s did not arrive", key)
 			continue
 		}
-		for _, d := range clusterapi.Differences(o, is[key]) {
-			if d != "metadata.labels["+clusterapi.MoveLabel+"]" {
+		for _, d := range capi.Differences(o, is[key]) {
+			if d != "metadata.labels["+capi.MoveLabel+"]" {
 				t.Errorf("%s: %s", key, d)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
@@ -127,7 +127,7 @@ func (p *surplus) choose(ctx context.Context, s why.Situation,
 		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = machineToDelete(s, spare, replaces)
-	_, nodes, err := etcddata.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name,
+	_, nodes, err := etcdview.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name,
 		p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
 		return nil, "", nil // no talosconfig yet, so no server can be asked
@@ -191,17 +191,17 @@ func hasServer(s why.Situation, machine *unstructured.Unstructured) bool {
 // mayHaveEtcd tells which server has an etcd or had one, else of which ones that is not certain. A server must have
 // said that its etcd waits to be started, and after that, that it has no data: before its disk is mounted it has none
 // either. A server that was never made says nothing, which is enough unless all must be there.
-func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcddata.Node, all bool) (has string,
+func mayHaveEtcd(s why.Situation, machines []unstructured.Unstructured, nodes []etcdview.Node, all bool) (has string,
 	silent []string) {
 	for i := range machines {
 		m := &machines[i]
 		name := cmp.Or(capi.Text(m, "spec", "infrastructureRef", "name"), m.GetName())
-		at := slices.IndexFunc(nodes, func(n etcddata.Node) bool { return n.Machine == m.GetName() })
+		at := slices.IndexFunc(nodes, func(n etcdview.Node) bool { return n.Machine == m.GetName() })
 		switch {
 		case at >= 0 && nodes[at].Data || capi.Text(m, "status", "nodeRef", "name") != "":
 			return name, nil
 		case !hasServer(s, m) && !all:
-		case at < 0 || nodes[at].Err != nil || s.Talos[name].State != etcddata.Preparing:
+		case at < 0 || nodes[at].Err != nil || s.Talos[name].State != etcdview.Preparing:
 			silent = append(silent, name)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // crashVariable selects all moments of TestPivot; without it only a few, so that a run stays short.
@@ -107,7 +107,7 @@ func (p *pivoted) destroyed(t *testing.T) {
 type pivoted struct {
 	*command
 	base      string
-	reference clusterapi.Inventory
+	reference capi.Inventory
 }
 
 func (c *command) down() {
@@ -141,7 +141,7 @@ func copyFolder(t *testing.T, from, to string) {
 }
 
 // objectsIn reads the Cluster API objects of a kubeconfig's cluster.
-func objectsIn(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory {
+func objectsIn(t *testing.T, c *command, kubeconfig string) capi.Inventory {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.state, kubeconfig))
 	if err != nil {
@@ -153,7 +153,7 @@ func objectsIn(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	inv, err := clusterapi.Read(ctx, cluster, "default", "hetzner")
+	inv, err := capi.ReadInventory(ctx, cluster, "default", "hetzner")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func objectsIn(t *testing.T, c *command, kubeconfig string) clusterapi.Inventory
 }
 
 // clusterState says whether a cluster has the Cluster object, and whether that is paused.
-func clusterState(inv clusterapi.Inventory) string {
+func clusterState(inv capi.Inventory) string {
 	for _, o := range inv.Moved {
 		if o.GetKind() == "Cluster" {
 			if spec, _ := o.Object["spec"].(map[string]any); spec["paused"] == true {
@@ -296,7 +296,7 @@ func statusReportsThePivot(t *testing.T, c *command) {
 }
 
 // abort aborts the pivot and checks that the management cluster is as before.
-func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
+func (p *pivoted) abort(t *testing.T, c *command, was capi.Inventory) {
 	t.Helper()
 	o := c.run(nil, "pivot", "--abort", "--lab")
 	if o.exit != 0 {
@@ -314,37 +314,37 @@ func (p *pivoted) abort(t *testing.T, c *command, was clusterapi.Inventory) {
 func keysOf(objects []unstructured.Unstructured) map[string]bool {
 	all := map[string]bool{}
 	for _, o := range objects {
-		all[clusterapi.KeyOf(&o).String()] = true
+		all[capi.ObjectKeyOf(&o).String()] = true
 	}
 	return all
 }
 
 // sameAs asserts that a killed pivot has the same result as the undisturbed one. Only the talosconfig may differ: its
 // provider writes a new certificate into it whenever it reconciles a machine.
-func sameAs(t *testing.T, want, is clusterapi.Inventory) {
+func sameAs(t *testing.T, want, is capi.Inventory) {
 	t.Helper()
 	if s := clusterState(is); !strings.HasPrefix(s, "active") {
 		t.Errorf("the cluster holds of itself: %s objects", s)
 	}
 	found := map[string]*unstructured.Unstructured{}
 	for _, o := range is.All() {
-		found[clusterapi.KeyOf(&o).String()] = &o
+		found[capi.ObjectKeyOf(&o).String()] = &o
 	}
 	for _, w := range want.All() {
-		key := clusterapi.KeyOf(&w).String()
+		key := capi.ObjectKeyOf(&w).String()
 		o := found[key]
 		delete(found, key)
 		if o == nil {
 			t.Errorf("%s is not there", key)
 			continue
 		}
-		differences := slices.DeleteFunc(clusterapi.Differences(&w, o), func(d string) bool {
+		differences := slices.DeleteFunc(capi.Differences(&w, o), func(d string) bool {
 			return key == "Secret k8s-talosconfig" && strings.HasPrefix(d, "data")
 		})
 		if len(differences) > 0 {
 			t.Errorf("%s differs from that of the undisturbed pivot: %v", key, differences)
 		}
-		if clusterapi.IsMarked(o) {
+		if capi.IsMarked(o) {
 			t.Errorf("%s carries the mover's mark", key)
 		}
 	}

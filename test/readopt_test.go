@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 )
 
@@ -296,7 +296,7 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
-		inv, err := clusterapi.Read(ctx, c, "default", "hetzner")
+		inv, err := capi.ReadInventory(ctx, c, "default", "hetzner")
 		if err == nil && strings.HasPrefix(clusterState(inv), "none") {
 			return
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // isRestored checks that it is the same cluster, complete, with the data of the backup and nothing of the lost servers.
@@ -158,7 +158,7 @@ func (l *lostCluster) nothingIsStale(t *testing.T, c *kube.Cluster) {
 	}
 	names = nil
 	for _, o := range inv.All() {
-		if clusterapi.KeyOf(&o).Kind.Kind == "HCloudMachine" {
+		if capi.ObjectKeyOf(&o).Kind.Kind == "HCloudMachine" {
 			names = append(names, o.GetName())
 		}
 	}

@@ -96,7 +96,6 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 		"token.go": "of a checkout, before anything was given",
 	}
 	for _, folder := range []string{".", "../../steps", "../../internal/client/hetzner", "../../internal/cli/ui",
-		"../../internal/operation/drift",
 		"../../internal/operation/forecast", "../../internal/operation/status",
 		"../../internal/provider/kind", "../../internal/provider/lab", "../../internal/report",
 		"../../internal/state/runs", "../../internal/state/settings",

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
-	"github.com/slipway-k8s/slipway/internal/operation/recovery/diagnose"
+	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
@@ -27,10 +27,10 @@ type forecastOfSteps struct {
 	Steps    int `json:"steps"`
 }
 
-// diagnosis is a diagnose.Diagnosis as it is put out.
+// diagnosis is a recovery.Diagnosis as it is put out.
 type diagnosis struct {
 	Kind string `json:"kind"`
-	diagnose.Diagnosis
+	recovery.Diagnosis
 	Command string           `json:"command,omitempty"` // Target, as it is typed
 	Takes   *forecastOfSteps `json:"takes,omitempty"`
 }
@@ -76,7 +76,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 	if offline != "" {
 		return errors.New(offline)
 	}
-	found, err := diagnose.Diagnose(ctx, cfg.Config, tools, source, file)
+	found, err := recovery.Diagnose(ctx, cfg.Config, tools, source, file)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
-	"github.com/slipway-k8s/slipway/internal/operation/recovery/diagnose"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -24,7 +23,7 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != ExitDone {
 		t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
 	}
-	if d.Kind != "diagnosis" || d.Disaster != diagnose.ServersLost ||
+	if d.Kind != "diagnosis" || d.Disaster != recovery.ServersLost ||
 		d.Command != "bootstrap restore FILE --state-dir elsewhere" ||
 		d.Takes == nil || d.Takes.Recorded != 0 || d.Takes.Seconds < 60 {
 		t.Errorf("%+v, %+v", d, d.Takes)

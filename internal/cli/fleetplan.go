@@ -16,9 +16,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/internal/state/statestore"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -144,7 +144,7 @@ func (f *openedFleet) pull(ctx context.Context, cfg settings.Configuration, stat
 	if err != nil || identity == "" { // without a key there is no state yet
 		return err
 	}
-	access := statestore.Access{Config: cfg.Config, WorkDir: f.console.workDir, Hide: f.console.hide,
+	access := remotestate.Access{Config: cfg.Config, WorkDir: f.console.workDir, Hide: f.console.hide,
 		Environment: map[string]string{settings.StateIdentityVariable: identity, "HOME": f.console.environment["HOME"]}}
 	place, err := access.Place(statedir.EnvironmentHetzner, string(state), "fleet plan")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -97,7 +97,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	}
 	wantSaid(t, "plan", said, "the run would be REFUSED:", is)
 	_, said = q.command(t, "status", "KUBERNETES_VERSION=v1.33.5")
-	wantSaid(t, "status", said, drift.RequestsHead, is)
+	wantSaid(t, "status", said, forecast.RequestsHead, is)
 	if after := q.look(); after != before {
 		t.Errorf("a refused run changed something:\n%s", difference(before, after))
 	}
@@ -131,7 +131,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		}
 	}
 	_, said = q.command(t, "status")
-	wantSaid(t, "status", said, drift.DriftHead, found)
+	wantSaid(t, "status", said, forecast.DriftHead, found)
 	code, said = q.command(t, "wait-nodes")
 	if code != ExitUsage {
 		t.Errorf("wait-nodes: exit %d", code)

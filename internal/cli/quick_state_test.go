@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/internal/state/statestore"
 )
 
 // storeKinds are the kinds of stores, each with what makes one, as the environment of a command names it.
@@ -75,7 +74,7 @@ func storedIn(t *testing.T, environment []string, state statedir.Dir) (remotesta
 	if err != nil {
 		t.Fatal(err)
 	}
-	access := statestore.Access{Config: cfg.Config, Environment: settings.Environ(environment), Hide: &redact.Redactor{}}
+	access := remotestate.Access{Config: cfg.Config, Environment: settings.Environ(environment), Hide: &redact.Redactor{}}
 	place, err := access.Place(statedir.EnvironmentHetzner, string(state), "")
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -89,7 +89,7 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := json.Marshal(etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7,
+	out, err := json.Marshal(etcdview.Survey{Servers: []string{"a", "b", "c"}, Survivor: "b", Index: 7,
 		Wipe: []string{"a", "c"}, Target: "a", Silent: []string{"c"}})
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 // The last server is reset before it gets its own data back, and nothing else is said of it.
 func TestTheForecastOfALastServer(t *testing.T) {
 	f := recoveryForecast{Cluster: "k8s"}
-	f.add(etcddata.Survey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
+	f.add(etcdview.Survey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
 	text := f.text()
 	if !strings.Contains(text, "- reset: a, as no other server is left") ||
 		strings.Contains(text, "only when the new etcd") {

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -27,7 +27,7 @@ type recoveryForecast struct {
 	Cluster string `json:"cluster"`
 	// Began is when a recovery that is under way was agreed to; zero: none is. Then the survey is that one's.
 	Began  time.Time        `json:"began,omitzero"`
-	Survey *etcddata.Survey `json:"survey,omitempty"`
+	Survey *etcdview.Survey `json:"survey,omitempty"`
 	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the
 	// others hold its data.
 	Reset   []string         `json:"reset,omitempty"`
@@ -118,7 +118,7 @@ func (f *recoveryForecast) resume(ctx context.Context, plan *quorum.Plan, record
 	return err
 }
 
-func (f *recoveryForecast) add(s etcddata.Survey) {
+func (f *recoveryForecast) add(s etcdview.Survey) {
 	f.Survey, f.Lost = &s, operations.RecoveryLosses(s)
 	f.Reset = slices.DeleteFunc(slices.Clone(s.Wipe), func(server string) bool { return server == s.Survivor })
 	f.Reset = append(f.Reset, s.Survivor)

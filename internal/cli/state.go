@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/internal/state/statestore"
 )
 
 // stateOptions are the flags of state and of what is below it.
@@ -99,12 +98,12 @@ func runStateList(ctx context.Context, c *console, a arguments) error {
 	if cfg.State == "" {
 		return errNoStore
 	}
-	access := statestore.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
+	access := remotestate.Access{Config: cfg.Config, Environment: c.environment, WorkDir: c.workDir, Hide: c.hide}
 	store, err := access.Store()
 	if err != nil {
 		return err
 	}
-	found, err := statestore.List(ctx, store)
+	found, err := remotestate.List(ctx, store)
 	if err != nil {
 		return fmt.Errorf("list the states in %s: %w", store, err)
 	}
@@ -141,7 +140,7 @@ type listedState struct {
 }
 
 // listState reads one of the states of a store; nil: it is gone.
-func listState(ctx context.Context, access statestore.Access, store objectstore.Store, environment, cluster string) (*listedState,
+func listState(ctx context.Context, access remotestate.Access, store objectstore.Store, environment, cluster string) (*listedState,
 	error) {
 	of, keyErr := access.Keys(keys.Scope{Environment: environment, Cluster: cluster})
 	d, ok, refused, err := remotestate.Place{Store: store, Environment: environment, Cluster: cluster, Keys: of}.Listed(ctx)

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -72,7 +72,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		now := look.Overview()
 		r.Now = &now
 	})
-	asking.Go(func() { r.Comparison = drift.Compare(look.Context(), b, state.Journal(), cfg, nil, r.Begun) })
+	asking.Go(func() { r.Comparison = forecast.Compare(look.Context(), b, state.Journal(), cfg, nil, r.Begun) })
 	var notesErr error
 	asking.Go(func() { r.Notes, notesErr = look.Notes() })
 	all, err := b.Plan.Graph.CheckUntil(ctx, look.Context(), state.Journal())

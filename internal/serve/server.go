@@ -1,4 +1,4 @@
-// Package serve is an HTTP API, and one page, to watch and start runs of clusters.
+// Package serve is an HTTP API, and one page, to watch and start runs of clusters, with metrics of them for Prometheus.
 package serve
 
 import (
@@ -14,7 +14,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/metrics"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
@@ -53,7 +52,7 @@ type Options struct {
 // Server answers requests.
 type Server struct {
 	Options
-	metrics *metrics.Metrics
+	metrics *Metrics
 	changes *auth.Limits // of requests that change something
 	looks   *auth.Limits // of requests that run a command
 	streams map[auth.Role]chan struct{}
@@ -77,7 +76,7 @@ func New(o Options) *Server {
 	if o.StreamLasts == 0 {
 		o.StreamLasts = time.Hour
 	}
-	s := &Server{Options: o, metrics: metrics.New(o.Clusters), changes: auth.NewLimits(1, 10),
+	s := &Server{Options: o, metrics: newMetrics(o.Clusters), changes: auth.NewLimits(1, 10),
 		looks: auth.NewLimits(2, 20), refused: auth.NewLimits(0.5, 10),
 		streams: map[auth.Role]chan struct{}{
 			auth.Operator: make(chan struct{}, streamsMost), auth.Reader: make(chan struct{}, streamsMost)}}

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/differences"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
@@ -126,11 +125,11 @@ func (s *Session) refuseSecondRun(ctx context.Context) error {
 // for a change which it would not make. Nothing was changed then.
 func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) error {
 	words := append([]string{}, s.Targets...)
-	found := drift.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Begun)
+	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Begun)
 	found.WithoutSecrets(s.Caller.Hide)
 	if !found.Refused {
 		if found.Uncompared != "" {
-			s.Hub.Note("%s", drift.UncomparedHead+found.Uncompared)
+			s.Hub.Note("%s", forecast.UncomparedHead+found.Uncompared)
 		}
 		for _, d := range found.Deviations {
 			s.Hub.Note("%s", d)

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/internal/state/statestore"
 )
 
 const (
@@ -22,8 +21,8 @@ const (
 )
 
 // store opens the store that STATE names.
-func (k Cluster) store() statestore.Access {
-	return statestore.Access{Config: k.Cfg.Config, Environment: k.Caller.Environment, WorkDir: k.Caller.WorkDir,
+func (k Cluster) store() remotestate.Access {
+	return remotestate.Access{Config: k.Cfg.Config, Environment: k.Caller.Environment, WorkDir: k.Caller.WorkDir,
 		Hide: k.Caller.Hide}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
@@ -49,7 +48,7 @@ func (k Cluster) predict(ctx context.Context, f *forecast.Forecast, b planning.B
 		if f.Existing, err = k.Existing(ctx, b.Tools); err != nil {
 			return err
 		}
-		f.Comparison = drift.Compare(ctx, b, state.Journal(), k.Cfg, append([]string{}, k.Targets...), f.Begun)
+		f.Comparison = forecast.Compare(ctx, b, state.Journal(), k.Cfg, append([]string{}, k.Targets...), f.Begun)
 	}
 	if err := f.Ask(ctx, b, b.Plan.Graph, state.Journal(), targets, runs.ReadDurations(state, f.Environment)); err != nil {
 		return err

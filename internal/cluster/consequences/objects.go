@@ -11,7 +11,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 )
 
@@ -81,7 +80,7 @@ func ReadLiveObjects(
 // listOthers lists what may have been applied and is no longer in the manifests, and what may refer to it.
 func listOthers(ctx context.Context, manager *kube.Cluster, namespace,
 	cluster string) ([]unstructured.Unstructured, error) {
-	kinds, err := clusterapi.Kinds(ctx, manager)
+	kinds, err := capi.MovedKinds(ctx, manager)
 	if err != nil {
 		return nil, err
 	}

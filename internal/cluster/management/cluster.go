@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -37,7 +36,7 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 	case !reconciled:
 		return nil
 	}
-	inv, err := clusterapi.Read(ctx, target, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}
@@ -53,7 +52,7 @@ const AliveWithin = 8 * time.Second
 
 // Unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
 // so what is there was written by the new controllers.
-func Unsettled(inv clusterapi.Inventory) []string {
+func Unsettled(inv capi.Inventory) []string {
 	var reasons []string
 	for i := range inv.Moved {
 		o := &inv.Moved[i]
@@ -87,7 +86,7 @@ func Unsettled(inv clusterapi.Inventory) []string {
 		if t := why.Said(o); t != "" {
 			lacks += " (" + t + ")"
 		}
-		reasons = append(reasons, clusterapi.KeyOf(o).String()+": "+lacks)
+		reasons = append(reasons, capi.ObjectKeyOf(o).String()+": "+lacks)
 	}
 	return reasons
 }
@@ -149,7 +148,7 @@ func recordedSource(tools platform.Tools, source *kube.Cluster, uid string) (*ku
 // FindCluster reads the Cluster object; nil where there is none, or no Cluster API. That it is not there is told by a
 // list that was answered: an API server that has just started says "not found" of kinds that it does not serve yet.
 func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unstructured.Unstructured, error) {
-	all, err := clusterapi.Clusters(ctx, c, client.InNamespace(cfg.Namespace))
+	all, err := capi.Clusters(ctx, c, client.InNamespace(cfg.Namespace))
 	for i := range all {
 		if all[i].GetName() == cfg.ClusterName {
 			return &all[i], nil

@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -91,18 +91,18 @@ func (c Copy) SetState(s State) error {
 func (c Copy) Put(o *unstructured.Unstructured) error {
 	data, err := o.MarshalJSON()
 	if err != nil {
-		return fmt.Errorf("copy %s: %w", clusterapi.KeyOf(o), err)
+		return fmt.Errorf("copy %s: %w", capi.ObjectKeyOf(o), err)
 	}
-	return c.Files.Write(objectFile(clusterapi.KeyOf(o)), data)
+	return c.Files.Write(objectFile(capi.ObjectKeyOf(o)), data)
 }
 
 // objectFile is "machine.cluster.x-k8s.io_k8s-control-plane-6f4dm.json".
-func objectFile(k clusterapi.Key) string {
+func objectFile(k capi.ObjectKey) string {
 	return strings.ToLower(k.Kind.String()) + "_" + k.Name + ".json"
 }
 
 // Get reads one object; nil where the copy does not have it.
-func (c Copy) Get(k clusterapi.Key) (*unstructured.Unstructured, error) {
+func (c Copy) Get(k capi.ObjectKey) (*unstructured.Unstructured, error) {
 	return c.read(objectFile(k))
 }
 
@@ -146,7 +146,7 @@ func (c Copy) All() ([]*unstructured.Unstructured, error) {
 func (c Copy) Replace(objects []unstructured.Unstructured) error {
 	keep := map[string]bool{}
 	for i := range objects {
-		keep[objectFile(clusterapi.KeyOf(&objects[i]))] = true
+		keep[objectFile(capi.ObjectKeyOf(&objects[i]))] = true
 		if err := c.Put(&objects[i]); err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (c Copy) Replace(objects []unstructured.Unstructured) error {
 		return err
 	}
 	for _, o := range was {
-		if file := objectFile(clusterapi.KeyOf(o)); !keep[file] {
+		if file := objectFile(capi.ObjectKeyOf(o)); !keep[file] {
 			if err := c.Files.Remove(file); err != nil {
 				return err
 			}
@@ -175,7 +175,7 @@ func (c Copy) RemoveSecrets() error {
 		if o.GetKind() != "Secret" {
 			continue
 		}
-		if err := c.Files.Remove(objectFile(clusterapi.KeyOf(o))); err != nil {
+		if err := c.Files.Remove(objectFile(capi.ObjectKeyOf(o))); err != nil {
 			return err
 		}
 	}

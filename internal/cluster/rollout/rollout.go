@@ -1,4 +1,5 @@
-// Package rollout reads the control plane, its Machines, nodes and servers, and says what does not agree yet.
+// Package rollout reads the control plane, its Machines, nodes and servers, and says what does not agree yet, and which
+// PodDisruptionBudgets do not let a node be drained.
 package rollout
 
 import (

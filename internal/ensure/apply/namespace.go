@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
@@ -154,14 +153,14 @@ func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []stri
 // that belongs to another object, which counts. The Cluster object itself never is.
 func leftBehind(cfg config.Config, kind schema.GroupKind, o *metav1.PartialObjectMetadata) bool {
 	switch {
-	case kind == clusterapi.ClusterKind:
+	case kind == capi.ClusterGroupKind:
 		return false
 	case o.Labels[capi.ClusterNameLabel] == cfg.ClusterName, o.Labels[consequences.OwnerLabel] == cfg.ClusterName:
 		return true
 	}
 	switch kind {
 	case schema.GroupKind{Kind: "Secret"}:
-		return o.Name == config.TokenSecretName || clusterapi.NamedFor(o.Name, cfg.ClusterName)
+		return o.Name == config.TokenSecretName || capi.NamedFor(o.Name, cfg.ClusterName)
 	case schema.GroupKind{Kind: "ConfigMap"}:
 		return o.Name == rootCertificates
 	case schema.GroupKind{Kind: "ServiceAccount"}:

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -41,7 +40,7 @@ func Token(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 // refuseTokenOfOtherCluster refuses to replace a token that other clusters in the namespace are managed with, unless
 // the new one is of the project that has their servers: then all of them get a new token.
 func refuseTokenOfOtherCluster(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) error {
-	all, err := clusterapi.Clusters(ctx, mgmt, client.InNamespace(cfg.Namespace))
+	all, err := capi.Clusters(ctx, mgmt, client.InNamespace(cfg.Namespace))
 	if err != nil {
 		return fmt.Errorf("find out which clusters use Secret %s/%s: %w", cfg.Namespace, config.TokenSecretName, err)
 	}

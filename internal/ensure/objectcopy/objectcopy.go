@@ -15,7 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // Remove deletes an object whose controllers are paused, whatever its finalizers: controllers that add theirs back
@@ -25,7 +25,7 @@ func Remove(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) 
 		return err
 	}
 	if err := client.IgnoreNotFound(c.Delete(ctx, o)); err != nil {
-		return fmt.Errorf("delete %s: %w", clusterapi.KeyOf(o), err)
+		return fmt.Errorf("delete %s: %w", capi.ObjectKeyOf(o), err)
 	}
 	return DropFinalizers(ctx, c, o)
 }
@@ -34,7 +34,7 @@ func Remove(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) 
 func DropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
 	if err := client.IgnoreNotFound(c.Patch(ctx, o.DeepCopy(), patch)); err != nil {
-		return fmt.Errorf("take the finalizers of %s away: %w", clusterapi.KeyOf(o), err)
+		return fmt.Errorf("take the finalizers of %s away: %w", capi.ObjectKeyOf(o), err)
 	}
 	return nil
 }
@@ -49,7 +49,7 @@ func Repair(ctx context.Context, say flow.Say, target *kube.Cluster,
 			return nil, err
 		}
 		if len(differences) > 0 {
-			wrong = append(wrong, clusterapi.KeyOf(was).String()+": "+strings.Join(differences, ", "))
+			wrong = append(wrong, capi.ObjectKeyOf(was).String()+": "+strings.Join(differences, ", "))
 		}
 	}
 	return wrong, nil
@@ -69,19 +69,19 @@ func repairObject(ctx context.Context, say flow.Say, target *kube.Cluster, was *
 	if is == nil {
 		return []string{"it is not there"}, nil
 	}
-	differences := clusterapi.Differences(was, is)
-	if len(differences) == 0 || !clusterapi.MetadataOnly(differences) {
+	differences := capi.Differences(was, is)
+	if len(differences) == 0 || !capi.MetadataOnly(differences) {
 		return differences, nil
 	}
-	say("mending %s: %s", clusterapi.KeyOf(was), strings.Join(differences, ", "))
-	patch, err := json.Marshal(clusterapi.Metadata(was))
+	say("mending %s: %s", capi.ObjectKeyOf(was), strings.Join(differences, ", "))
+	patch, err := json.Marshal(capi.Metadata(was))
 	if err != nil {
 		return nil, err
 	}
 	if err := target.Patch(ctx, is, client.RawPatch(types.MergePatchType, patch)); err != nil {
-		return nil, fmt.Errorf("mend %s: %w", clusterapi.KeyOf(was), err)
+		return nil, fmt.Errorf("mend %s: %w", capi.ObjectKeyOf(was), err)
 	}
-	return clusterapi.Differences(was, is), nil
+	return capi.Differences(was, is), nil
 }
 
 // Read reads the namesake of an object; nil where there is none.
@@ -92,7 +92,7 @@ func Read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 		if kube.Absent(err) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("get %s: %w", clusterapi.KeyOf(of), err)
+		return nil, fmt.Errorf("get %s: %w", capi.ObjectKeyOf(of), err)
 	}
 	return o, nil
 }
@@ -123,7 +123,7 @@ func Create(ctx context.Context, target *kube.Cluster, was *unstructured.Unstruc
 	}
 	o.SetOwnerReferences(owners)
 	if err := target.Create(ctx, o); err != nil {
-		return fmt.Errorf("create %s: %w", clusterapi.KeyOf(o), err)
+		return fmt.Errorf("create %s: %w", capi.ObjectKeyOf(o), err)
 	}
 	return nil
 }

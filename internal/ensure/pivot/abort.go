@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
@@ -54,8 +53,8 @@ func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 
 // abortable gives what the source holds, if all of it is still there.
 func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s clusters,
-	st location) (clusterapi.Inventory, error) {
-	none := clusterapi.Inventory{}
+	st location) (capi.Inventory, error) {
+	none := capi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
 	}
@@ -69,7 +68,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
 			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
@@ -80,7 +79,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
-	arrived, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
@@ -90,8 +89,8 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	}
 	var missing []string
 	for _, o := range copied {
-		key := clusterapi.KeyOf(o)
-		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return clusterapi.KeyOf(&is) == key }) {
+		key := capi.ObjectKeyOf(o)
+		if !slices.ContainsFunc(inv.All(), func(is unstructured.Unstructured) bool { return capi.ObjectKeyOf(&is) == key }) {
 			missing = append(missing, key.String())
 		}
 	}
@@ -106,7 +105,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 // withdraw deletes the copies from the target. Without their finalizers, so that no controller there deletes the server
 // of one; the Cluster object last, because its pause keeps the controllers there from acting.
 func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster,
-	source clusterapi.Inventory) error {
+	source capi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
 		is, err := objectcopy.Read(ctx, target, &o)
@@ -114,7 +113,7 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		case err != nil:
 			return err
 		case is == nil:
-		case clusterapi.KeyOf(is).Kind == clusterapi.ClusterKind:
+		case capi.ObjectKeyOf(is).Kind == capi.ClusterGroupKind:
 			clusters = append(clusters, is)
 		default:
 			copies = append(copies, is)
@@ -126,7 +125,7 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for i, o := range append(copies, clusters...) {
-		say("removing the copy of %s from cluster %s (%d of %d)", clusterapi.KeyOf(o), cfg.ClusterName, i+1, len(copies)+
+		say("removing the copy of %s from cluster %s (%d of %d)", capi.ObjectKeyOf(o), cfg.ClusterName, i+1, len(copies)+
 			len(clusters))
 		if err := objectcopy.Remove(ctx, target, o); err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -50,7 +50,7 @@ func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tool
 // location is where the Cluster object is. All that a pivot does next follows from it.
 type location struct {
 	source, target *unstructured.Unstructured // nil: it is not there
-	marked         []clusterapi.Key           // objects at the source that a move has begun to delete
+	marked         []capi.ObjectKey           // objects at the source that a move has begun to delete
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
@@ -74,7 +74,7 @@ func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (s
 	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
-	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/platform"
@@ -23,7 +23,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	if err != nil {
 		return pivotcopy.State{}, err
 	}
-	inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return pivotcopy.State{}, fmt.Errorf("management cluster: %w", err)
 	}

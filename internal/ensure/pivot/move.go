@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -78,7 +77,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
 		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := clusterapi.Read(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+			inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 			if err != nil {
 				return "", err
 			}
@@ -94,10 +93,10 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 }
 
 // unmovable says what keeps a cluster from being moved.
-func unmovable(inv clusterapi.Inventory) []string {
+func unmovable(inv capi.Inventory) []string {
 	var reasons []string
 	add := func(o *unstructured.Unstructured, why string) {
-		reasons = append(reasons, clusterapi.KeyOf(o).String()+" "+why)
+		reasons = append(reasons, capi.ObjectKeyOf(o).String()+" "+why)
 	}
 	for i := range inv.Moved {
 		o := &inv.Moved[i]
@@ -133,11 +132,11 @@ func unmovable(inv clusterapi.Inventory) []string {
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
 func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube.Cluster) error {
-	inv, err := clusterapi.Read(ctx, source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
 	}
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+clusterapi.MoveLabel+`":""}}}`))
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+capi.MoveLabel+`":""}}}`))
 	for i := range inv.Loose {
 		o := &inv.Loose[i]
 		say("labelling Secret %s, which has no owner, so that it is moved", o.GetName())
@@ -150,19 +149,19 @@ func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube
 
 // mergedCopy is the copy of a move that an ended run left incomplete.
 func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.Copy,
-	source clusterapi.Inventory) ([]unstructured.Unstructured, error) {
+	source capi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {
 		return nil, err
 	}
-	target, err := clusterapi.Read(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	target, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	var merged []unstructured.Unstructured
-	known := map[clusterapi.Key]bool{}
+	known := map[capi.ObjectKey]bool{}
 	add := func(o *unstructured.Unstructured) {
-		if k := clusterapi.KeyOf(o); !known[k] {
+		if k := capi.ObjectKeyOf(o); !known[k] {
 			known[k] = true
 			merged = append(merged, *o)
 		}
@@ -171,7 +170,7 @@ func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.
 		add(o)
 	}
 	for _, o := range source.All() {
-		if !clusterapi.IsMarked(&o) {
+		if !capi.IsMarked(&o) {
 			add(&o)
 		}
 	}
@@ -215,7 +214,7 @@ type mover struct {
 	copy  pivotcopy.Copy
 	say   flow.Say
 	total int
-	moved map[clusterapi.Key]bool
+	moved map[capi.ObjectKey]bool
 	stop  context.CancelFunc
 	over  bool // everything was created at the target and deleted at the source
 }
@@ -228,16 +227,16 @@ var errHeld = errors.New("the target is unpaused by Slipway, once everything was
 // An object that an earlier move had begun to delete carries clusterctl's mark in place of all its annotations, and may
 // have a time of deletion, with which the target's API server would refuse it.
 func (m *mover) mutate(o *unstructured.Unstructured) error {
-	key := clusterapi.KeyOf(o)
+	key := capi.ObjectKeyOf(o)
 	if o.GetUID() == "" { // no object that was read, but the name of one that is to be unpaused
-		if key.Kind != clusterapi.ClusterKind {
+		if key.Kind != capi.ClusterGroupKind {
 			return nil
 		}
 		m.over = true
 		m.stop()
 		return errHeld
 	}
-	if clusterapi.IsMarked(o) {
+	if capi.IsMarked(o) {
 		was, err := m.copy.Get(key)
 		if err != nil {
 			return err
@@ -250,7 +249,7 @@ func (m *mover) mutate(o *unstructured.Unstructured) error {
 	o.SetDeletionTimestamp(nil)
 	o.SetDeletionGracePeriodSeconds(nil)
 	if m.moved == nil {
-		m.moved = map[clusterapi.Key]bool{}
+		m.moved = map[capi.ObjectKey]bool{}
 	}
 	m.moved[key] = true
 	m.say("creating %s in the cluster (%d of %d)", key, len(m.moved), m.total)

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -53,7 +52,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes,
 		Explain: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := clusterapi.Read(ctx, target, cfg.Namespace, config.TokenSecretName)
+			inv, err := capi.ReadInventory(ctx, target, cfg.Namespace, config.TokenSecretName)
 			if err != nil {
 				return "", err
 			}
@@ -65,7 +64,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 				return "", wait.Final(err)
 			}
 			for i := range inv.Moved {
-				if o := &inv.Moved[i]; clusterapi.KeyOf(o) == (clusterapi.Key{Kind: clusterapi.ClusterKind,
+				if o := &inv.Moved[i]; capi.ObjectKeyOf(o) == (capi.ObjectKey{Kind: capi.ClusterGroupKind,
 					Name: cfg.ClusterName}) {
 					clusterUID = string(o.GetUID())
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
@@ -82,12 +82,12 @@ func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, s
 		switch {
 		case is == nil:
 		case is.GetKind() == "Secret" || is.GetKind() == "ConfigMap":
-			say("removing %s, which stayed in the management cluster", clusterapi.KeyOf(o))
+			say("removing %s, which stayed in the management cluster", capi.ObjectKeyOf(o))
 			if err := objectcopy.Remove(ctx, source, is); err != nil {
 				return err
 			}
 		default:
-			stayed = append(stayed, clusterapi.KeyOf(o).String())
+			stayed = append(stayed, capi.ObjectKeyOf(o).String())
 		}
 	}
 	if len(stayed) > 0 {

@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
@@ -374,7 +373,7 @@ func remembersManagement(tools platform.Tools) bool {
 }
 
 func otherClusters(ctx context.Context, cfg config.Config, c *kube.Cluster) ([]string, error) {
-	all, err := clusterapi.Clusters(ctx, c)
+	all, err := capi.Clusters(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Package forecast predicts what a run does with each step, what it changes in the cluster, what that costs and how
-// long it takes.
+// long it takes, and how a cluster that manages itself differs from the configuration.
 package forecast
 
 import (
@@ -21,7 +21,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/steps"
@@ -43,7 +42,7 @@ type Forecast struct {
 	// Unchecked are the charts that would be installed and were not rendered with their values, and why.
 	Unchecked []string `json:"unchecked,omitempty"`
 	Steps     []Step   `json:"steps"`
-	drift.Comparison
+	Comparison
 	Bill     *orders.Bill `json:"bill,omitempty"`   // nil: Hetzner could not be asked
 	Unpriced string       `json:"noBill,omitempty"` // why
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -16,14 +16,14 @@ type Target struct {
 }
 
 // TargetAmong is the chosen server, if it answers.
-func TargetAmong(nodes []etcddata.Node, target Target) (etcddata.Node, error) {
-	i := slices.IndexFunc(nodes, func(n etcddata.Node) bool { return n.Server == target.Server })
+func TargetAmong(nodes []etcdview.Node, target Target) (etcdview.Node, error) {
+	i := slices.IndexFunc(nodes, func(n etcdview.Node) bool { return n.Server == target.Server })
 	switch {
 	case i < 0:
-		return etcddata.Node{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the "+
+		return etcdview.Node{}, wait.Final(fmt.Errorf("server %s, which was chosen to get the snapshot, is none of the "+
 			"cluster's any more: run again, another is chosen", target.Server))
 	case nodes[i].Err != nil:
-		return etcddata.Node{}, nodes[i].Err
+		return etcdview.Node{}, nodes[i].Err
 	}
 	return nodes[i], nil
 }

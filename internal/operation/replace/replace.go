@@ -22,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -306,13 +305,13 @@ func drainable(ctx context.Context, workload *kube.Cluster, r Replacement) error
 	if ready, _ := situation.NodeReady(n); !ready {
 		return nil
 	}
-	budgets, err := disruption.Blocking(ctx, workload, []string{n.Name})
+	budgets, err := rollout.BlockingBudgets(ctx, workload, []string{n.Name})
 	if err != nil {
 		return &RefusedError{r.Machine, err.Error()}
 	}
 	if len(budgets) > 0 {
 		return &RefusedError{r.Machine, fmt.Sprintf("its node is drained first, and that would wait without an end for %s: "+
-			"scale its Pods up or change it, then run again", disruption.Sentence(budgets))}
+			"scale its Pods up or change it, then run again", rollout.BudgetSentence(budgets))}
 	}
 	return nil
 }

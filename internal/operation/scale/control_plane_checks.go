@@ -12,7 +12,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -55,13 +54,13 @@ func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructur
 // drainable is nil if each of the nodes can be drained now. Which one it will be is the control plane provider's
 // choice.
 func (p ControlPlane) drainable(ctx context.Context, workload *kube.Cluster, nodes []string) error {
-	budgets, err := disruption.Blocking(ctx, workload, nodes)
+	budgets, err := rollout.BlockingBudgets(ctx, workload, nodes)
 	if err != nil {
 		return refusedControlPlane("%v", err)
 	}
 	if len(budgets) > 0 {
 		return refusedControlPlane("a server that goes is drained first, and that would wait without an end for %s: scale "+
-			"its Pods up or change it, then run again", disruption.Sentence(budgets))
+			"its Pods up or change it, then run again", rollout.BudgetSentence(budgets))
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
 
@@ -78,7 +78,7 @@ func (p Pool) room(ctx context.Context, manager *kube.Cluster, state poolState, 
 // drainable is nil if as many of the pool's nodes as go can be drained now. Which ones go is Cluster API's choice, so
 // that budgets that block the drain of others are noted.
 func (p Pool) drainable(ctx context.Context, workload *kube.Cluster, going int, c *Change) error {
-	budgets, err := disruption.Blocking(ctx, workload, c.Servers)
+	budgets, err := rollout.BlockingBudgets(ctx, workload, c.Servers)
 	if err != nil {
 		return p.refused("%v", err)
 	}
@@ -91,10 +91,10 @@ func (p Pool) drainable(ctx context.Context, workload *kube.Cluster, going int, 
 	case len(budgets) == 0:
 	case going > len(c.Servers)-len(blocked):
 		return p.refused("a server that goes is drained first, and that would wait without an end for %s: scale its Pods up "+
-			"or change it, then run again", disruption.Sentence(budgets))
+			"or change it, then run again", rollout.BudgetSentence(budgets))
 	default:
 		c.Notes = append(c.Notes, fmt.Sprintf("a drain of %s would wait without an end for %s: scale its Pods up or change "+
-			"it before, unless Cluster API chooses other servers", strings.Join(blocked, ", "), disruption.Sentence(budgets)))
+			"it before, unless Cluster API chooses other servers", strings.Join(blocked, ", "), rollout.BudgetSentence(budgets)))
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
@@ -220,8 +220,8 @@ func leaving(ctx context.Context, workload *kube.Cluster, machines []unstructure
 	if len(nodes) == 0 {
 		return nil
 	}
-	if budgets, err := disruption.Blocking(ctx, workload, nodes); err == nil && len(budgets) > 0 {
-		lines = append(lines, "the drain waits for "+disruption.Sentence(budgets))
+	if budgets, err := rollout.BlockingBudgets(ctx, workload, nodes); err == nil && len(budgets) > 0 {
+		lines = append(lines, "the drain waits for "+rollout.BudgetSentence(budgets))
 	}
 	return lines
 }

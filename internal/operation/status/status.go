@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 )
 
 // Step is a step in `bootstrap status --output json`.
@@ -40,7 +40,7 @@ type Report struct {
 	Now      *Overview               `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked
 	Steps    []Step                  `json:"steps"`
 	Notes    []string                `json:"notes"`
-	drift.Comparison
+	forecast.Comparison
 }
 
 // TellRun says of a pivot that has not ended whether a run is at work on it; empty: none is.

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -72,8 +71,8 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		}
 	}
 	if len(leaving) > 0 {
-		if budgets, err := disruption.Blocking(ctx, c.workload, leaving); err == nil && len(budgets) > 0 {
-			v.lacks = append(v.lacks, "its drain waits for "+disruption.Sentence(budgets))
+		if budgets, err := rollout.BlockingBudgets(ctx, c.workload, leaving); err == nil && len(budgets) > 0 {
+			v.lacks = append(v.lacks, "its drain waits for "+rollout.BudgetSentence(budgets))
 		}
 	}
 	v.lacks = append(v.lacks, state.Missing(c.cfg.NetworkCIDR)...)

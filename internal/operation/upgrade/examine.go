@@ -7,10 +7,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
-	"github.com/slipway-k8s/slipway/internal/operation/upgrade/deprecation"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 )
 
 // poolChanges are what an upgrade does to the worker pools.
@@ -91,7 +90,7 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 		why = append(why, fmt.Sprintf("the control plane is not whole: %s; repair that first (%s)",
 			strings.Join(now.view.lacks, "; "), e.tools.Command("status")))
 	}
-	budgets, err := disruption.Blocking(ctx, c.workload, serversOf(now.view.machines))
+	budgets, err := rollout.BlockingBudgets(ctx, c.workload, serversOf(now.view.machines))
 	switch {
 	case err != nil:
 		unanswered = append(unanswered, "whether a PodDisruptionBudget keeps a server from being drained: "+err.Error())
@@ -99,7 +98,7 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 		why = append(why, blocked(budgets))
 	}
 	if before, after := parsed(x.From[kubernetes]), parsed(x.To[kubernetes]); after.Minor > before.Minor {
-		apis, err := deprecation.Removed(ctx, c.workload, now.replicas, after.Minor)
+		apis, err := removedAPIs(ctx, c.workload, now.replicas, after.Minor)
 		switch {
 		case err != nil:
 			unanswered = append(unanswered, "which removed APIs are in use: "+err.Error())
@@ -115,7 +114,7 @@ func (e *environment) refuse(ctx context.Context, c clusters, now state, x Exami
 	return unanswered, nil
 }
 
-func sentenceOf(apis []deprecation.API) string {
+func sentenceOf(apis []removedAPI) string {
 	var all []string
 	for _, a := range apis {
 		all = append(all, a.String())

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -158,11 +157,11 @@ func (c *controlPlane) askToUpgrade(ctx context.Context, say flow.Say, name, ins
 			return fmt.Errorf("%s", needs)
 		}
 	}
-	t, nodes, err := etcddata.AskControlPlane(ctx, c.cfg, c.tools)
+	t, nodes, err := etcdview.AskControlPlane(ctx, c.cfg, c.tools)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(nodes, func(n etcddata.Node) bool { return n.Server == name })
+	i := slices.IndexFunc(nodes, func(n etcdview.Node) bool { return n.Server == name })
 	switch {
 	case i < 0:
 		return fmt.Errorf("server %s is not at Hetzner", name)

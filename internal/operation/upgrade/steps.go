@@ -7,7 +7,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
 	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -192,15 +191,15 @@ func (s serversStep) verify(ctx context.Context, was Servers) flow.Verdict {
 
 // drainable is an error if a node could not be drained now.
 func (c *controlPlane) drainable(ctx context.Context, nodes []string) error {
-	budgets, err := disruption.Blocking(ctx, c.workload, nodes)
+	budgets, err := rollout.BlockingBudgets(ctx, c.workload, nodes)
 	if err == nil && len(budgets) > 0 {
 		err = &RefusedError{[]string{blocked(budgets)}}
 	}
 	return err
 }
 
-func blocked(budgets []disruption.Budget) string {
-	return "a server that goes is drained first, and that would wait without an end for " + disruption.Sentence(budgets) +
+func blocked(budgets []rollout.Budget) string {
+	return "a server that goes is drained first, and that would wait without an end for " + rollout.BudgetSentence(budgets) +
 		": scale its Pods up or change it, then run again"
 }
 

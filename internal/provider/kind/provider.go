@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -56,7 +56,7 @@ func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 		Kind: "CustomResourceDefinition"})
-	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + clusterapi.ClusterKind.Group}, crd); {
+	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + capi.ClusterGroupKind.Group}, crd); {
 	case apierrors.IsNotFound(err): // no other error is an answer of no
 		return false, nil
 	case err != nil:

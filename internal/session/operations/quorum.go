@@ -9,7 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -84,7 +84,7 @@ func askToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, fo
 }
 
 // recoveryLines say what is done and what is lost.
-func recoveryLines(s etcddata.Survey, snapshot quorum.Snapshot) []string {
+func recoveryLines(s etcdview.Survey, snapshot quorum.Snapshot) []string {
 	lines := []string{
 		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
 			"first",
@@ -106,7 +106,7 @@ func recoveryLines(s etcddata.Survey, snapshot quorum.Snapshot) []string {
 }
 
 // RecoveryLosses are what a recovery cannot bring back.
-func RecoveryLosses(s etcddata.Survey) []string {
+func RecoveryLosses(s etcdview.Survey) []string {
 	return []string{
 		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the "+
 			"quorum broke", s.Survivor),

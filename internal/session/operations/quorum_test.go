@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 )
 
 // What could not be compared is named before it is wiped.
 func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
-	s := etcddata.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
+	s := etcdview.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
 	const said = "b holds data of etcd too"
 	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); strings.Contains(lines, said) {
 		t.Errorf("of a server that was compared: %s", lines)

@@ -1,6 +1,7 @@
 // Package remotestate keeps the state of a cluster in a store that other machines reach, too. A run holds it under a
 // lease: one run at a time writes, and one that has lost its lease can neither write nor go on. What is stored is
-// encrypted, and authenticated with a key of the cluster: who can write the store can delete it, and not change it.
+// encrypted, and authenticated with a key of the cluster: who can write the store can delete it, and not change it. It
+// opens the store, with the keys that the configuration names.
 package remotestate
 
 import (

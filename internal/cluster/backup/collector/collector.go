@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
@@ -143,7 +143,7 @@ func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) 
 
 // readObjects reads the objects and Secrets, as they are stored.
 func (s *Source) readObjects(ctx context.Context) error {
-	inventory, err := clusterapi.Read(ctx, s.manager, s.o.cfg.Namespace, config.TokenSecretName)
+	inventory, err := capi.ReadInventory(ctx, s.manager, s.o.cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return err
 	}

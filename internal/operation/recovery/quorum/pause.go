@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -41,7 +40,7 @@ type Pause struct {
 // pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that
 // is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as unavailable as
 // its API: see quiet.
-func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcddata.Survey) (Pause, error) {
+func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
 		return Pause{}, err

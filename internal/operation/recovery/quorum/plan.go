@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -38,12 +38,12 @@ type Plan struct {
 	// Before names the steps that change nothing but the state folder, All those that the recovery wants.
 	Before, All []string
 
-	Survey   *flow.Step[etcddata.Survey]
+	Survey   *flow.Step[etcdview.Survey]
 	Snapshot *flow.Step[Snapshot]
 	Claim    *flow.Step[steps.Reservation]
 	Paused   *flow.Step[Pause]
-	Cleared  *flow.Step[etcddata.Survey]
-	Upload   *flow.Step[etcddata.Survey]
+	Cleared  *flow.Step[etcdview.Survey]
+	Upload   *flow.Step[etcdview.Survey]
 	Etcd     *flow.Step[recovery.Etcd]
 	Quiet    *flow.Step[recovery.Quiet]
 	Members  *flow.Step[recovery.Membership]
@@ -67,7 +67,7 @@ func newPlan(q inputs) (*Plan, error) {
 	controlPlane := wait.ControlPlane(cfg)
 	deadline := cfg.ControlPlaneTimeout.D() + wait.Overhead
 
-	p.Survey = flow.Add(g, flow.Task[etcddata.Survey]{
+	p.Survey = flow.Add(g, flow.Task[etcdview.Survey]{
 		Name: "survey",
 		Doc: "etcd has lost its quorum for certain; which member is the most advanced, and which server gets its " +
 			"data",
@@ -104,7 +104,7 @@ func newPlan(q inputs) (*Plan, error) {
 		Deadline: wait.Overhead,
 	})
 
-	p.Cleared = flow.Add(g, flow.Task[etcddata.Survey]{
+	p.Cleared = flow.Add(g, flow.Task[etcdview.Survey]{
 		Name:     "clear",
 		Doc:      "no server but the survivor holds data of the old etcd, which therefore cannot come back",
 		Run:      flow.With2(etcd.clearOthers, p.Survey, p.Snapshot),
@@ -113,7 +113,7 @@ func newPlan(q inputs) (*Plan, error) {
 		Waits:    []flow.Wait{controlPlane},
 	})
 
-	p.Upload = flow.Add(g, flow.Task[etcddata.Survey]{
+	p.Upload = flow.Add(g, flow.Task[etcdview.Survey]{
 		Name:     "etcd-recover",
 		Doc:      "the chosen server has the snapshot",
 		Run:      flow.With2(etcd.uploadSnapshot, p.Cleared, p.Snapshot),
@@ -175,10 +175,10 @@ func newPlan(q inputs) (*Plan, error) {
 const lookWithin = 2 * time.Minute
 
 // Look makes the survey of a recovery and changes nothing, in the state folder either.
-func (p *Plan) Look(ctx context.Context, say flow.Say) (etcddata.Survey, error) {
+func (p *Plan) Look(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
 	by, err := ownership.KnownIdentity(p.in.tools)
 	if err != nil {
-		return etcddata.Survey{}, err
+		return etcdview.Survey{}, err
 	}
 	return surveyStep{p.in}.surveyFor(ctx, say, by, min(p.in.cfg.ControlPlaneTimeout.D(), lookWithin))
 }

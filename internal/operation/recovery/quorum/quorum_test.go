@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -103,22 +103,22 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 		servers []string
 		old     map[string]uint64
 		deaf    map[string]bool
-		want    etcddata.Survey
+		want    etcdview.Survey
 	}{
 		{all, map[string]uint64{recoverytest.Cp1: 5}, nil,
-			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 5, Wipe: nil, Target: recoverytest.Cp0,
+			etcdview.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 5, Wipe: nil, Target: recoverytest.Cp0,
 				Silent: nil}},
 		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp1: 7, recoverytest.Cp2: 6}, nil,
-			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 7,
+			etcdview.Survey{Servers: all, Survivor: recoverytest.Cp1, Index: 7,
 				Wipe: []string{recoverytest.Cp0, recoverytest.Cp2}, Target: recoverytest.Cp0, Silent: nil}},
 		{all, map[string]uint64{recoverytest.Cp0: 9, recoverytest.Cp2: 6}, nil,
-			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 9, Wipe: []string{recoverytest.Cp2},
+			etcdview.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 9, Wipe: []string{recoverytest.Cp2},
 				Target: recoverytest.Cp1, Silent: nil}},
 		{all, map[string]uint64{recoverytest.Cp0: 5, recoverytest.Cp2: 6}, map[string]bool{recoverytest.Cp2: true},
-			etcddata.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 5, Wipe: []string{recoverytest.Cp2},
+			etcdview.Survey{Servers: all, Survivor: recoverytest.Cp0, Index: 5, Wipe: []string{recoverytest.Cp2},
 				Target: recoverytest.Cp1, Silent: []string{recoverytest.Cp2}}},
 		{[]string{recoverytest.Cp2}, map[string]uint64{recoverytest.Cp2: 6}, nil,
-			etcddata.Survey{Servers: []string{recoverytest.Cp2}, Survivor: recoverytest.Cp2, Index: 6,
+			etcdview.Survey{Servers: []string{recoverytest.Cp2}, Survivor: recoverytest.Cp2, Index: 6,
 				Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp2, Silent: nil}},
 	} {
 		_, q := brokenCluster(t, &recoverytest.BrokenEtcd{Servers: c.servers, Old: c.old, Deaf: c.deaf})
@@ -315,7 +315,7 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := brokenCluster(t, &recoverytest.BrokenEtcd{})
 	w.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		map[string]any{"spec": map[string]any{"paused": true}})
-	h, err := pauseStep{q}.pause(t.Context(), clustertest.Silent, etcddata.Survey{})
+	h, err := pauseStep{q}.pause(t.Context(), clustertest.Silent, etcdview.Survey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
 	}
@@ -350,7 +350,7 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 	// And one that is changed in the folder, before the first wipe.
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5, recoverytest.Cp2: 4}}
 	_, q := brokenCluster(t, e)
-	s, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, etcddata.Survey{Survivor: recoverytest.Cp1})
+	s, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, etcdview.Survey{Survivor: recoverytest.Cp1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -359,14 +359,14 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent,
-		etcddata.Survey{Servers: e.Servers, Survivor: recoverytest.Cp1,
+		etcdview.Survey{Servers: e.Servers, Survivor: recoverytest.Cp1,
 			Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp0}, s); err == nil || len(e.Calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.Calls)
 	}
 }
 
 func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+	survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5, recoverytest.Cp2: 4}}
 	_, q := brokenCluster(t, e)
@@ -393,7 +393,7 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 // TestAResetTargetGetsTheSnapshotInGoodTime: it lost what etcd-recover has uploaded, and the step after that uploads it
 // again.
 func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+	survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q := brokenCluster(t, e)
@@ -417,7 +417,7 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 			Old: map[string]uint64{recoverytest.Cp1: 5}, Joining: []talos.EtcdMember{in}}
 		_, q := brokenCluster(t, e)
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
-		survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+		survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 			Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 		if _, err := (recoverStep{q}).rejoinSurvivor(t.Context(), clustertest.Silent, survey,
 			recovery.Membership{}); err == nil ||

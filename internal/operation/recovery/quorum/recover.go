@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -27,7 +26,7 @@ const wipeAgain = 2 * time.Minute
 // wiper resets servers, each once in a while: one that is at it still shows its old data.
 type wiper struct{ asked map[string]time.Time }
 
-func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcddata.Node) error {
+func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdview.Node) error {
 	if time.Since(w.asked[n.Server]) < wipeAgain {
 		return nil
 	}
@@ -41,8 +40,8 @@ func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdda
 
 // clearOthers wipes the servers that have data of the old etcd, but for the survivor. Left alone, two of three could
 // find each other again, and there would be two clusters. If they have done so before, the recovery ends here.
-func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.Survey,
-	snapshot Snapshot) (etcddata.Survey,
+func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
+	snapshot Snapshot) (etcdview.Survey,
 	error) {
 	if err := snapshotStep(q).snapshotWhole(snapshot); err != nil {
 		return s, err
@@ -51,23 +50,23 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.S
 	w := wait.Wait{What: "the other servers to be empty", Within: q.cfg.ControlPlaneTimeout.D(), Every: q.every,
 		Each: time.Minute}
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
+		t, nodes, err := etcdview.AskControlPlane(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
 		if err := surveyStep(q).refuseQuorum(ctx, t, nodes); err != nil {
 			return "", wait.Final(err)
 		}
-		if missing := etcddata.Unanswered(nodes, len(s.Servers)); missing != "" {
+		if missing := etcdview.Unanswered(nodes, len(s.Servers)); missing != "" {
 			return missing, nil
 		}
 		if len(wiper.asked) == 0 {
-			if missing, err := q.unmoved(ctx, t, etcddata.WithData(nodes), s); err != nil || missing != "" {
+			if missing, err := q.unmoved(ctx, t, etcdview.WithData(nodes), s); err != nil || missing != "" {
 				return missing, err
 			}
 		}
 		var missing []string
-		for _, n := range etcddata.WithData(nodes) {
+		for _, n := range etcdview.WithData(nodes) {
 			switch {
 			case n.Server == s.Survivor && s.Target != s.Survivor:
 				continue
@@ -90,11 +89,11 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcddata.S
 // before, at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on.
 // So one entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in
 // it.
-func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcddata.Node,
-	s etcddata.Survey) (missing string,
+func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcdview.Node,
+	s etcdview.Survey) (missing string,
 	err error) {
 	for _, n := range nodes {
-		switch index, err := etcddata.IndexOf(ctx, t, n); {
+		switch index, err := etcdview.IndexOf(ctx, t, n); {
 		case err == nil && index > s.Index:
 			return "", wait.Final(fmt.Errorf("%s is at index %d of etcd's log; the survey of %s had %d at most: etcd has "+
 				"worked since. Remove %s and run again: it is surveyed again", n.Server, index, strings.Join(s.Servers, ", "),
@@ -109,15 +108,15 @@ func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcdda
 
 // uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
-func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcddata.Survey,
-	snapshot Snapshot) (etcddata.Survey, error) {
+func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey,
+	snapshot Snapshot) (etcdview.Survey, error) {
 	within := q.cfg.ControlPlaneTimeout.D()
 	// one look may be a whole upload
 	w := wait.Wait{What: s.Target + " to take the snapshot", Within: within, Every: q.every, Each: within}
 	return s, w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskControlPlane(asking, q.cfg, q.tools)
+		t, nodes, err := etcdview.AskControlPlane(asking, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -133,13 +132,13 @@ func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcddat
 	})
 }
 
-func (q recoverStep) upload(ctx context.Context, say flow.Say, t talos.Client, target etcddata.Node,
+func (q recoverStep) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdview.Node,
 	snapshot Snapshot) error {
 	open := func() (io.ReadCloser, int64, error) {
 		file, err := os.Open(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile))
 		return file, snapshot.Size, err
 	}
-	switch there, err := etcddata.HasSnapshot(ctx, t, target.Route, open); {
+	switch there, err := etcdview.HasSnapshot(ctx, t, target.Route, open); {
 	case err != nil || there:
 		return err
 	}
@@ -154,7 +153,7 @@ func (q recoverStep) upload(ctx context.Context, say flow.Say, t talos.Client, t
 
 // bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the
 // snapshot.
-func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etcddata.Survey,
+func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etcdview.Survey,
 	snapshot Snapshot) (recovery.Etcd, error) {
 	var out recovery.Etcd
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
@@ -163,7 +162,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 	err := w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		questions, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskControlPlane(questions, q.cfg, q.tools)
+		t, nodes, err := etcdview.AskControlPlane(questions, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -177,7 +176,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 		asking, answered := context.WithTimeout(questions, etcdview.AskWithin)
 		is, err := t.AskBy(asking, target.Route)
 		answered()
-		if err == nil && is.Etcd == etcddata.Failed {
+		if err == nil && is.Etcd == etcdview.Failed {
 			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset "+
 				"--nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.Route))
 		}
@@ -189,13 +188,13 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 
 // requestRecovery asks the target to restore, while no server but the survivor has data of etcd, and all have said
 // so.
-func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcddata.Node,
-	target etcddata.Node,
-	s etcddata.Survey, snapshot Snapshot) (string, error) {
-	if missing := etcddata.Unanswered(nodes, len(s.Servers)); missing != "" {
+func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdview.Node,
+	target etcdview.Node,
+	s etcdview.Survey, snapshot Snapshot) (string, error) {
+	if missing := etcdview.Unanswered(nodes, len(s.Servers)); missing != "" {
 		return missing, nil // a server that does not answer may hold an etcd
 	}
-	for _, n := range etcddata.WithData(nodes) {
+	for _, n := range etcdview.WithData(nodes) {
 		if n.Server != s.Survivor {
 			return "", wait.Final(fmt.Errorf("%s holds data of etcd, and only %s may: another etcd is not made beside it. "+
 				"Reset it (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again",
@@ -215,10 +214,10 @@ func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcddata.Node,
+func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcdview.Node,
 	snapshot Snapshot) (recovery.Etcd,
 	error) {
-	members, err := etcddata.MembersOf(ctx, t, target)
+	members, err := etcdview.MembersOf(ctx, t, target)
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
@@ -253,7 +252,7 @@ func isMember(members []talos.EtcdMember, server string) bool {
 }
 
 // awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
-func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.Survey,
+func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
 	_ recovery.Etcd) (recovery.Membership,
 	error) {
 	var out recovery.Membership
@@ -271,9 +270,9 @@ func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcddata.S
 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted
 // before it has data of the new etcd, so what has data and is not counted has data of the old.
-func (q recoverStep) newMembers(ctx context.Context, s etcddata.Survey) (talos.Client, []etcddata.Node,
+func (q recoverStep) newMembers(ctx context.Context, s etcdview.Survey) (talos.Client, []etcdview.Node,
 	[]talos.EtcdMember, error) {
-	t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
+	t, nodes, err := etcdview.AskControlPlane(ctx, q.cfg, q.tools)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -281,12 +280,12 @@ func (q recoverStep) newMembers(ctx context.Context, s etcddata.Survey) (talos.C
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	members, err := etcddata.MembersOf(ctx, t, target)
+	members, err := etcdview.MembersOf(ctx, t, target)
 	return t, nodes, members, err
 }
 
 // voters says which servers vote, and which but one do not yet.
-func voters(s etcddata.Survey, members []talos.EtcdMember, but string) (out recovery.Membership, missing string) {
+func voters(s etcdview.Survey, members []talos.EtcdMember, but string) (out recovery.Membership, missing string) {
 	var why wait.Reasons
 	for _, server := range s.Servers {
 		i := slices.IndexFunc(members, func(m talos.EtcdMember) bool { return m.Name == server })
@@ -305,7 +304,7 @@ func voters(s etcddata.Survey, members []talos.EtcdMember, but string) (out reco
 
 // rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that
 // the new etcd counts, or a member without a name that may be it, joining, is left alone.
-func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcddata.Survey,
+func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcdview.Survey,
 	_ recovery.Membership) (recovery.Membership,
 	error) {
 	wiper := wiper{map[string]time.Time{}}
@@ -323,7 +322,7 @@ func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcddat
 		if err != nil || !survivor.Data {
 			return missing, err
 		}
-		if _, err := etcddata.MembersOf(ctx, t, survivor); err == nil {
+		if _, err := etcdview.MembersOf(ctx, t, survivor); err == nil {
 			return s.Survivor + " answers as a member of an etcd with a leader, and is not wiped while it does", nil
 		}
 		return s.Survivor + " is being reset", wiper.wipe(ctx, say, t, survivor)

@@ -11,7 +11,7 @@ import (
 	"os"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
@@ -28,12 +28,12 @@ type Snapshot struct {
 
 // takeSnapshot takes a snapshot of the survivor's etcd, before anything is wiped anywhere, and has etcd's library read
 // it.
-func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcddata.Survey) (Snapshot, error) {
+func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey) (Snapshot, error) {
 	folder := records.QuorumFiles(q.tools.Files)
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return Snapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
 	}
-	t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
+	t, nodes, err := etcdview.AskControlPlane(ctx, q.cfg, q.tools)
 	if err != nil {
 		return Snapshot{}, err
 	}

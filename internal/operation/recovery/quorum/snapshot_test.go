@@ -8,12 +8,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/recoverytest"
 )
 
 func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+	survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5},
 		State: map[string]string{recoverytest.Cp2: "Waiting"}}
@@ -34,7 +34,7 @@ func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
 }
 
 func TestARecoveryOfTheQuorumUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
-	survey := etcddata.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
+	survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q := brokenCluster(t, e)

@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -23,24 +22,24 @@ import (
 const silencePatience = 4
 
 // survey makes certain that no member has a leader for a while, and finds the one with the most recent data.
-func (q surveyStep) survey(ctx context.Context, say flow.Say) (etcddata.Survey, error) {
+func (q surveyStep) survey(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
 	by, err := ownership.Identity(q.tools)
 	if err != nil {
-		return etcddata.Survey{}, err
+		return etcdview.Survey{}, err
 	}
 	return q.surveyFor(ctx, say, by, q.cfg.ControlPlaneTimeout.D())
 }
 
 // surveyFor is a survey for a state folder with an identity; empty: it has none. It only reads.
-func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out etcddata.Survey,
+func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out etcdview.Survey,
 	err error) {
 	if err := claims.RefuseRecovering(ctx, q.cfg, q.tools, by); err != nil {
-		return etcddata.Survey{}, err
+		return etcdview.Survey{}, err
 	}
 	since := time.Now()
 	w := wait.Wait{What: "certainty that etcd has no leader", Within: within, Every: q.every, Each: time.Minute}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		t, nodes, err := etcddata.AskControlPlane(ctx, q.cfg, q.tools)
+		t, nodes, err := etcdview.AskControlPlane(ctx, q.cfg, q.tools)
 		if err != nil {
 			return "", err
 		}
@@ -51,11 +50,11 @@ func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, with
 		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
 			return "", wait.Final(err)
 		}
-		if missing := etcddata.Unanswered(nodes, len(nodes)); missing != "" {
+		if missing := etcdview.Unanswered(nodes, len(nodes)); missing != "" {
 			since = time.Now()
 			return missing + " (one that does not answer may be a member: a server beyond repair has to be deleted first)", nil
 		}
-		out = etcddata.ChooseSurvivor(ctx, t, nodes)
+		out = etcdview.ChooseSurvivor(ctx, t, nodes)
 		if out.Survivor == "" {
 			return "no server has an etcd that serves: if none ever will, delete the servers and restore a backup", nil
 		}
@@ -75,10 +74,10 @@ func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, with
 
 // refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must
 // agree on.
-func (q surveyStep) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcddata.Node) error {
+func (q surveyStep) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
 	refusals := make([]error, len(nodes)+1)
 	var asking sync.WaitGroup
-	for i, n := range etcddata.WithData(nodes) {
+	for i, n := range etcdview.WithData(nodes) {
 		asking.Go(func() { refusals[i] = q.refuseMember(ctx, t, n) })
 	}
 	asking.Go(func() { refusals[len(nodes)] = q.refuseAPI(ctx) })
@@ -91,8 +90,8 @@ func (q surveyStep) refuseQuorum(ctx context.Context, t talos.Client, nodes []et
 	return nil
 }
 
-func (q surveyStep) refuseMember(ctx context.Context, t talos.Client, n etcddata.Node) error {
-	members, err := etcddata.MembersOf(ctx, t, n)
+func (q surveyStep) refuseMember(ctx context.Context, t talos.Client, n etcdview.Node) error {
+	members, err := etcdview.MembersOf(ctx, t, n)
 	if err != nil {
 		return nil // it has no leader
 	}

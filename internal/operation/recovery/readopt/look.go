@@ -15,8 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -154,7 +153,7 @@ func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, 
 		for _, a := range s.Private {
 			private = append(private, a.String())
 		}
-		for _, route := range etcddata.Routes(public, private, balancer) {
+		for _, route := range etcdview.Routes(public, private, balancer) {
 			asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 			members, err := t.EtcdMembersOf(asking, route)
 			cancel()
@@ -223,4 +222,4 @@ func (l living) roles(name string) string {
 }
 
 // matches tells whether a key is that of the leftover object.
-func (l Leftover) matches(k clusterapi.Key) bool { return l.Kind == k.Kind.Kind && l.Name == k.Name }
+func (l Leftover) matches(k capi.ObjectKey) bool { return l.Kind == k.Kind.Kind && l.Name == k.Name }

@@ -10,24 +10,23 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 )
 
 // returning are the objects of the backup as they are put back: the Cluster paused, without what was accepted to be
 // left out, with what was accepted to be adopted, and owners before what they own.
 func (r inputs) returning(d Comparison) ([]*unstructured.Unstructured, error) {
-	out := map[clusterapi.Key]bool{}
+	out := map[capi.ObjectKey]bool{}
 	for _, name := range d.LeftOut {
 		if machine := r.source.Object(capi.MachineKind.Kind, name); machine != nil {
 			for _, o := range r.source.OwnedBy(machine) {
-				out[clusterapi.KeyOf(o)] = true
+				out[capi.ObjectKeyOf(o)] = true
 			}
 		}
 	}
 	var objects []*unstructured.Unstructured
 	for _, was := range r.source.All() {
-		if !out[clusterapi.KeyOf(was)] {
+		if !out[capi.ObjectKeyOf(was)] {
 			objects = append(objects, r.returned(was.DeepCopy(), d))
 		}
 	}

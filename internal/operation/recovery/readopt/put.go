@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
@@ -161,7 +160,7 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 			return steps.Cluster{}, err
 		}
 		for i, o := range objects {
-			say("putting back %s (%d of %d)", clusterapi.KeyOf(o), i+1, len(objects))
+			say("putting back %s (%d of %d)", capi.ObjectKeyOf(o), i+1, len(objects))
 			if err := r.put(ctx, say, target, o); err != nil {
 				return steps.Cluster{}, err
 			}
@@ -188,20 +187,20 @@ func (r putStep) renewToken(ctx context.Context, say flow.Say, m steps.Managemen
 // there any more, since something more was accepted.
 func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
 	objects []*unstructured.Unstructured, d Comparison) error {
-	inv := clusterapi.Inventory{}
+	inv := capi.Inventory{}
 	var err error
 	if begun {
-		if inv, err = clusterapi.Read(ctx, target, r.cfg.Namespace, config.TokenSecretName); err != nil {
+		if inv, err = capi.ReadInventory(ctx, target, r.cfg.Namespace, config.TokenSecretName); err != nil {
 			return err
 		}
 	}
 	remove := func(o *unstructured.Unstructured, why string) error {
-		say("removing %s, %s, without its finalizers", clusterapi.KeyOf(o), why)
+		say("removing %s, %s, without its finalizers", capi.ObjectKeyOf(o), why)
 		return objectcopy.Remove(ctx, target, o)
 	}
 	for _, o := range inv.Of(r.cfg.ClusterName) {
-		key := clusterapi.KeyOf(&o)
-		wanted := slices.ContainsFunc(objects, func(w *unstructured.Unstructured) bool { return clusterapi.KeyOf(w) == key })
+		key := capi.ObjectKeyOf(&o)
+		wanted := slices.ContainsFunc(objects, func(w *unstructured.Unstructured) bool { return capi.ObjectKeyOf(w) == key })
 		if !wanted && r.isBacked(key) {
 			if err := remove(&o, "which is left out"); err != nil {
 				return err
@@ -209,7 +208,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 		}
 	}
 	for _, o := range r.source.All() {
-		i := slices.IndexFunc(d.Left, func(l Leftover) bool { return l.matches(clusterapi.KeyOf(o)) })
+		i := slices.IndexFunc(d.Left, func(l Leftover) bool { return l.matches(capi.ObjectKeyOf(o)) })
 		if i < 0 {
 			continue
 		}
@@ -227,9 +226,9 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 }
 
 // isBacked tells whether the backup has an object.
-func (r putStep) isBacked(key clusterapi.Key) bool {
+func (r putStep) isBacked(key capi.ObjectKey) bool {
 	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool {
-		return clusterapi.KeyOf(o) == key
+		return capi.ObjectKeyOf(o) == key
 	})
 }
 

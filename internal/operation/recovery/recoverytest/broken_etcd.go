@@ -22,7 +22,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -89,7 +89,7 @@ func (e *BrokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, erro
 	}
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
-	return talos.Node{Etcd: cmp.Or(e.State[nameAt(r)], etcddata.Preparing)}, nil
+	return talos.Node{Etcd: cmp.Or(e.State[nameAt(r)], etcdview.Preparing)}, nil
 }
 
 // EtcdMembersOf implements talos.Client.

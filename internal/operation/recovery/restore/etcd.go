@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -88,11 +87,11 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	target recovery.Target) error {
 	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 	defer cancel()
-	t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcdview.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
-	if has := etcddata.WithData(nodes); len(has) > 0 {
+	if has := etcdview.WithData(nodes); len(has) > 0 {
 		say("%s holds data of etcd already", has[0].Server)
 		return nil
 	}
@@ -100,7 +99,7 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	if err != nil {
 		return err
 	}
-	switch there, err := etcddata.HasSnapshot(ctx, t, chosen.Route, r.source.Open); {
+	switch there, err := etcdview.HasSnapshot(ctx, t, chosen.Route, r.source.Open); {
 	case err != nil:
 		return err
 	case there:
@@ -134,12 +133,12 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 		defer cancel()
-		t, nodes, err := etcddata.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+		t, nodes, err := etcdview.AskMachines(asking, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 		if err != nil {
 			return "", err
 		}
-		if len(etcddata.WithData(nodes)) == 0 {
-			if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+		if len(etcdview.WithData(nodes)) == 0 {
+			if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
 				return missing, nil // a server that does not answer may hold an etcd
 			}
 			if time.Since(asked) < bootstrapEvery {
@@ -148,14 +147,14 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 			asked = time.Now()
 			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
 		}
-		if failed := r.failedEtcd(asking, t, etcddata.WithData(nodes)); failed != nil {
+		if failed := r.failedEtcd(asking, t, etcdview.WithData(nodes)); failed != nil {
 			return "", wait.Final(failed)
 		}
 		out, err = r.identify(asking, mgmt, c)
 		if err != nil {
 			return "", err
 		}
-		out.Server = etcddata.WithData(nodes)[0].Server
+		out.Server = etcdview.WithData(nodes)[0].Server
 		return "", nil
 	})
 	return out, err
@@ -165,7 +164,7 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 // meanwhile, is uploaded again.
 func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	t talos.Client,
-	nodes []etcddata.Node, target recovery.Target) (string, error) {
+	nodes []etcdview.Node, target recovery.Target) (string, error) {
 	chosen, err := recovery.TargetAmong(nodes, target)
 	if err != nil {
 		return "", wait.Final(err)
@@ -184,12 +183,12 @@ func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *ku
 }
 
 // failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
-func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcddata.Node) error {
+func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
 	for _, n := range nodes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 		is, err := t.AskBy(asking, n.Route)
 		cancel()
-		if err == nil && is.Etcd == etcddata.Failed {
+		if err == nil && is.Etcd == etcdview.Failed {
 			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another "+
 				"etcd version. Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot "+
 				"--graceful=false) and run again, with another backup if it fails again",
@@ -271,11 +270,11 @@ func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Manage
 // other's: in two etcds of servers of the same names the members' IDs differ.
 func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
 	error) {
-	t, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+	t, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return recovery.Membership{}, "", err
 	}
-	if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+	if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
 		return recovery.Membership{}, missing, nil
 	}
 	var servers []string
@@ -285,7 +284,7 @@ func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cl
 	var why wait.Reasons
 	var first []talos.EtcdMember
 	for _, n := range nodes {
-		members, err := etcddata.MembersOf(ctx, t, n)
+		members, err := etcdview.MembersOf(ctx, t, n)
 		if err != nil {
 			why.Add(n.Server, err.Error())
 			continue

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -186,7 +186,7 @@ func TestAnEtcdThatFailsIsNotWaitedFor(t *testing.T) {
 		if r.Endpoint != "127.0.0.7" || r.Node == "" {
 			return "", errors.New("connection refused")
 		}
-		return etcddata.Failed, nil
+		return etcdview.Failed, nil
 	}
 	_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, c, recovery.Target{Server: "k8s-control-plane-0"})
 	if err == nil || !strings.Contains(err.Error(), "does not come up on what it has restored") {
@@ -206,8 +206,8 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 		{state: ""},
 		{state: "Running"}, // it has just begun
 		{err: errors.New("the services are not there yet")},
-		{state: etcddata.Preparing, made: true},
-		{state: etcddata.Failed, made: true}, // it has waited for half an hour
+		{state: etcdview.Preparing, made: true},
+		{state: etcdview.Failed, made: true}, // it has waited for half an hour
 	} {
 		w := newRestoreWorld(t)
 		m, cluster := w.prepare(t)
@@ -221,7 +221,7 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 			case w.etcd.data[r.Endpoint]:
 				return "Running", nil
 			}
-			return etcddata.Preparing, nil
+			return etcdview.Preparing, nil
 		}
 		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster,
 			recovery.Target{Server: "k8s-control-plane-0"})

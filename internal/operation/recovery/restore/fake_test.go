@@ -23,7 +23,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -123,7 +123,7 @@ func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if !f.data[r.Endpoint] {
-			return talos.Node{Etcd: etcddata.Preparing}, f.answer(r)
+			return talos.Node{Etcd: etcdview.Preparing}, f.answer(r)
 		}
 		return f.HealthyTalos.AskBy(ctx, r)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/charts"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -223,7 +222,7 @@ func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 // them here is of the time of the snapshot: the providers that the pivot installs would create servers again that were
 // removed since, and evict members of etcd that came since. Only a person can tell when that is over.
 func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
-	all, err := clusterapi.Clusters(ctx, workload)
+	all, err := capi.Clusters(ctx, workload)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +253,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
-	inv, err := clusterapi.Read(ctx, workload, r.cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, workload, r.cfg.Namespace, config.TokenSecretName)
 	if err != nil {
 		return 0, err
 	}
@@ -264,7 +263,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 		return recovery.FalseFirst(a.GetKind() == capi.ClusterKind.Kind, b.GetKind() == capi.ClusterKind.Kind)
 	})
 	for i := range objects {
-		say("removing the stale %s", clusterapi.KeyOf(&objects[i]))
+		say("removing the stale %s", capi.ObjectKeyOf(&objects[i]))
 		if err := objectcopy.Remove(ctx, workload, &objects[i]); err != nil {
 			return 0, err
 		}

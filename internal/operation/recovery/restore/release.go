@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -75,14 +75,14 @@ func (r releaseStep) releaseControlPlane(ctx context.Context, say flow.Say, m st
 
 func (r releaseStep) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	tcp *unstructured.Unstructured) error {
-	_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+	_, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
 		return err
 	}
-	if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+	if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
 		return errors.New(missing)
 	}
-	if has := etcddata.WithData(nodes); len(has) != len(nodes) {
+	if has := etcdview.WithData(nodes); len(has) != len(nodes) {
 		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not "+
 			"released, because it might bootstrap another etcd", len(nodes), len(has)))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
@@ -61,19 +61,19 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 			situation.Watched{Namespace: r.cfg.Namespace, Name: c.Name, ControlPlane: c.ControlPlane,
 				LoadBalancerIP: c.LoadBalancerIP})}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		_, nodes, err := etcddata.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+		_, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 		if kube.Absent(err) {
 			return "there is no talosconfig yet", nil
 		}
 		if err != nil {
 			return "", err
 		}
-		if missing := etcddata.Unanswered(nodes, c.Replicas); missing != "" {
+		if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
 			_, lacks, err := stock.Look(ctx, mgmt)
 			return wait.Sentences(missing, lacks), err
 		}
 		chosen := nodes[0]
-		if has := etcddata.WithData(nodes); len(has) > 0 {
+		if has := etcdview.WithData(nodes); len(has) > 0 {
 			chosen = has[0]
 		}
 		out = recovery.Target{Machine: chosen.Machine, Server: chosen.Server}

@@ -1,5 +1,4 @@
-// Package drift compares the configuration with a cluster that manages itself, for plan and status.
-package drift
+package forecast
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package clusterapi
+package capi
 
 import (
 	"fmt"
@@ -89,7 +89,7 @@ func content(o *unstructured.Unstructured) map[string]any {
 	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
 		delete(c, field)
 	}
-	if KeyOf(o).Kind == ClusterKind {
+	if ObjectKeyOf(o).Kind == ClusterGroupKind {
 		unstructured.RemoveNestedField(c, "spec", "paused")
 	}
 	return c

@@ -1,4 +1,4 @@
-package etcddata
+package etcdview
 
 import (
 	"context"

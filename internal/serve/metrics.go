@@ -1,6 +1,4 @@
-// Package metrics counts, for Prometheus, what the runs of clusters do: steps, waits, calls, requests that Hetzner has
-// left.
-package metrics
+package serve
 
 import (
 	"context"
@@ -54,8 +52,8 @@ type followed struct {
 	over            bool
 }
 
-// New makes the metrics. Runs that had ended before are not counted.
-func New(clusters []*work.Cluster) *Metrics {
+// newMetrics makes the metrics. Runs that had ended before are not counted.
+func newMetrics(clusters []*work.Cluster) *Metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "slipway", Name: name, Help: help}, labels)
 	}

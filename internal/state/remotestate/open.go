@@ -1,5 +1,4 @@
-// Package statestore opens the store in which the state of a cluster is, with the keys that the configuration names.
-package statestore
+package remotestate
 
 import (
 	"context"
@@ -21,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 	"github.com/slipway-k8s/slipway/internal/client/s3"
-	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -39,28 +37,28 @@ type Access struct {
 }
 
 // Place is the place of the configured cluster's state, in an environment, with its state folder.
-func (a Access) Place(environment, dir, command string) (remotestate.Place, error) {
+func (a Access) Place(environment, dir, command string) (Place, error) {
 	store, err := a.Store()
 	if err != nil {
-		return remotestate.Place{}, err
+		return Place{}, err
 	}
 	k, err := a.Keys(keys.Scope{Environment: environment, Cluster: a.Config.ClusterName})
 	if err != nil {
-		return remotestate.Place{}, err
+		return Place{}, err
 	}
-	return remotestate.Place{Store: store, Cluster: a.Config.ClusterName, Environment: environment, Keys: k, Dir: dir,
-		Who: remotestate.Here(command), Lease: a.Config.StateLease.D()}, nil
+	return Place{Store: store, Cluster: a.Config.ClusterName, Environment: environment, Keys: k, Dir: dir,
+		Who: Here(command), Lease: a.Config.StateLease.D()}, nil
 }
 
 // Keys are those that encrypt, decrypt and authenticate the state of a cluster. Where only the key of another cluster
 // is configured, the error wraps keys.ErrOtherCluster.
-func (a Access) Keys(of keys.Scope) (k remotestate.Keys, err error) {
+func (a Access) Keys(of keys.Scope) (k Keys, err error) {
 	if k.Recipients, err = keys.ParseRecipients(a.Config.StateRecipients); err != nil {
 		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
 	}
 	if text := a.Environment[settings.StateIdentityVariable]; text != "" {
 		a.Hide.Learn(strings.TrimSpace(text))
-		read, err := remotestate.ReadKeys([]byte(text), of)
+		read, err := ReadKeys([]byte(text), of)
 		if err != nil {
 			return k, usage.Errorf("%s: %w", settings.StateIdentityVariable, err)
 		}
@@ -71,7 +69,7 @@ func (a Access) Keys(of keys.Scope) (k remotestate.Keys, err error) {
 		if err != nil {
 			return k, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
 		}
-		read, err := remotestate.ReadKeys(data, of)
+		read, err := ReadKeys(data, of)
 		if err != nil {
 			return k, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
 		}

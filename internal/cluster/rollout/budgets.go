@@ -1,5 +1,4 @@
-// Package disruption finds the PodDisruptionBudgets that do not let a node be drained.
-package disruption
+package rollout
 
 import (
 	"context"
@@ -30,10 +29,10 @@ func (b Budget) String() string {
 		b.Healthy, b.Needed, strings.Join(b.Pods, ", "))
 }
 
-// Blocking lists the budgets that allow no eviction now and have a Pod on one of the nodes: a drain of that node waits
+// BlockingBudgets lists the budgets that allow no eviction now and have a Pod on one of the nodes: a drain of that node waits
 // for them, without an end. Budgets whose Pods are elsewhere, or are of a DaemonSet, which a drain leaves, do not
 // count.
-func Blocking(ctx context.Context, c *kube.Cluster, nodes []string) ([]Budget, error) {
+func BlockingBudgets(ctx context.Context, c *kube.Cluster, nodes []string) ([]Budget, error) {
 	budgets := &policyv1.PodDisruptionBudgetList{}
 	if err := c.List(ctx, budgets); err != nil {
 		return nil, fmt.Errorf("list the PodDisruptionBudgets: %w", err)
@@ -81,8 +80,8 @@ func evicted(ctx context.Context, c *kube.Cluster, namespace string, selector la
 	return names, on, nil
 }
 
-// Sentence names budgets in a list; empty: there are none.
-func Sentence(budgets []Budget) string {
+// BudgetSentence names budgets in a list; empty: there are none.
+func BudgetSentence(budgets []Budget) string {
 	var all []string
 	for _, b := range budgets {
 		all = append(all, b.String())

@@ -1,5 +1,4 @@
-// Package etcddata asks the control plane servers whether they hold data of etcd, and which of them has the latest.
-package etcddata
+package etcdview
 
 import (
 	"cmp"
@@ -15,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -78,7 +76,7 @@ func askMachine(ctx context.Context, t talos.Client, machine *unstructured.Unstr
 	var failed []error
 	for _, route := range Routes(capi.Addresses(machine, capi.AddressExternal),
 		capi.Addresses(machine, capi.AddressInternal), balancer) {
-		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		data, err := hasData(asking, t, route)
 		cancel()
 		if err == nil {

@@ -1,4 +1,4 @@
-package clusterapi_test
+package capi_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/cluster/clusterapi"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 type object = map[string]any
@@ -48,7 +48,7 @@ func define(s *kubetest.Server, kind, plural string) {
 func names(objects []unstructured.Unstructured) []string {
 	var all []string
 	for _, o := range objects {
-		all = append(all, clusterapi.KeyOf(&o).String())
+		all = append(all, capi.ObjectKeyOf(&o).String())
 	}
 	return all
 }
@@ -73,10 +73,10 @@ func TestInventoryFollowsOwners(t *testing.T) {
 	put("v1", "Secret", "k8s-talos", "", nil)        // nor this
 	put("v1", "Secret", "of-the-cluster", "", object{"cluster.x-k8s.io/cluster-name": "k8s"})
 	put("v1", "Secret", "token", "", nil)
-	put("v1", "ConfigMap", "labelled", "", object{clusterapi.MoveLabel: ""})
+	put("v1", "ConfigMap", "labelled", "", object{capi.MoveLabel: ""})
 	put("v1", "ConfigMap", "k8s-ca", "", nil) // no Secret
 
-	inv, err := clusterapi.Read(t.Context(), c, namespace, "token")
+	inv, err := capi.ReadInventory(t.Context(), c, namespace, "token")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,24 +97,24 @@ func TestInventoryFollowsOwners(t *testing.T) {
 // TestSilenceIsNotAbsence: an API server that has just started knows definitions whose kinds it does not serve yet.
 func TestSilenceIsNotAbsence(t *testing.T) {
 	s, c := connect(t)
-	if all, err := clusterapi.Clusters(t.Context(), c); err != nil || len(all) > 0 {
+	if all, err := capi.Clusters(t.Context(), c); err != nil || len(all) > 0 {
 		t.Errorf("without Cluster API: %v, %v", all, err)
 	}
-	if inv, err := clusterapi.Read(t.Context(), c, namespace); err != nil || len(inv.All()) > 0 {
+	if inv, err := capi.ReadInventory(t.Context(), c, namespace); err != nil || len(inv.All()) > 0 {
 		t.Errorf("without Cluster API: %v, %v", inv, err)
 	}
 	define(s, "Cluster", "clusters")
 	define(s, "MachinePool", "machinepools") // not served
-	if all, err := clusterapi.Clusters(t.Context(), c); err != nil || len(all) > 0 {
+	if all, err := capi.Clusters(t.Context(), c); err != nil || len(all) > 0 {
 		t.Errorf("without a Cluster: %v, %v", all, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // it is waited for
 	defer cancel()
-	if _, err := clusterapi.Read(ctx, c, namespace); err == nil {
+	if _, err := capi.ReadInventory(ctx, c, namespace); err == nil {
 		t.Error("a kind that is not served counts as one without objects")
 	}
 	s.Close()
-	if _, err := clusterapi.Clusters(t.Context(), c); err == nil {
+	if _, err := capi.Clusters(t.Context(), c); err == nil {
 		t.Error("a cluster that does not answer counts as one without Clusters")
 	}
 }
@@ -131,7 +131,7 @@ func TestKindsOfAJustStartedAPIServer(t *testing.T) {
 		}
 		return 0, ""
 	}
-	clusters, err := clusterapi.Clusters(t.Context(), c)
+	clusters, err := capi.Clusters(t.Context(), c)
 	if err != nil || len(clusters) != 1 || refused.Load() < 4 {
 		t.Errorf("%d clusters after %d requests: %v", len(clusters), refused.Load(), err)
 	}
@@ -186,14 +186,14 @@ func TestDifferences(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			was, is := secret(), secret()
 			tt.change(is)
-			found := clusterapi.Differences(was, is)
+			found := capi.Differences(was, is)
 			text := strings.Join(found, ", ")
 			switch {
 			case tt.want == "" && len(found) > 0:
 				t.Errorf("found %v", found)
 			case !strings.Contains(text, tt.want):
 				t.Errorf("found %v, not %s", found, tt.want)
-			case clusterapi.MetadataOnly(found) != tt.mend:
+			case capi.MetadataOnly(found) != tt.mend:
 				t.Errorf("can be mended: %v", !tt.mend)
 			case strings.Contains(text, "geheim") || strings.Contains(text, "other"):
 				t.Errorf("a value stands in %v", found)
@@ -203,7 +203,7 @@ func TestDifferences(t *testing.T) {
 	cluster := kubetest.Object("cluster.x-k8s.io/v1beta1", "Cluster", namespace, "k8s", object{"spec": object{"x": "y"}})
 	pausedOne := cluster.DeepCopy()
 	set(true, "spec", "paused")(pausedOne)
-	if found := clusterapi.Differences(pausedOne, cluster); len(found) > 0 {
+	if found := capi.Differences(pausedOne, cluster); len(found) > 0 {
 		t.Errorf("a pause counts: %v", found)
 	}
 }

@@ -1,5 +1,4 @@
-// Package diagnose finds out which recovery a cluster needs; changes nothing.
-package diagnose
+package recovery
 
 import (
 	"context"
@@ -13,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
@@ -74,10 +72,10 @@ type facts struct {
 	recovering *records.Quorum
 	readopting *records.Readopt
 
-	nodes  []etcddata.Node // one a server
+	nodes  []etcdview.Node // one a server
 	deaf   error           // why Talos cannot be asked at all; nil: it was
 	leader []string        // servers whose etcd has a leader
-	survey etcddata.Survey
+	survey etcdview.Survey
 
 	api      string // its address; empty: it does not answer
 	apiErr   error  // why not
@@ -114,7 +112,7 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 	if f.readopting, err = records.ReadReadopt(tools.Files); err != nil {
 		return Diagnosis{}, err
 	}
-	if f.servers, err = etcddata.ControlPlaneServers(ctx, cfg, tools); err != nil {
+	if f.servers, err = etcdview.ControlPlaneServers(ctx, cfg, tools); err != nil {
 		return Diagnosis{}, err
 	}
 	was := ""
@@ -146,23 +144,23 @@ func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, sour
 
 // askEtcdOf asks every server's Talos for its etcd.
 func askEtcdOf(ctx context.Context, tools platform.Tools, f *facts) {
-	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, etcddata.Survey{}
+	f.nodes, f.deaf, f.leader, f.survey = nil, nil, nil, etcdview.Survey{}
 	config, err := fileOrSecret(tools, platform.Talosconfig, f, "-talosconfig", "talosconfig")
 	if err != nil {
 		f.deaf = err
 		return
 	}
-	t, nodes, err := etcddata.AskServers(ctx, tools, config, f.servers)
+	t, nodes, err := etcdview.AskServers(ctx, tools, config, f.servers)
 	if f.nodes, f.deaf = nodes, err; err != nil {
 		return
 	}
-	for _, n := range etcddata.WithData(nodes) {
-		if _, err := etcddata.MembersOf(ctx, t, n); err == nil {
+	for _, n := range etcdview.WithData(nodes) {
+		if _, err := etcdview.MembersOf(ctx, t, n); err == nil {
 			f.leader = append(f.leader, n.Server)
 		}
 	}
 	if len(f.leader) == 0 {
-		f.survey = etcddata.ChooseSurvivor(ctx, t, nodes)
+		f.survey = etcdview.ChooseSurvivor(ctx, t, nodes)
 	}
 }
 

@@ -1,10 +1,9 @@
-package etcddata
+package etcdview
 
 import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 )
 
 // Survey is what is known of a broken etcd.
@@ -20,7 +19,7 @@ type Survey struct {
 
 // IndexOf is how far a server's own member of etcd is.
 func IndexOf(ctx context.Context, t talos.Client, n Node) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+	ctx, cancel := context.WithTimeout(ctx, AskWithin)
 	defer cancel()
 	return t.EtcdIndex(ctx, n.Route)
 }

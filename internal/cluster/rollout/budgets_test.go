@@ -1,4 +1,4 @@
-package disruption_test
+package rollout_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/cluster/disruption"
+	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 )
 
 type object = map[string]any
@@ -48,15 +48,15 @@ func TestBlocking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := disruption.Blocking(t.Context(), c, []string{"a"})
+	found, err := rollout.BlockingBudgets(t.Context(), c, []string{"a"})
 	if err != nil || len(found) != 1 || found[0].Name != "strict" {
 		t.Fatalf("%v, %v", found, err)
 	}
-	if says := disruption.Sentence(found); !strings.Contains(says, "shop/strict (2 of its Pods are healthy and 2 must "+
+	if says := rollout.BudgetSentence(found); !strings.Contains(says, "shop/strict (2 of its Pods are healthy and 2 must "+
 		"stay: strict-on-a on a)") {
 		t.Error(says)
 	}
-	if found, err := disruption.Blocking(t.Context(), c, []string{"c"}); err != nil || len(found) > 0 {
+	if found, err := rollout.BlockingBudgets(t.Context(), c, []string{"c"}); err != nil || len(found) > 0 {
 		t.Errorf("of a node without Pods: %v, %v", found, err)
 	}
 }

@@ -1,4 +1,4 @@
-package deprecation
+package upgrade
 
 import (
 	"fmt"
@@ -49,12 +49,12 @@ func servers(t *testing.T, pages ...string) *kube.Cluster {
 func TestRemoved(t *testing.T) {
 	c := servers(t, "# nothing\n", metrics, "# nothing\n")
 	for minor, want := range map[uint64]int{31: 0, 32: 1, 33: 1, 34: 2} {
-		found, err := Removed(t.Context(), c, 3, minor)
+		found, err := removedAPIs(t.Context(), c, 3, minor)
 		if err != nil || len(found) != want {
 			t.Errorf("in 1.%d: %v, %v, want %d", minor, found, err, want)
 		}
 	}
-	found, err := Removed(t.Context(), c, 3, 33)
+	found, err := removedAPIs(t.Context(), c, 3, 33)
 	const says = "flowschemas of flowcontrol.apiserver.k8s.io/v1beta3 (removed in Kubernetes 1.32)"
 	if err != nil || len(found) != 1 || found[0].String() != says {
 		t.Errorf("%v, %v", found, err)
@@ -63,11 +63,11 @@ func TestRemoved(t *testing.T) {
 
 // An API server that does not tell is not taken for one that was asked for nothing.
 func TestRemovedThatCannotBeAsked(t *testing.T) {
-	if found, err := Removed(t.Context(), servers(t, metrics, ""), 3, 33); err == nil ||
+	if found, err := removedAPIs(t.Context(), servers(t, metrics, ""), 3, 33); err == nil ||
 		!strings.Contains(err.Error(), "403") {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := Removed(t.Context(), servers(t, "apiserver_requested_deprecated_apis{"), 1, 33); err == nil {
+	if _, err := removedAPIs(t.Context(), servers(t, "apiserver_requested_deprecated_apis{"), 1, 33); err == nil {
 		t.Error("a page that cannot be read is taken for an empty one")
 	}
 }

@@ -1,11 +1,11 @@
-package drift_test
+package forecast_test
 
 import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/operation/drift"
+	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
@@ -26,7 +26,7 @@ func TestNoDeviationsBeforeThePivot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := drift.Compare(t.Context(), changed, journal, settings.Configuration{Config: cfg}, nil, nil)
+	found := forecast.Compare(t.Context(), changed, journal, settings.Configuration{Config: cfg}, nil, nil)
 	if len(found.Deviations) > 0 || found.Uncompared != "" {
 		t.Errorf("got %+v", found)
 	}

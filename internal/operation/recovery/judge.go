@@ -1,4 +1,4 @@
-package diagnose
+package recovery
 
 import (
 	"errors"
@@ -8,8 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
-	"github.com/slipway-k8s/slipway/internal/operation/recovery"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -44,14 +43,14 @@ func (f *facts) judge() Diagnosis {
 	case f.deaf != nil:
 		d.Disaster, d.Sentence = Unclear, "servers exist, the API does not answer, and etcd cannot be asked: "+f.deaf.Error()
 		d.First = []string{"put the cluster's talosconfig into the state folder, or name a backup, which has it"}
-	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return !n.Silent() }):
+	case !slices.ContainsFunc(f.nodes, func(n etcdview.Node) bool { return !n.Silent() }):
 		d.Disaster, d.Sentence = Unclear, "servers exist, and neither the API nor Talos answers on any of them"
 		if f.locked() {
 			d.Sentence = "servers exist, Talos answers on none of them, and the API was not asked: " + f.noKubeconfig()
 		}
 		d.First = []string{"see that they are powered on, and that this machine may reach port 50000 (docs/firewall.md); " +
 			"if all are beyond repair, delete them, and restore a backup"}
-	case !slices.ContainsFunc(f.nodes, func(n etcddata.Node) bool { return n.Data || n.Silent() }):
+	case !slices.ContainsFunc(f.nodes, func(n etcdview.Node) bool { return n.Data || n.Silent() }):
 		f.lostServers(&d, "all servers answer, and none holds data of etcd: all were wiped, or are booting (ask again in a "+
 			"minute), or the bootstrap has not come so far")
 		d.First = append(d.First, "only if they were wiped: delete the servers "+f.names(f.nodes)+" at Hetzner, as restore "+
@@ -136,7 +135,7 @@ func (f *facts) seen() []string {
 	return lines
 }
 
-func (f *facts) seenOf(n etcddata.Node) string {
+func (f *facts) seenOf(n etcdview.Node) string {
 	switch {
 	case n.Silent():
 		return "its Talos does not answer: " + n.Err.Error()
@@ -152,7 +151,7 @@ func (f *facts) seenOf(n etcddata.Node) string {
 	return "its etcd has no leader"
 }
 
-func (f *facts) names(nodes []etcddata.Node) string {
+func (f *facts) names(nodes []etcdview.Node) string {
 	var names []string
 	for _, n := range nodes {
 		names = append(names, n.Server)
@@ -194,9 +193,9 @@ func (f *facts) lostServers(d *Diagnosis, sentence string) {
 		d.First = append(d.First, "management cluster "+f.besideOf+" holds the objects of the lost servers and makes them "+
 			"anew, without data. Before the restore "+f.without())
 	}
-	d.Steps = recovery.RestoreSteps
+	d.Steps = RestoreSteps
 	if f.source == nil || f.source.Contents.Header.SelfManaged {
-		d.Steps = slices.Concat(recovery.RestoreSteps, recovery.PivotSteps)
+		d.Steps = slices.Concat(RestoreSteps, PivotSteps)
 	}
 }
 
@@ -236,7 +235,7 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 		"what the other members took in and that one had not heard of: at most what was written while the quorum broke",
 		"what lies on the EPHEMERAL partition of the servers: images, logs, emptyDir, hostPath; volumes at Hetzner stay",
 	}
-	d.Steps = recovery.QuorumSteps
+	d.Steps = QuorumSteps
 	for _, n := range f.nodes {
 		if n.Silent() {
 			d.First = append(d.First, n.Server+" has to answer, as it may be a member: power it on; beyond repair, delete it "+
@@ -301,5 +300,5 @@ func (f *facts) lostManagement(d *Diagnosis, sentence string) {
 	if f.source != nil {
 		d.Lost[0] += " (" + f.source.Contents.Header.Taken.Format(time.RFC3339) + ")"
 	}
-	d.Steps = recovery.ReadoptSteps
+	d.Steps = ReadoptSteps
 }

@@ -1,4 +1,4 @@
-package etcddata
+package etcdview
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -62,7 +61,7 @@ func AskServers(ctx context.Context, tools platform.Tools, config []byte, server
 	nodes := make([]Node, len(servers))
 	var asking sync.WaitGroup
 	for i, s := range servers {
-		asking.Go(func() { nodes[i] = askServer(ctx, t, s, etcdview.RoutesTo(s, balancers)) })
+		asking.Go(func() { nodes[i] = askServer(ctx, t, s, RoutesTo(s, balancers)) })
 	}
 	asking.Wait()
 	return t, nodes, nil
@@ -72,7 +71,7 @@ func AskServers(ctx context.Context, tools platform.Tools, config []byte, server
 func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) Node {
 	n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
 	for i, route := range routes {
-		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		data, err := hasData(asking, t, route)
 		cancel()
 		if err == nil {
@@ -88,7 +87,7 @@ func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []t
 
 // MembersOf asks a node for the list of etcd's members, which only a member with a leader answers.
 func MembersOf(ctx context.Context, t talos.Client, n Node) ([]talos.EtcdMember, error) {
-	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
+	ctx, cancel := context.WithTimeout(ctx, AskWithin)
 	defer cancel()
 	return t.EtcdMembersOf(ctx, n.Route)
 }

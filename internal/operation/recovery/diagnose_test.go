@@ -1,4 +1,4 @@
-package diagnose
+package recovery
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/etcddata"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/recoverytest"
 	"github.com/slipway-k8s/slipway/platform"
@@ -180,7 +180,7 @@ func TestADiagnosisWithoutAKubeconfig(t *testing.T) {
 func TestADiagnosisTellsABackupOfAnotherCluster(t *testing.T) {
 	f := facts{
 		cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}},
-		nodes:  []etcddata.Node{{Server: recoverytest.Cp0, Data: true}},
+		nodes:  []etcdview.Node{{Server: recoverytest.Cp0, Data: true}},
 		leader: []string{recoverytest.Cp0},
 		api:    "https://127.0.0.1", uid: "living", beside: besideNone, self: true, source: backupOf("other", time.Now()),
 	}
@@ -230,7 +230,7 @@ func TestADiagnosisComposesItsCommands(t *testing.T) {
 				strings.Join(target, " ") + " --here"
 		}},
 		servers: []hetzner.Server{{Name: recoverytest.Cp0}, {Name: recoverytest.Cp1}},
-		nodes:   []etcddata.Node{{Server: recoverytest.Cp0, Data: true}, {Server: recoverytest.Cp1}},
+		nodes:   []etcdview.Node{{Server: recoverytest.Cp0, Data: true}, {Server: recoverytest.Cp1}},
 		leader:  []string{recoverytest.Cp0}, apiErr: errors.New("no route"),
 	}
 	if first := strings.Join(f.judge().First, "\n"); !strings.Contains(first, "type replace-machine "+recoverytest.Cp1+
@@ -245,7 +245,7 @@ func TestADiagnosisTellsServersThatBoot(t *testing.T) {
 	f := facts{cluster: "k8s", now: time.Now(), servers: []hetzner.Server{{Name: recoverytest.Cp0}}, beside: besideNone,
 		whose:  errors.New("nobody tells"),
 		apiErr: errors.New("connection refused"),
-		nodes:  []etcddata.Node{{Server: recoverytest.Cp0, Err: fmt.Errorf("%w: it waits", etcddata.ErrNotMounted)}}}
+		nodes:  []etcdview.Node{{Server: recoverytest.Cp0, Err: fmt.Errorf("%w: it waits", etcdview.ErrNotMounted)}}}
 	d := f.judge()
 	if seen := strings.Join(d.Seen, "\n"); !strings.Contains(d.Sentence, "are booting") ||
 		!strings.Contains(seen, "Talos answers; its disk may not be mounted yet") {

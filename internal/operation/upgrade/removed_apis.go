@@ -1,6 +1,4 @@
-// Package deprecation finds the APIs that clients of a cluster still ask for and that a later Kubernetes does not
-// serve.
-package deprecation
+package upgrade
 
 import (
 	"bytes"
@@ -29,8 +27,8 @@ const (
 	connections = 4
 )
 
-// API is a deprecated API that was asked for.
-type API struct {
+// removedAPI is a deprecated API that was asked for.
+type removedAPI struct {
 	Group    string `json:"group"`
 	Version  string `json:"version"`
 	Resource string `json:"resource"`
@@ -38,7 +36,7 @@ type API struct {
 }
 
 // String is "flowschemas of flowcontrol.apiserver.k8s.io/v1beta3 (removed in Kubernetes 1.32)".
-func (a API) String() string {
+func (a removedAPI) String() string {
 	group := a.Version
 	if a.Group != "" {
 		group = a.Group + "/" + a.Version
@@ -47,16 +45,16 @@ func (a API) String() string {
 }
 
 // minor of Kubernetes 1.x; 0: the metric names none.
-func (a API) minor() uint64 {
+func (a removedAPI) minor() uint64 {
 	_, minor, _ := strings.Cut(a.Removed, ".")
 	n, _ := strconv.ParseUint(minor, 10, 64)
 	return n
 }
 
-// Removed lists the APIs that clients have asked the API servers for and that Kubernetes 1.minor does not serve.
+// removedAPIs lists the APIs that clients have asked the API servers for and that Kubernetes 1.minor does not serve.
 // servers is how many API servers there are: each is asked through the load balancer, by connections of its own.
-func Removed(ctx context.Context, c *kube.Cluster, servers int, minor uint64) ([]API, error) {
-	var found []API
+func removedAPIs(ctx context.Context, c *kube.Cluster, servers int, minor uint64) ([]removedAPI, error) {
+	var found []removedAPI
 	for range max(1, servers) * connections {
 		text, err := c.GetAnew(ctx, path, most)
 		if err != nil {
@@ -72,18 +70,18 @@ func Removed(ctx context.Context, c *kube.Cluster, servers int, minor uint64) ([
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b API) int { return cmp.Compare(a.String(), b.String()) })
+	slices.SortFunc(found, func(a, b removedAPI) int { return cmp.Compare(a.String(), b.String()) })
 	return found, nil
 }
 
 // requested reads the deprecated APIs out of an API server's metrics.
-func requested(text []byte) ([]API, error) {
+func requested(text []byte) ([]removedAPI, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("read an API server's metrics: %w", err)
 	}
-	var all []API
+	var all []removedAPI
 	for _, m := range families[metric].GetMetric() {
 		if m.GetGauge().GetValue() == 0 {
 			continue
@@ -92,7 +90,7 @@ func requested(text []byte) ([]API, error) {
 		for _, l := range m.GetLabel() {
 			labels[l.GetName()] = l.GetValue()
 		}
-		all = append(all, API{Group: labels["group"], Version: labels["version"], Resource: labels["resource"],
+		all = append(all, removedAPI{Group: labels["group"], Version: labels["version"], Resource: labels["resource"],
 			Removed: labels["removed_release"]})
 	}
 	return all, nil

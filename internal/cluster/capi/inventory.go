@@ -1,6 +1,4 @@
-// Package clusterapi knows which objects of a namespace make up the clusters that Cluster API manages there, and
-// compares them across two management clusters. It reads only.
-package clusterapi
+package capi
 
 import (
 	"cmp"
@@ -22,8 +20,6 @@ import (
 
 // Labels and annotations of Cluster API and clusterctl.
 const (
-	// MoveLabel makes clusterctl move an object that no owner ties to a cluster.
-	MoveLabel = "clusterctl.cluster.x-k8s.io/move"
 	// DeleteForMove is the annotation that clusterctl's mover leaves on an object at the source in place of all others,
 	// a moment before it deletes the object.
 	DeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
@@ -36,8 +32,8 @@ const (
 	clusterDefinition = "clusters." + clusterGroup
 )
 
-// ClusterKind is the kind of the object that everything else of a cluster belongs to.
-var ClusterKind = schema.GroupKind{Group: clusterGroup, Kind: "Cluster"}
+// ClusterGroupKind is the kind of the object that everything else of a cluster belongs to.
+var ClusterGroupKind = schema.GroupKind{Group: clusterGroup, Kind: "Cluster"}
 
 var (
 	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
@@ -45,19 +41,19 @@ var (
 	coreKinds  = []schema.GroupVersionKind{secretKind, {Version: "v1", Kind: "ConfigMap"}}
 )
 
-// Key names an object within a namespace, the same in the source and the target of a move.
-type Key struct {
+// ObjectKey names an object within a namespace, the same in the source and the target of a move.
+type ObjectKey struct {
 	Kind schema.GroupKind
 	Name string
 }
 
-// KeyOf is an object's key.
-func KeyOf(o *unstructured.Unstructured) Key {
-	return Key{o.GroupVersionKind().GroupKind(), o.GetName()}
+// ObjectKeyOf is an object's key.
+func ObjectKeyOf(o *unstructured.Unstructured) ObjectKey {
+	return ObjectKey{o.GroupVersionKind().GroupKind(), o.GetName()}
 }
 
 // String is "Machine k8s-control-plane-6f4dm".
-func (k Key) String() string { return k.Kind.Kind + " " + k.Name }
+func (k ObjectKey) String() string { return k.Kind.Kind + " " + k.Name }
 
 // Inventory is what belongs to the clusters of a namespace, by kind and name.
 type Inventory struct {
@@ -76,10 +72,10 @@ type Reader interface {
 // listsAtOnce bounds the requests of Read that are under way together.
 const listsAtOnce = 8
 
-// Read takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is not
+// ReadInventory takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is not
 // installed there is nothing, and that is no error.
-func Read(ctx context.Context, c Reader, namespace string, extra ...string) (Inventory, error) {
-	kinds, err := Kinds(ctx, c)
+func ReadInventory(ctx context.Context, c Reader, namespace string, extra ...string) (Inventory, error) {
+	kinds, err := MovedKinds(ctx, c)
 	if err != nil || len(kinds) == 0 {
 		return Inventory{}, err
 	}
@@ -133,9 +129,9 @@ func Clusters(ctx context.Context, c Reader, opts ...client.ListOption) ([]unstr
 	return l.Items, nil
 }
 
-// Kinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster API is
+// MovedKinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster API is
 // not installed; an error where one of them is not served (yet).
-func Kinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error) {
+func MovedKinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error) {
 	definitions, err := definitions(ctx, c)
 	if err != nil {
 		return nil, err
@@ -207,7 +203,7 @@ func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
 		if isRoot(o) {
 			moved[o.GetUID()] = true
 		}
-		if KeyOf(o).Kind == ClusterKind {
+		if ObjectKeyOf(o).Kind == ClusterGroupKind {
 			clusters = append(clusters, o.GetName())
 		}
 	}
@@ -246,8 +242,8 @@ func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
 
 // isRoot tells whether an object is moved for its own sake.
 func isRoot(o *unstructured.Unstructured) bool {
-	switch KeyOf(o).Kind {
-	case ClusterKind, schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}, schema.GroupKind{Group: addonsGroup,
+	switch ObjectKeyOf(o).Kind {
+	case ClusterGroupKind, schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}, schema.GroupKind{Group: addonsGroup,
 		Kind: "ClusterResourceSet"}:
 		return true
 	}
@@ -306,7 +302,7 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 	for i := range all {
 		o := &all[i]
 		field, _, _ := unstructured.NestedString(o.Object, "spec", "clusterName")
-		if KeyOf(o).Kind == ClusterKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster ||
+		if ObjectKeyOf(o).Kind == ClusterGroupKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster ||
 			field == cluster ||
 			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes,
 				looseSuffixes)) {
@@ -330,7 +326,7 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 func (i Inventory) Clusters() []string {
 	var names []string
 	for j := range i.Moved {
-		if o := &i.Moved[j]; KeyOf(o).Kind == ClusterKind {
+		if o := &i.Moved[j]; ObjectKeyOf(o).Kind == ClusterGroupKind {
 			names = append(names, o.GetName())
 		}
 	}
@@ -338,11 +334,11 @@ func (i Inventory) Clusters() []string {
 }
 
 // Marked are the objects that a move has begun to delete.
-func (i Inventory) Marked() []Key {
-	var marked []Key
+func (i Inventory) Marked() []ObjectKey {
+	var marked []ObjectKey
 	for _, o := range i.All() {
 		if IsMarked(&o) {
-			marked = append(marked, KeyOf(&o))
+			marked = append(marked, ObjectKeyOf(&o))
 		}
 	}
 	return marked
