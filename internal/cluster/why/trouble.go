@@ -12,7 +12,7 @@ var troubles = []string{
 	"looks again within", "etcd is stopped",
 	"server is off; caph", "given up", "given it up", "its controllers do nothing", "hetzner's action",
 	"gone from the hetzner project",
-	"could not ask", "does not answer", "attachfailed", "is lost",
+	"and is no node", "could not ask", "does not answer", "attachfailed", "is lost",
 	"resource_unavailable", "limit_exceeded", "ratelimit", "rate limit", "quota", "denied", "forbidden", "unauthorized",
 	"timed out",
 	"crashloopbackoff", "imagepullbackoff",

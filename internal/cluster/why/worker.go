@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
+
+// nodeWithin is longer than a worker takes from its Machine to its node.
+const nodeWithin = 5 * time.Minute
 
 // workers are the machines that are not of the control plane.
 func (s Situation) workers() []member {
@@ -69,6 +73,11 @@ func (s Situation) worker(m member) Finding {
 	if c, ok := worst(complaints(m.server)); ok &&
 		(m.state != running || c.severity == "Error" || c.severity == "Warning") {
 		return s.workerComplaint(m, c)
+	}
+	if m.state == running && s.At.Sub(m.machine.GetCreationTimestamp().Time) >= nodeWithin {
+		return Finding{What: "it was created more than 5 minutes ago, its server runs, and is no node", weight: weightTrouble,
+			Do: "its console at Hetzner shows what Talos does; the pool's MachineHealthCheck replaces it when its " +
+				"nodeStartupTimeout, 20 minutes in the built-in manifest, has passed"}
 	}
 	if m.state == running {
 		return Finding{What: "its server runs, and it is no node yet", weight: weightNormal}

@@ -19,7 +19,8 @@ func withWorker(change func(machine, server, config object)) Situation {
 	s.Talos = map[string]Talos{"x7k2p": {Etcd: true}}
 	s.Nodes = []Node{{Name: "x7k2p", Ready: true}, {Name: "a", Ready: true}}
 	add := func(name string) (machine, server, config object) {
-		machine = object{"metadata": object{"name": name, "namespace": "default"}, "spec": object{
+		machine = object{"metadata": object{"name": name, "namespace": "default",
+			"creationTimestamp": "2026-02-03T04:01:06Z"}, "spec": object{
 			"infrastructureRef": object{"name": name},
 			"bootstrap":         object{"configRef": object{"name": name}}}}
 		server = object{"metadata": object{"name": name, "creationTimestamp": "2026-02-03T04:01:06Z"}, "spec": object{
@@ -74,6 +75,11 @@ func TestWorkers(t *testing.T) {
 			server["spec"].(object)["providerID"] = "hcloud://3"
 			server["status"] = object{"instanceState": running}
 		}, "b: its server runs, and it is no node yet", "", false},
+		"a server that has run for long": {func(machine, server, _ object) {
+			machine["metadata"].(object)["creationTimestamp"] = now.Add(-time.Hour).UTC().Format(time.RFC3339)
+			server["spec"].(object)["providerID"] = "hcloud://3"
+			server["status"] = object{"instanceState": running}
+		}, "b: it was created more than 5 minutes ago, its server runs, and is no node", "its console at Hetzner", true},
 		"a server that is deleted": {func(machine, _, _ object) {
 			machine["metadata"].(object)["deletionTimestamp"] = "2026-02-03T04:05:00Z"
 		}, "b: is being deleted", "", false},
