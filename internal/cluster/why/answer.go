@@ -226,14 +226,14 @@ func (s Situation) later(members []member) (what, missing string) {
 			fmt.Sprintf("Cluster API has seen the nodes of %d of %d (it looks twice a minute)", seen, len(members))
 	case slices.ContainsFunc(members, func(m member) bool { return m.state != running }):
 		return "the servers", "not all run"
-	case slices.ContainsFunc(members, s.stopped):
+	case slices.ContainsFunc(members, func(m member) bool { return s.stopped(m) || s.unhealthy(m) }):
 		runs := 0
 		for _, m := range members {
 			if m.talos.Etcd {
 				runs++
 			}
 		}
-		return "etcd", fmt.Sprintf("it runs on %d of %d servers", runs, len(members))
+		return "etcd", fmt.Sprintf("it is healthy on %d of %d servers", runs, len(members))
 	}
 	return "", ""
 }

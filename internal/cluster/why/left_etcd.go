@@ -15,6 +15,8 @@ const (
 	etcdUnhealthy = "EtcdClusterHealthyCondition"
 	// etcdEnded is the state of Talos's service etcd on a server whose member has left the cluster.
 	etcdEnded = "Finished"
+	// etcdRunning is the same while it runs, healthy or not.
+	etcdRunning = "Running"
 	// leftWithin is how long a provider has to delete a Machine whose member has left: the two follow each other.
 	leftWithin = time.Minute
 )
@@ -77,20 +79,42 @@ func (s Situation) stopped(m member) bool {
 func (s Situation) stoppedEtcd(m member) Finding {
 	f := Finding{What: fmt.Sprintf("its etcd is stopped (Talos: %s), and the control plane provider adds, removes and "+
 		"replaces no server while it is", m.talos.State), weight: weightTrouble}
-	members := s.members()
-	runs := 0
-	for _, other := range members {
-		if other.talos.Etcd {
-			runs++
-		}
-	}
-	if runs <= len(members)/2 {
+	if !s.quorumWithout(m) {
 		f.Do = "without it etcd has no quorum: start it (talosctl service etcd start, or reboot the server)"
 		return f
 	}
 	f.Do, f.Target = "the other members have their quorum: the target replace-machine replaces it",
 		[]string{"replace-machine", m.machine.GetName()}
 	return f
+}
+
+// unhealthy reports whether the etcd of a server that has joined runs and is not healthy.
+func (s Situation) unhealthy(m member) bool {
+	return m.isNode() && m.state == running && m.talos.Trouble == "" && !m.talos.Etcd && m.talos.State == etcdRunning &&
+		!s.resting() && !s.Surplus()
+}
+
+// unhealthyEtcd is a server that was a member of etcd, whose etcd has just started, or starts and ends again and again.
+func (s Situation) unhealthyEtcd(m member) Finding {
+	f := Finding{What: "its etcd runs and is not healthy", weight: weightTrouble,
+		Do: "without it etcd has no quorum: talosctl logs etcd tells why"}
+	if s.quorumWithout(m) {
+		f.Do, f.Target = "if it stays so: the other members have their quorum, and the target replace-machine replaces it",
+			[]string{"replace-machine", m.machine.GetName()}
+	}
+	return f
+}
+
+// quorumWithout reports whether the other members of etcd are healthy, and enough.
+func (s Situation) quorumWithout(m member) bool {
+	members := s.members()
+	runs := 0
+	for _, other := range members {
+		if other.talos.Etcd && other.name != m.name {
+			runs++
+		}
+	}
+	return runs > len(members)/2
 }
 
 // leftEtcd is a server whose member of etcd has left, and whose Machine stays.

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -74,6 +75,25 @@ func TestLeftEtcd(t *testing.T) {
 		}
 		if tt.stuck && !slices.Equal(a.Findings[at].Target, []string{"replace-machine", "machine-0"}) {
 			t.Errorf("%s: to type: %q", name, a.Findings[at].Target)
+		}
+	}
+}
+
+// TestUnhealthyEtcd: the etcd of a server that ends again and again runs whenever Talos is asked, and is not healthy.
+func TestUnhealthyEtcd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		unhealthy int
+		do        string
+	}{"one": {1, "the target replace-machine replaces it"}, "two": {2, "without it etcd has no quorum"}} {
+		s := rolling(0)
+		s.ControlPlane.Object["spec"].(object)["replicas"] = int64(4)
+		for i := range 4 {
+			s.Talos[fmt.Sprintf("server-%d", i)] = Talos{Etcd: i >= tt.unhealthy, State: etcdRunning}
+		}
+		a := Explain(s)
+		if a.For != "etcd" || len(a.Findings) == 0 || a.Findings[0].What != "its etcd runs and is not healthy" ||
+			!strings.Contains(a.Findings[0].Do, tt.do) || TroubleIn(a.Sentence()) == "" || a.Terminal(time.Time{}) != nil {
+			t.Errorf("%s: %q %+v", name, a.Sentence(), a.Findings)
 		}
 	}
 }

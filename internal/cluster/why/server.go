@@ -142,6 +142,8 @@ func (s Situation) booting(m member) (Finding, bool) {
 	switch {
 	case m.talos.Trouble != "":
 		return normal("its server runs, Talos does not answer yet (%s)", ShortError(m.talos.Trouble))
+	case s.unhealthy(m):
+		return s.unhealthyEtcd(m), true
 	case !m.talos.Etcd:
 		return normal("etcd does not run yet")
 	}

@@ -9,7 +9,7 @@ var troubles = []string{
 	"out of stock", "has no host", "has no server type", "limit is reached", "limit of servers is reached",
 	"limit an hour is used up",
 	"does not accept", "token is not there", "cannot be", "refuses the order", "there is no image", "several images",
-	"looks again within", "etcd is stopped",
+	"looks again within", "etcd is stopped", "is not healthy",
 	"server is off; caph", "given up", "given it up", "its controllers do nothing", "hetzner's action",
 	"gone from the hetzner project",
 	"and is no node", "could not ask", "does not answer", "attachfailed", "is lost",
