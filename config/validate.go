@@ -55,7 +55,7 @@ const (
 var networkZones = map[string]string{"ash": "us-east", "fsn1": "eu-central", "hel1": "eu-central", "hil": "us-west",
 	"nbg1": "eu-central", "sin": "ap-southeast"}
 
-// locations are theirs.
+// locations are what LOCATION may name.
 var locations = slices.Sorted(maps.Keys(networkZones))
 
 // loadBalancerTypes are what the HetznerCluster CRD of CAPH v1.0.7 accepts.

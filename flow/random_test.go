@@ -361,10 +361,12 @@ func (m *model) count() {
 }
 
 // TestPowerFailureAfterAKilledRename: a run is killed after it appended that a step is done, and the next one after it
-// gave a new journal the name, neither flushed. A power failure then brings the record of the first run back: it is true.
+// renamed a new journal into place, neither flushed. A power failure then brings the true record of the first run back.
 func TestPowerFailureAfterAKilledRename(t *testing.T) {
 	var c counts
-	m := newModel(blueprint{{}, {Inputs: []int{0}, Verified: true, Mute: true}, {RerunAfter: []int{0}, Verified: true}}, &c)
+	m := newModel(blueprint{
+		{}, {Inputs: []int{0}, Verified: true, Mute: true}, {RerunAfter: []int{0}, Verified: true},
+	}, &c)
 	for _, s := range []story{
 		{Spec: map[int]int{1: 2}, Trouble: trouble{Kind: kill, At: 16}},
 		{Spec: map[int]int{0: 2}, Trouble: trouble{Kind: kill, At: 9}},

@@ -140,8 +140,8 @@ type listedState struct {
 }
 
 // listState reads one of the states of a store; nil: it is gone.
-func listState(ctx context.Context, access remotestate.Access, store objectstore.Store, environment, cluster string) (*listedState,
-	error) {
+func listState(ctx context.Context, access remotestate.Access, store objectstore.Store, environment,
+	cluster string) (*listedState, error) {
 	of, keyErr := access.Keys(keys.Scope{Environment: environment, Cluster: cluster})
 	d, ok, refused, err := remotestate.Place{Store: store, Environment: environment, Cluster: cluster, Keys: of}.Listed(ctx)
 	if err != nil || !ok {

@@ -89,7 +89,7 @@ func content(o *unstructured.Unstructured) map[string]any {
 	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
 		delete(c, field)
 	}
-	if ObjectKeyOf(o).Kind == ClusterGroupKind {
+	if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
 		unstructured.RemoveNestedField(c, "spec", "paused")
 	}
 	return c

@@ -1,3 +1,3 @@
-// Package capi reads Cluster API objects: the fields, conditions, addresses and labels of the kinds that Slipway uses, and
-// all that belongs to the clusters of a namespace, which it compares across two management clusters. It writes nothing.
+// Package capi reads Cluster API objects: the fields, conditions, addresses and labels of the kinds that Slipway uses,
+// and all that belongs to the clusters of a namespace, which it compares across two management clusters.
 package capi

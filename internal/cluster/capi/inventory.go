@@ -32,9 +32,6 @@ const (
 	clusterDefinition = "clusters." + clusterGroup
 )
 
-// ClusterGroupKind is the kind of the object that everything else of a cluster belongs to.
-var ClusterGroupKind = schema.GroupKind{Group: clusterGroup, Kind: "Cluster"}
-
 var (
 	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	secretKind = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
@@ -69,11 +66,11 @@ type Reader interface {
 	RESTMapper() meta.RESTMapper
 }
 
-// listsAtOnce bounds the requests of Read that are under way together.
+// listsAtOnce bounds the requests of ReadInventory that are under way together.
 const listsAtOnce = 8
 
-// ReadInventory takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is not
-// installed there is nothing, and that is no error.
+// ReadInventory takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is
+// not installed there is nothing, and that is no error.
 func ReadInventory(ctx context.Context, c Reader, namespace string, extra ...string) (Inventory, error) {
 	kinds, err := MovedKinds(ctx, c)
 	if err != nil || len(kinds) == 0 {
@@ -129,8 +126,8 @@ func Clusters(ctx context.Context, c Reader, opts ...client.ListOption) ([]unstr
 	return l.Items, nil
 }
 
-// MovedKinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster API is
-// not installed; an error where one of them is not served (yet).
+// MovedKinds are the namespaced kinds that clusterctl moves, at the versions that the API prefers. None where Cluster
+// API is not installed; an error where one of them is not served (yet).
 func MovedKinds(ctx context.Context, c Reader) ([]schema.GroupVersionKind, error) {
 	definitions, err := definitions(ctx, c)
 	if err != nil {
@@ -203,7 +200,7 @@ func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
 		if isRoot(o) {
 			moved[o.GetUID()] = true
 		}
-		if ObjectKeyOf(o).Kind == ClusterGroupKind {
+		if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
 			clusters = append(clusters, o.GetName())
 		}
 	}
@@ -243,8 +240,8 @@ func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
 // isRoot tells whether an object is moved for its own sake.
 func isRoot(o *unstructured.Unstructured) bool {
 	switch ObjectKeyOf(o).Kind {
-	case ClusterGroupKind, schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"}, schema.GroupKind{Group: addonsGroup,
-		Kind: "ClusterResourceSet"}:
+	case ClusterKind.GroupKind(), schema.GroupKind{Group: clusterGroup, Kind: "ClusterClass"},
+		schema.GroupKind{Group: addonsGroup, Kind: "ClusterResourceSet"}:
 		return true
 	}
 	_, labelled := o.GetLabels()[MoveLabel]
@@ -302,8 +299,8 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 	for i := range all {
 		o := &all[i]
 		field, _, _ := unstructured.NestedString(o.Object, "spec", "clusterName")
-		if ObjectKeyOf(o).Kind == ClusterGroupKind && o.GetName() == cluster || o.GetLabels()[clusterNameLabel] == cluster ||
-			field == cluster ||
+		if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() && o.GetName() == cluster ||
+			o.GetLabels()[clusterNameLabel] == cluster || field == cluster ||
 			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes,
 				looseSuffixes)) {
 			mine[o.GetUID()] = true
@@ -326,7 +323,7 @@ func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool
 func (i Inventory) Clusters() []string {
 	var names []string
 	for j := range i.Moved {
-		if o := &i.Moved[j]; ObjectKeyOf(o).Kind == ClusterGroupKind {
+		if o := &i.Moved[j]; ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
 			names = append(names, o.GetName())
 		}
 	}

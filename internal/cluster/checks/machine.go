@@ -175,8 +175,9 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 	}
 	for _, l := range m.NetworkCommonLinkConfigs() {
 		if l.Name() == privateInterface && len(l.Addresses()) > 0 && !configured {
-			return &unfitMachine{document: "LinkConfig", hint: "add a document of kind DHCPv4Config with name: " + privateInterface +
-				", and remove its addresses", problem: fmt.Sprintf("the interface %s has addresses, and no DHCP%s", privateInterface, shared)}
+			return &unfitMachine{document: "LinkConfig", hint: "add a document of kind DHCPv4Config with name: " +
+				privateInterface + ", and remove its addresses",
+				problem: fmt.Sprintf("the interface %s has addresses, and no DHCP%s", privateInterface, shared)}
 		}
 	}
 	if !configured && !selected && !m.RunDefaultDHCPOperators() && len(m.NetworkLinkAliasConfigs()) == 0 {

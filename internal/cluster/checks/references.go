@@ -92,16 +92,16 @@ func unfitLoadBalancer(cfg config.Config, o *unstructured.Unstructured) (found [
 	return found
 }
 
-// unfitZone looks for a region outside of the network's zone: Hetzner attaches servers and load balancers to networks of
-// their own zone only.
+// unfitZone looks for a region outside of the network's zone: Hetzner attaches servers and load balancers to networks
+// of their own zone only.
 func unfitZone(o *unstructured.Unstructured) []unfitObject {
 	path := []any{"spec", "hcloudNetwork", "networkZone"}
 	zone := capi.Text(o, "spec", "hcloudNetwork", "networkZone")
 	regions, _, _ := unstructured.NestedStringSlice(o.Object, "spec", "controlPlaneRegions")
 	for _, region := range append(regions, capi.Text(o, "spec", "controlPlaneLoadBalancer", "region")) {
 		if is := config.NetworkZone(region); zone != "" && is != "" && is != zone {
-			return []unfitObject{{path, fmt.Sprintf("hcloudNetwork.networkZone is %s, and region %s is in %s: nothing there can be "+
-				"attached to the network", zone, region, is), "write networkZone: ${NETWORK_ZONE}, or regions of " + zone}}
+			return []unfitObject{{path, fmt.Sprintf("hcloudNetwork.networkZone is %s, and region %s is in %s: nothing there "+
+				"can be attached to the network", zone, region, is), "write networkZone: ${NETWORK_ZONE}, or regions of " + zone}}
 		}
 	}
 	return nil

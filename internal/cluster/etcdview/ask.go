@@ -61,28 +61,11 @@ func AskServers(ctx context.Context, tools platform.Tools, config []byte, server
 	nodes := make([]Node, len(servers))
 	var asking sync.WaitGroup
 	for i, s := range servers {
-		asking.Go(func() { nodes[i] = askServer(ctx, t, s, RoutesTo(s, balancers)) })
+		n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
+		asking.Go(func() { nodes[i] = n.ask(ctx, t, RoutesTo(s, balancers)) })
 	}
 	asking.Wait()
 	return t, nodes, nil
-}
-
-// askServer asks one server, over the first route that reaches it.
-func askServer(ctx context.Context, t talos.Client, s hetzner.Server, routes []talos.Route) Node {
-	n := Node{Server: s.Name, Err: fmt.Errorf("it has no address (it is %s at Hetzner)", s.Status)}
-	for i, route := range routes {
-		asking, cancel := context.WithTimeout(ctx, AskWithin)
-		data, err := hasData(asking, t, route)
-		cancel()
-		if err == nil {
-			n.Route, n.Data, n.Err = route, data, nil
-			return n
-		}
-		if i == 0 {
-			n.Err = err
-		}
-	}
-	return n
 }
 
 // MembersOf asks a node for the list of etcd's members, which only a member with a leader answers.

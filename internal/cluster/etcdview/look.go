@@ -73,9 +73,13 @@ func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 func askMachine(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) Node {
 	n := Node{Machine: machine.GetName(), Server: capi.Text(machine, "spec", "infrastructureRef", "name"),
 		Err: errors.New("it has no address yet")}
-	var failed []error
-	for _, route := range Routes(capi.Addresses(machine, capi.AddressExternal),
-		capi.Addresses(machine, capi.AddressInternal), balancer) {
+	return n.ask(ctx, t, Routes(capi.Addresses(machine, capi.AddressExternal),
+		capi.Addresses(machine, capi.AddressInternal), balancer))
+}
+
+// ask is the node with the answer over the first route that reaches its server; the error is that of the first route.
+func (n Node) ask(ctx context.Context, t talos.Client, routes []talos.Route) Node {
+	for i, route := range routes {
 		asking, cancel := context.WithTimeout(ctx, AskWithin)
 		data, err := hasData(asking, t, route)
 		cancel()
@@ -83,10 +87,9 @@ func askMachine(ctx context.Context, t talos.Client, machine *unstructured.Unstr
 			n.Route, n.Data, n.Err = route, data, nil
 			return n
 		}
-		failed = append(failed, err)
-	}
-	if len(failed) > 0 {
-		n.Err = failed[0] // of its own address: the others are detours
+		if i == 0 {
+			n.Err = err
+		}
 	}
 	return n
 }

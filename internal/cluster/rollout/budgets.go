@@ -29,8 +29,8 @@ func (b Budget) String() string {
 		b.Healthy, b.Needed, strings.Join(b.Pods, ", "))
 }
 
-// BlockingBudgets lists the budgets that allow no eviction now and have a Pod on one of the nodes: a drain of that node waits
-// for them, without an end. Budgets whose Pods are elsewhere, or are of a DaemonSet, which a drain leaves, do not
+// BlockingBudgets lists the budgets that allow no eviction now and have a Pod on one of the nodes: a drain of that node
+// waits for them, without an end. Budgets whose Pods are elsewhere, or are of a DaemonSet, which a drain leaves, do not
 // count.
 func BlockingBudgets(ctx context.Context, c *kube.Cluster, nodes []string) ([]Budget, error) {
 	budgets := &policyv1.PodDisruptionBudgetList{}

@@ -80,14 +80,12 @@ func mismatchOf(n *corev1.Node, machines []unstructured.Unstructured) *why.Misma
 		Server: capi.Text(m, "spec", "infrastructureRef", "name"), ProviderID: providerID, Since: since}
 }
 
-// MismatchProblem says of a node that its name or provider ID is not its server's, and what to do; empty: they are.
+// MismatchProblem says of a control plane node that its name or provider ID is not its server's, and what to do; empty:
+// they are.
 func MismatchProblem(n *corev1.Node, machines []unstructured.Unstructured) string {
 	m := mismatchOf(n, machines)
 	if m == nil {
 		return ""
-	}
-	if do, target := m.Do(); len(target) == 0 {
-		return fmt.Sprintf("%s: %s", m, do)
 	}
 	return fmt.Sprintf("%s: replace it (replace-machine %s)", m, m.Machine)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
-// TestUnnamed: a node with a hostname of Talos's own is told from one whose server is called like that.
+// TestUnnamed: a node whose hostname Talos generated differs from one whose server has such a name.
 func TestUnnamed(t *testing.T) {
 	machine := func(name, server, address string) unstructured.Unstructured {
 		m := unstructured.Unstructured{Object: map[string]any{
@@ -52,13 +52,14 @@ func TestUnnamed(t *testing.T) {
 	}
 }
 
-// TestRecreatedServer: a node that kept the provider ID of a server that CAPH created again is told from one whose Machine
-// is being deleted, and from one that has no provider ID yet; since when it is known is what Cluster API noticed.
+// TestRecreatedServer: a node that kept the provider ID of a server before it was created again is a mismatch, unless
+// its Machine is being deleted or it has no provider ID yet. Since is the time of Cluster API's condition.
 func TestRecreatedServer(t *testing.T) {
 	const noticed = "2026-02-03T04:05:06Z"
 	machine := func(change func(*unstructured.Unstructured)) unstructured.Unstructured {
 		m := unstructured.Unstructured{Object: map[string]any{
-			"spec": map[string]any{"providerID": "hcloud://2", "infrastructureRef": map[string]any{"name": "k8s-general-1"}},
+			"spec": map[string]any{"providerID": "hcloud://2",
+				"infrastructureRef": map[string]any{"name": "k8s-general-1"}},
 			"status": map[string]any{"nodeRef": map[string]any{"name": "k8s-general-1"}, "conditions": []any{
 				map[string]any{"type": "NodeHealthy", "status": "False", "lastTransitionTime": noticed}}}}}
 		m.SetName("m1")
@@ -67,7 +68,8 @@ func TestRecreatedServer(t *testing.T) {
 		return m
 	}
 	node := func(providerID string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "k8s-general-1"}, Spec: corev1.NodeSpec{ProviderID: providerID}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "k8s-general-1"},
+			Spec: corev1.NodeSpec{ProviderID: providerID}}
 	}
 	none := func(*unstructured.Unstructured) {}
 	for name, tt := range map[string]struct {
@@ -89,7 +91,11 @@ func TestRecreatedServer(t *testing.T) {
 			m.Object["status"].(map[string]any)["nodeRef"] = map[string]any{"name": "k8s-general-2"}
 		}, ""},
 	} {
-		says := MismatchProblem(node(tt.providerID), []unstructured.Unstructured{machine(tt.change)})
+		says := ""
+		if m := mismatchOf(node(tt.providerID), []unstructured.Unstructured{machine(tt.change)}); m != nil {
+			do, target := m.Do()
+			says = m.String() + ": " + do + ": " + strings.Join(target, " ")
+		}
 		if !strings.Contains(says, tt.says) || (says != "") != (tt.says != "") {
 			t.Errorf("%s: %q", name, says)
 		}

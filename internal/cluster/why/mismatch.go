@@ -24,11 +24,11 @@ const mismatchWithin = 2 * time.Minute
 // String says what is wrong with the node.
 func (m Mismatch) String() string {
 	if m.ProviderID != "" {
-		return fmt.Sprintf("CAPH created its server again, as %s, and the node kept the old provider ID: neither Cluster API "+
-			"nor the cloud controller manager finds its server", m.ProviderID)
+		return fmt.Sprintf("CAPH created its server again, as %s, and the node kept the old provider ID: neither Cluster "+
+			"API nor the cloud controller manager finds its server", m.ProviderID)
 	}
-	return fmt.Sprintf("is the server %s, and chose its hostname by itself, as it did not reach Hetzner's metadata service: "+
-		"the cloud controller manager finds no server of that name, and leaves the node tainted", m.Server)
+	return fmt.Sprintf("is the server %s, and chose its hostname by itself, as it did not reach Hetzner's metadata "+
+		"service: the cloud controller manager finds no server of that name, and leaves the node tainted", m.Server)
 }
 
 // Do is what ends it, and the target of it with its arguments; nil: it is no target.

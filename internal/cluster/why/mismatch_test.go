@@ -17,12 +17,14 @@ func TestMismatch(t *testing.T) {
 		terminal     bool
 	}{
 		"a hostname, a minute": {unnamed, time.Minute, true, "is the server server-0", "the target replace-machine", false},
-		"a hostname":           {unnamed, 5 * time.Minute, true, "is the server server-0", "the target replace-machine", true},
+		"a hostname": {unnamed, 5 * time.Minute, true, "is the server server-0",
+			"the target replace-machine", true},
 		"a worker's hostname": {unnamed, 5 * time.Minute, false, "is the server server-0",
 			"kubectl --namespace default delete machine machine-0", true},
 		"a provider ID, unnoticed": {recreated, 0, false, "created its server again, as hcloud://7", "kubectl", false},
 		"a provider ID, a minute":  {recreated, time.Minute, false, "created its server again", "kubectl", false},
-		"a provider ID":            {recreated, 5 * time.Minute, true, "created its server again", "the target replace", true},
+		"a provider ID": {recreated, 5 * time.Minute, true, "created its server again",
+			"the target replace-machine", true},
 	} {
 		s := rolling(0)
 		s.Talos["server-0"] = Talos{Etcd: true, State: "Running"}

@@ -12,7 +12,7 @@ var troubles = []string{
 	"looks again within", "etcd is stopped", "is not healthy",
 	"server is off; caph", "given up", "given it up", "its controllers do nothing", "hetzner's action",
 	"gone from the hetzner project",
-	"and is no node", "could not ask", "does not answer", "attachfailed", "is lost",
+	"but it is not a node", "could not ask", "does not answer", "attachfailed", "is lost",
 	"resource_unavailable", "limit_exceeded", "ratelimit", "rate limit", "quota", "denied", "forbidden", "unauthorized",
 	"timed out",
 	"crashloopbackoff", "imagepullbackoff",

@@ -75,7 +75,8 @@ func (s Situation) worker(m member) Finding {
 		return s.workerComplaint(m, c)
 	}
 	if m.state == running && s.At.Sub(m.machine.GetCreationTimestamp().Time) >= nodeWithin {
-		return Finding{What: "it was created more than 5 minutes ago, its server runs, and is no node", weight: weightTrouble,
+		return Finding{
+			What: "its Machine is more than 5 minutes old and its server runs, but it is not a node", weight: weightTrouble,
 			Do: "its console at Hetzner shows what Talos does; the pool's MachineHealthCheck replaces it when its " +
 				"nodeStartupTimeout, 20 minutes in the built-in manifest, has passed"}
 	}

@@ -79,7 +79,8 @@ func TestWorkers(t *testing.T) {
 			machine["metadata"].(object)["creationTimestamp"] = now.Add(-time.Hour).UTC().Format(time.RFC3339)
 			server["spec"].(object)["providerID"] = "hcloud://3"
 			server["status"] = object{"instanceState": running}
-		}, "b: it was created more than 5 minutes ago, its server runs, and is no node", "its console at Hetzner", true},
+		}, "b: its Machine is more than 5 minutes old and its server runs, but it is not a node",
+			"its console at Hetzner", true},
 		"a server that is deleted": {func(machine, _, _ object) {
 			machine["metadata"].(object)["deletionTimestamp"] = "2026-02-03T04:05:00Z"
 		}, "b: is being deleted", "", false},

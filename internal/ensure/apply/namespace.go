@@ -153,7 +153,7 @@ func held(ctx context.Context, cfg config.Config, c *kube.Cluster) (names []stri
 // that belongs to another object, which counts. The Cluster object itself never is.
 func leftBehind(cfg config.Config, kind schema.GroupKind, o *metav1.PartialObjectMetadata) bool {
 	switch {
-	case kind == capi.ClusterGroupKind:
+	case kind == capi.ClusterKind.GroupKind():
 		return false
 	case o.Labels[capi.ClusterNameLabel] == cfg.ClusterName, o.Labels[consequences.OwnerLabel] == cfg.ClusterName:
 		return true

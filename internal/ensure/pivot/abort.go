@@ -113,7 +113,7 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		case err != nil:
 			return err
 		case is == nil:
-		case capi.ObjectKeyOf(is).Kind == capi.ClusterGroupKind:
+		case capi.ObjectKeyOf(is).Kind == capi.ClusterKind.GroupKind():
 			clusters = append(clusters, is)
 		default:
 			copies = append(copies, is)

@@ -229,7 +229,7 @@ var errHeld = errors.New("the target is unpaused by Slipway, once everything was
 func (m *mover) mutate(o *unstructured.Unstructured) error {
 	key := capi.ObjectKeyOf(o)
 	if o.GetUID() == "" { // no object that was read, but the name of one that is to be unpaused
-		if key.Kind != capi.ClusterGroupKind {
+		if key.Kind != capi.ClusterKind.GroupKind() {
 			return nil
 		}
 		m.over = true

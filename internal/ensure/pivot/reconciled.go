@@ -64,7 +64,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 				return "", wait.Final(err)
 			}
 			for i := range inv.Moved {
-				if o := &inv.Moved[i]; capi.ObjectKeyOf(o) == (capi.ObjectKey{Kind: capi.ClusterGroupKind,
+				if o := &inv.Moved[i]; capi.ObjectKeyOf(o) == (capi.ObjectKey{Kind: capi.ClusterKind.GroupKind(),
 					Name: cfg.ClusterName}) {
 					clusterUID = string(o.GetUID())
 				}

@@ -1,5 +1,5 @@
-// Package recovery finds out which recovery a cluster needs, and holds what several recoveries share: claims, targets, the
-// state of the control plane provider.
+// Package recovery finds out which recovery a cluster needs, and holds what several recoveries share: claims, targets,
+// the state of the control plane provider.
 package recovery
 
 import (

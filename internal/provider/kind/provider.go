@@ -56,7 +56,7 @@ func usedByClusterAPI(ctx context.Context, kubeconfig []byte) (bool, error) {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 		Kind: "CustomResourceDefinition"})
-	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + capi.ClusterGroupKind.Group}, crd); {
+	switch err := cluster.Get(ctx, client.ObjectKey{Name: "clusters." + capi.ClusterKind.Group}, crd); {
 	case apierrors.IsNotFound(err): // no other error is an answer of no
 		return false, nil
 	case err != nil:
