@@ -54,7 +54,7 @@ func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.St
 		Spec:     s.made.addons[a.Name],
 		Verify:   step.verify,
 		Deadline: releaseDeadline(step.cfg),
-		Waits:    append(waitRelease(step.cfg), wait.Taken),
+		Waits:    append(waitRelease(step.cfg), wait.Taken, wait.Answer),
 	})
 }
 
@@ -100,7 +100,7 @@ func addonSpec(a config.Addon, sources render.Sources) (any, error) {
 }
 
 func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
-	reason, err := s.deferred(ctx)
+	reason, err := s.deferred(ctx, say)
 	if err != nil {
 		return Addon{}, err
 	}
@@ -130,11 +130,11 @@ func (s addonStep) awaited(r Release) Release {
 
 // deferred says why an add-on is not installed yet; empty: it can be. The cluster autoscaler scales MachineDeployments,
 // which are in the management cluster until the pivot; without Cluster API's kinds it ends again and again.
-func (s addonStep) deferred(ctx context.Context) (string, error) {
+func (s addonStep) deferred(ctx context.Context, say flow.Say) (string, error) {
 	if s.addon.Name != config.AddonAutoscaler {
 		return "", nil
 	}
-	self, err := situation.SelfManaged(ctx, s.cfg, s.tools, s.sources)
+	self, err := situation.SelfManaged(ctx, s.cfg, s.tools, s.sources, say)
 	if err != nil || self != nil {
 		return "", err
 	}
@@ -169,7 +169,7 @@ func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
 	if was.Deferred == "" {
 		return s.releaseStep.verify(ctx, was.Release)
 	}
-	reason, err := s.deferred(ctx)
+	reason, err := s.deferred(ctx, nil)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)

@@ -30,7 +30,7 @@ func (s *Set) WaitWorkers(g *flow.Graph, workers *flow.Step[Workers]) *flow.Step
 		Run:      flow.With1(step.run, workers),
 		Verify:   step.verify,
 		Deadline: s.cfg.NodesTimeout.D() + wait.Overhead,
-		Waits:    []flow.Wait{wait.Nodes(s.cfg)},
+		Waits:    []flow.Wait{wait.Answer, wait.Nodes(s.cfg)},
 	})
 }
 
@@ -42,15 +42,15 @@ type waitWorkersStep struct {
 	observer *situation.Observer
 }
 
-func (w waitWorkersStep) reader(ctx context.Context) (*rollout.WorkerReader, error) {
-	mgmt, mgmtErr := manager(ctx, w.cfg, w.tools, w.sources)
+func (w waitWorkersStep) reader(ctx context.Context, say flow.Say) (*rollout.WorkerReader, error) {
+	mgmt, mgmtErr := manager(ctx, w.cfg, w.tools, w.sources, say)
 	workload, err := connect.Cluster(w.tools, platform.Kubeconfig)
 	return &rollout.WorkerReader{Cfg: w.cfg, Tools: w.tools, Management: mgmt, Workload: workload},
 		errors.Join(mgmtErr, err)
 }
 
 func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Nodes, error) {
-	reader, err := w.reader(ctx)
+	reader, err := w.reader(ctx, say)
 	if err != nil {
 		return Nodes{}, err
 	}
@@ -81,7 +81,7 @@ func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if len(was.Nodes)+len(w.cfg.Workers) == 0 {
 		return flow.Holds()
 	}
-	reader, err := w.reader(ctx)
+	reader, err := w.reader(ctx, nil)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -73,7 +73,7 @@ func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Placement], image *flow.St
 		Spec:     s.made.workers,
 		Verify:   step.verify,
 		Deadline: s.cfg.LoadBalancerTimeout.D() + s.cfg.NodesTimeout.D() + wait.Overhead,
-		Waits:    []flow.Wait{wait.Webhooks(s.cfg), wait.Rollout(s.cfg)},
+		Waits:    []flow.Wait{wait.Answer, wait.Webhooks(s.cfg), wait.Rollout(s.cfg)},
 	})
 }
 
@@ -89,9 +89,11 @@ func newWorkersStep(s *Set) workersStep {
 	return workersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
 }
 
-// manager is the cluster that manages this one: itself, or before the pivot the management cluster.
-func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster, error) {
-	self, err := situation.SelfManaged(ctx, cfg, tools, sources)
+// manager is the cluster that manages this one: itself, or before the pivot the management cluster. With say it waits
+// for an answer, as a run does; without, it asks once, as Verify does.
+func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
+	*kube.Cluster, error) {
+	self, err := situation.SelfManaged(ctx, cfg, tools, sources, say)
 	if err != nil || self != nil {
 		return self, err
 	}
@@ -100,7 +102,7 @@ func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 
 // run applies the pools and deletes what is no longer configured, with consent where that removes servers.
 func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, image Image) (Workers, error) {
-	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources)
+	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources, say)
 	if err != nil {
 		return Workers{}, err
 	}
@@ -282,7 +284,7 @@ func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	if len(was.Objects) == 0 {
 		return flow.Holds()
 	}
-	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources)
+	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources, nil)
 	if err != nil {
 		return flow.Unknown(err)
 	}

@@ -3,8 +3,10 @@ package steps
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,9 +14,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
 const deployments = "MachineDeployment"
@@ -256,5 +260,46 @@ func TestWaitWorkersEndsAtALimit(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "k8s-general-x: the project's limit of servers is reached") ||
 		!strings.Contains(err.Error(), "raise the limit") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The steps of the workers ask a cluster again that did not answer once which cluster manages it.
+func TestWorkersStepsAskASilentClusterAgain(t *testing.T) {
+	w, journal := clustertest.New(t), flow.Memory()
+	cfg := w.Config()
+	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(70, "k8s-control-plane", "127.0.0.1", clustertest.OwnedByCAPH, 6443))
+	for name, run := range map[string]func(*Set, flow.Say) error{
+		"workers": func(s *Set, say flow.Say) error {
+			_, err := newWorkersStep(s).run(t.Context(), say, Placement{}, Image{})
+			return err
+		},
+		"wait-workers": func(s *Set, say flow.Say) error {
+			_, err := waitWorkersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}.
+				run(t.Context(), say, Workers{})
+			return err
+		},
+	} {
+		s, err := NewSet(cfg, w.Tools())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var failed atomic.Bool
+		w.Workload.Fail = func(r *http.Request) (int, string) {
+			if strings.HasSuffix(r.URL.Path, "/customresourcedefinitions") && !failed.Swap(true) {
+				return http.StatusServiceUnavailable, "etcdserver: no leader"
+			}
+			return 0, ""
+		}
+		var said []string
+		say := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+		if err := run(s, say); err != nil || !failed.Load() {
+			t.Errorf("%s: %v (asked: %v)", name, err, failed.Load())
+		}
+		if len(said) == 0 || !strings.HasPrefix(said[0], "waiting for "+wait.Answer.For) {
+			t.Errorf("%s said %q", name, said)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -93,23 +94,36 @@ func (l *lostCluster) talos(t *testing.T) *talos.Credentials {
 	return must(talos.Parse(data))(t)
 }
 
-// loseQuorum wipes the disks of two servers and waits until the third has no leader any more.
+// loseQuorum wipes the disks of two servers until the third has no leader any more. A server that is wiped and boots
+// before the other one has ended joins etcd again, which then keeps its quorum: both are wiped once more.
 func (l *lostCluster) loseQuorum(t *testing.T) {
 	t.Helper()
 	credentials := l.talos(t)
 	endpoints, nodes := credentials.Targets()
-	for _, node := range nodes[1:] {
-		if err := credentials.WipeEphemeral(t.Context(), talos.Route{Endpoint: endpoints[0], Node: node}); err != nil {
-			t.Fatal(err)
+	wipe := func(ctx context.Context) error {
+		var all errgroup.Group
+		for _, node := range nodes[1:] {
+			all.Go(func() error {
+				return credentials.WipeEphemeral(ctx, talos.Route{Endpoint: endpoints[0], Node: node})
+			})
 		}
+		return all.Wait()
 	}
-	eventually(t, "the quorum to be lost", time.Minute, func(ctx context.Context) string {
-		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	if err := wipe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wiped := time.Now()
+	eventually(t, "the quorum to be lost", 3*time.Minute, func(ctx context.Context) string {
+		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		if _, err := credentials.EtcdMembersOf(ctx, talos.Route{Endpoint: endpoints[0], Node: nodes[0]}); err == nil {
+		if _, err := credentials.EtcdMembersOf(asking, talos.Route{Endpoint: endpoints[0], Node: nodes[0]}); err == nil {
+			if time.Since(wiped) > 20*time.Second {
+				t.Logf("etcd still has a leader: wiping both servers again: %v", wipe(ctx))
+				wiped = time.Now()
+			}
 			return "the third server still has a leader"
 		}
-		if _, err := l.cluster(t).UID(ctx); err == nil {
+		if _, err := l.cluster(t).UID(asking); err == nil {
 			return "the API still answers"
 		}
 		return ""

@@ -6,18 +6,38 @@ import (
 	"io/fs"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
 // SelfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
 // kubeconfig to ask with. A kubeconfig that is not accepted is an error, unless a management cluster manages the
-// cluster.
-func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
+// cluster. With say it asks again where the cluster does not answer, as a run does; without, it asks once, as Verify
+// does.
+func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
+	self *kube.Cluster, err error) {
+	if say == nil {
+		return selfManaged(ctx, cfg, tools, sources)
+	}
+	err = wait.Wait{What: wait.Answer.For, Within: wait.Answer.Within}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			self, err = selfManaged(ctx, cfg, tools, sources)
+			if err != nil && (IsLost(err) || !kube.Unwell(err)) {
+				return "", wait.Final(err)
+			}
+			return "", err
+		})
+	return self, err
+}
+
+// selfManaged is SelfManaged, asked once.
+func selfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
 	error) {
 	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
