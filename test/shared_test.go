@@ -38,7 +38,8 @@ func built(source string) (string, error) {
 		if c.dir, c.err = os.MkdirTemp("", "slipway-built-"); c.err != nil {
 			return
 		}
-		build := exec.Command("go", "build", "-tags", "crash", "-o", filepath.Join(c.dir, "bootstrap"), "./cmd/bootstrap")
+		build := exec.Command("go", "build", "-tags", "crash,kustomize_disable_go_plugin_support",
+			"-o", filepath.Join(c.dir, "bootstrap"), "./cmd/bootstrap")
 		build.Dir = source
 		if out, err := build.CombinedOutput(); err != nil {
 			c.err = fmt.Errorf("build the command: %w\n%s", err, out)

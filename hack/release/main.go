@@ -167,9 +167,8 @@ func (r release) compile(ctx context.Context, t target, archive []byte, path str
 	if path, err = filepath.Abs(path); err != nil {
 		return err
 	}
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "release", "-ldflags", "-s -w -buildid=",
-		"-overlay", overlay,
-		"-o", path, r.program)
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "release,kustomize_disable_go_plugin_support",
+		"-ldflags", "-s -w -buildid=", "-overlay", overlay, "-o", path, r.program)
 	build.Dir = r.source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOOS="+t.os, "GOARCH="+t.arch,
 		"GOAMD64=v1", "GOARM64=v8.0")

@@ -58,7 +58,8 @@ func Key(source string) (string, error) {
 
 // Build builds the command with fault injection.
 func Build(ctx context.Context, source, to string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-tags", "crash", "-o", to, "./cmd/bootstrap")
+	build := exec.CommandContext(ctx, "go", "build", "-tags", "crash,kustomize_disable_go_plugin_support", "-o", to,
+		"./cmd/bootstrap")
 	build.Dir = source
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the command: %w: %s", err, strings.TrimSpace(string(out)))

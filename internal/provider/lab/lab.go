@@ -21,8 +21,7 @@ const NewestAPI = "2026-11"
 // APIDates are the dates of the Hetzner API that the lab can simulate, the oldest first: those of package lab/cloud.
 func APIDates() []string { return []string{"2026-02", NewestAPI} }
 
-// daemonFile is the daemon, in the lab's folder. go build puts another file in
-// its place, and leaves the old one as it is to whoever runs it.
+// daemonFile is the daemon, in the lab's folder. A later build is another file, so that one that runs stays as it is.
 const daemonFile = "bin/lab"
 
 // Lab is the lab of one folder, up or not.

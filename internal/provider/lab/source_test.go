@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -118,5 +119,39 @@ func TestSourceThatIsMissing(t *testing.T) {
 	}
 	if n := files(); n != 0 {
 		t.Errorf("%d files are in the cache", n)
+	}
+}
+
+// The daemon is linked once for all labs of the same source; a lab keeps its own when the source changes.
+func TestDaemonIsLinkedOnce(t *testing.T) {
+	source, dir := t.TempDir(), t.TempDir()
+	writeFile(t, filepath.Join(source, "go.mod"), "module example.com/lab\n\ngo 1.26\n")
+	write := func(says string) {
+		writeFile(t, filepath.Join(source, "cmd", "lab", "main.go"), "package main\n\nfunc main() { println(\""+says+"\") }\n")
+	}
+	b := &builder{source: source, cache: filepath.Join(dir, "cache"), env: os.Environ()}
+	build := func(lab string) os.FileInfo {
+		path := filepath.Join(dir, lab)
+		if err := b.daemon(t.Context(), path, quiet); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	write("first")
+	first := build("first")
+	if !os.SameFile(first, build("second")) {
+		t.Error("the same source was linked twice")
+	}
+	write("changed")
+	if changed := build("second"); os.SameFile(first, changed) {
+		t.Error("the changed source was not built")
+	}
+	out, err := exec.CommandContext(t.Context(), filepath.Join(dir, "first")).CombinedOutput()
+	if err != nil || string(out) != "first\n" {
+		t.Errorf("the daemon of the first lab says %q, %v", out, err)
 	}
 }
