@@ -87,7 +87,7 @@ func TestProgramsOutOfImages(t *testing.T) {
 	if err := os.WriteFile(registries, fmt.Appendf(nil, "registries: {\"*\": [{url: %q}]}", server.URL), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.env = []string{"LAB_PROGRAMS=images", "REGISTRY_CONFIG=" + registries, "GOCACHE=" + goCache(t),
+	c.env = []string{"CONTROL_PLANE_REPLICAS=1", "LAB_PROGRAMS=images", "REGISTRY_CONFIG=" + registries, "GOCACHE=" + goCache(t),
 		"XDG_CACHE_HOME=" + filepath.Join(home, "cache"), "XDG_CONFIG_HOME=" + filepath.Join(home, "config")}
 	for _, variable := range []struct{ name, module string }{
 		{"KUBERNETES_VERSION", "k8s.io/kubernetes"}, {"CAPI_VERSION", "sigs.k8s.io/cluster-api"},

@@ -22,7 +22,8 @@ func TestLibrary(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "library")
 	build := exec.Command("go", "build", "-o", program, ".")
 	build.Dir = filepath.Join(c.dir, "test", "library")
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	build.Env = append(os.Environ(), "GOFLAGS=-mod=readonly -tags=kustomize_disable_go_plugin_support",
+		"GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build test/library: %v\n%s", err, out)
 	}

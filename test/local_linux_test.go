@@ -81,10 +81,10 @@ func TestLocalManagement(t *testing.T) {
 		t.Errorf("the data of the management cluster: %v", err)
 	}
 	nodes := must(workload(t, c).CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}))(t)
-	if len(nodes.Items) != 3 {
+	if len(nodes.Items) != 1 {
 		t.Errorf("%d nodes", len(nodes.Items))
 	}
-	if servers := l.project().clusterServers(t); len(servers) != 3 {
+	if servers := l.project().clusterServers(t); len(servers) != 1 {
 		t.Errorf("%d servers", len(servers))
 	}
 	// The cluster manages itself: nothing of this machine is needed to delete it.
@@ -134,7 +134,7 @@ func atHetznerOf(t *testing.T, l *command) *command {
 	}
 	c := *l
 	c.state = filepath.Join(home, "state")
-	c.env = nil
+	c.env = []string{"CONTROL_PLANE_REPLICAS=1"}
 	for variable, value := range map[string]string{
 		"MANAGEMENT": config.ManagementLocal, "REGISTRY_CONFIG": registries,
 		"XDG_CACHE_HOME": filepath.Join(home, "cache"), "XDG_CONFIG_HOME": filepath.Join(home, "config"),

@@ -26,6 +26,7 @@ import (
 // them the operator's own.
 func TestWorkers(t *testing.T) {
 	c := newCommand(t)
+	c.env = []string{"CONTROL_PLANE_REPLICAS=1"}
 	file := addonsFile(t)
 	run := func(exit int, says string, args ...string) {
 		t.Helper()
@@ -51,8 +52,8 @@ func TestWorkers(t *testing.T) {
 				_, controlPlane := node.Labels["node-role.kubernetes.io/control-plane"]
 				return controlPlane
 			})
-			if len(all) != n || len(nodes.Items) != 3+n {
-				return fmt.Sprintf("%d workers of %d nodes, want %d of %d", len(all), len(nodes.Items), n, 3+n)
+			if len(all) != n || len(nodes.Items) != 1+n {
+				return fmt.Sprintf("%d workers of %d nodes, want %d of %d", len(all), len(nodes.Items), n, 1+n)
 			}
 			for _, node := range all {
 				if !readyNode(node) || node.Labels["node.cluster.x-k8s.io/worker-pool"] != "general" ||
@@ -72,7 +73,7 @@ func TestWorkers(t *testing.T) {
 		t.Errorf("the pool's placement group: %v, %v", groups, err)
 	}
 	balancers, err := p.LoadBalancer.All(t.Context())
-	if err != nil || len(balancers) != 1 || len(balancers[0].Targets) != 3 {
+	if err != nil || len(balancers) != 1 || len(balancers[0].Targets) != 1 {
 		t.Errorf("the load balancer has other targets than the control plane: %v, %v", balancers, err)
 	}
 
