@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
@@ -306,7 +305,7 @@ func TestShippedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range charts.All(cfg, sources) {
+	for _, in := range render.AllCharts(cfg, sources) {
 		values, err := in.Values.Values(sources.Vars)
 		if err != nil || len(values) == 0 {
 			t.Errorf("%s: %v, %v", in.Release, values, err)

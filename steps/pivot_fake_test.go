@@ -24,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -164,7 +163,7 @@ func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
 
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	for _, p := range providers.Of(w.b.cfg) {
+	for _, p := range capi.ConfiguredProviders(w.b.cfg) {
 		labels := clustertest.Map{capi.ProviderLabel: p.Label}
 		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
 			clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))

@@ -28,7 +28,6 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -185,7 +184,7 @@ func TestPeoplesFilesWin(t *testing.T) {
 	if got := capi.Text(find(t, r.Now, "ConfigMap"), "data", "name"); got != "k8s" {
 		t.Errorf("an added document got %q", got)
 	}
-	values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
+	values, err := render.CiliumChart(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if on, _, _ := unstructured.NestedBool(values, "hubble", "enabled"); err != nil || on {
 		t.Errorf("Cilium's values are %v, %v", values, err)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/fleet"
@@ -64,7 +63,7 @@ func letLook(ctx context.Context, management *kube.Cluster, namespace string, mo
 		return fmt.Errorf("list the installed providers: %w", err)
 	}
 	if err := rollout.Ensure(ctx, management,
-		objects.ProviderReading(namespace, providers.CertManagerNamespace, false)...); err != nil {
+		objects.ProviderReading(namespace, capi.CertManagerNamespace, false)...); err != nil {
 		return err
 	}
 	for i := range installed.Items {

@@ -12,14 +12,14 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // tokens are the Secrets with the Hetzner token of a cluster that manages itself, and the key of it.
 func tokens() map[[2]string]string {
 	return map[[2]string]string{
 		{config.DefaultNamespace, config.TokenSecretName}: config.TokenSecretKey,
-		{"kube-system", config.CCMSecretName}:             charts.HCloudTokenKey,
+		{"kube-system", config.CCMSecretName}:             render.HCloudTokenKey,
 	}
 }
 
@@ -49,7 +49,7 @@ func withOldToken(t *testing.T) *quick {
 	q.Management.Put(kubetest.Object("apps/v1", "Deployment", "kube-system", "hcloud-csi-controller", map[string]any{
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
 			"name": "driver", "env": []any{map[string]any{"name": "HCLOUD_TOKEN", "valueFrom": map[string]any{
-				"secretKeyRef": map[string]any{"name": config.CCMSecretName, "key": charts.HCloudTokenKey}}}}}}}}}}))
+				"secretKeyRef": map[string]any{"name": config.CCMSecretName, "key": render.HCloudTokenKey}}}}}}}}}}))
 	q.Management.Put(kubetest.Object("apps/v1", "Deployment", "kube-system", "another", nil))
 	for secret, key := range tokens() {
 		q.Management.Change("v1", "Secret", secret[0], secret[1], map[string]any{"data": map[string]any{

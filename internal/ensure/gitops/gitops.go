@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -28,7 +27,7 @@ const (
 
 // Release is a Helm release of the cluster, as its HelmRelease is to be.
 type Release struct {
-	charts.Installation // its version is the deployed one
+	render.Chart // its version is the deployed one
 
 	Values  map[string]any // without those that Git must not have
 	Private []string       // the paths of values that Git must not have
@@ -53,16 +52,16 @@ type LeftOut struct {
 // configured lists the releases that a configuration has, as they are to be in the tree: Slipway's own as
 // infrastructure, add-ons as apps, and Cilium before all others.
 func configured(cfg config.Config) (all []Release) {
-	cilium := charts.Cilium(cfg, render.Sources{}).Program
-	for _, in := range charts.Own(cfg, render.Sources{}) {
-		r := Release{Installation: in, folder: infrastructure, timeout: cfg.ReleaseTimeout.D(), waits: true}
+	cilium := render.CiliumChart(cfg, render.Sources{}).Program
+	for _, in := range render.OwnCharts(cfg, render.Sources{}) {
+		r := Release{Chart: in, folder: infrastructure, timeout: cfg.ReleaseTimeout.D(), waits: true}
 		if in.Program != cilium {
 			r.after = []string{cilium}
 		}
 		all = append(all, r)
 	}
 	for _, a := range cfg.InstallOrder() {
-		all = append(all, Release{Installation: charts.Addon(a, render.Sources{}), folder: apps,
+		all = append(all, Release{Chart: render.AddonChart(a, render.Sources{}), folder: apps,
 			after: append([]string{cilium}, a.After...), timeout: cfg.Within(a).D(), waits: a.Waits()})
 	}
 	return all

@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -47,8 +47,8 @@ func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 			return err
 		}
 	}
-	say("removing the copy in %s", pivotcopy.In(tools).Files)
-	return pivotcopy.In(tools).Forget()
+	say("removing the copy in %s", records.PivotCopyOf(tools).Files)
+	return records.PivotCopyOf(tools).Forget()
 }
 
 // abortable gives what the source holds, if all of it is still there.
@@ -72,7 +72,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
-	copied, err := pivotcopy.In(tools).All()
+	copied, err := records.PivotCopyOf(tools).All()
 	if err != nil {
 		return none, err
 	}
@@ -108,7 +108,7 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 	source capi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
-		is, err := objectcopy.Read(ctx, target, &o)
+		is, err := apply.ReadCopied(ctx, target, &o)
 		switch {
 		case err != nil:
 			return err
@@ -120,14 +120,14 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for _, o := range copies {
-		if err := objectcopy.DropFinalizers(ctx, target, o); err != nil {
+		if err := apply.DropFinalizers(ctx, target, o); err != nil {
 			return err
 		}
 	}
 	for i, o := range append(copies, clusters...) {
 		say("removing the copy of %s from cluster %s (%d of %d)", capi.ObjectKeyOf(o), cfg.ClusterName, i+1, len(copies)+
 			len(clusters))
-		if err := objectcopy.Remove(ctx, target, o); err != nil {
+		if err := apply.RemoveCopy(ctx, target, o); err != nil {
 			return err
 		}
 	}

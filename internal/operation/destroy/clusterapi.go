@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -40,7 +40,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		say("the management cluster does not hold cluster %s", d.cfg.ClusterName)
 		return nil
 	}
-	if state, err := pivotcopy.In(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == pivotcopy.Moving {
+	if state, err := records.PivotCopyOf(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == records.Moving {
 		say("a pivot was under way, neither cluster has all objects: continuing through the Hetzner API, with the Cluster " +
 			"paused in both")
 		if management.Paused(object) {

@@ -20,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -402,5 +401,5 @@ func (d Destroyer) forget() error {
 			return err
 		}
 	}
-	return pivotcopy.Forget(d.tools.Files)
+	return records.ForgetPivot(d.tools.Files)
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -85,7 +84,7 @@ func (s *Source) readReleases(workload *kube.Cluster) error {
 		return err
 	}
 	s.Contents.Releases = []backup.Release{}
-	for _, in := range charts.All(s.o.cfg, sources) {
+	for _, in := range render.AllCharts(s.o.cfg, sources) {
 		if err := s.readRelease(workload, in.Chart); err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 )
 
@@ -182,7 +182,7 @@ func (r compareStep) leftAt(ctx context.Context, workload *kube.Cluster) (left [
 		if o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName {
 			continue // of every cluster that is managed from there
 		}
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil {
 			return nil, err
 		}

@@ -20,11 +20,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
@@ -116,7 +114,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 	if err != nil {
 		return steps.Providers{}, err
 	}
-	installed, err := providers.Installed(ctx, target)
+	installed, err := capi.InstalledProviders(ctx, target)
 	if err != nil && !kube.Absent(err) {
 		return steps.Providers{}, err
 	}
@@ -133,7 +131,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 			}
 		}
 	}
-	return steps.Providers{Versions: providers.Versions(r.cfg)},
+	return steps.Providers{Versions: capi.ProviderVersions(r.cfg)},
 		capiinit.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
 }
 
@@ -196,7 +194,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 	}
 	remove := func(o *unstructured.Unstructured, why string) error {
 		say("removing %s, %s, without its finalizers", capi.ObjectKeyOf(o), why)
-		return objectcopy.Remove(ctx, target, o)
+		return apply.RemoveCopy(ctx, target, o)
 	}
 	for _, o := range inv.Of(r.cfg.ClusterName) {
 		key := capi.ObjectKeyOf(&o)
@@ -212,7 +210,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 		if i < 0 {
 			continue
 		}
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil {
 			return err
 		}
@@ -236,11 +234,11 @@ func (r putStep) isBacked(key capi.ObjectKey) bool {
 func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
 	w := wait.Wait{What: "the webhooks for " + kube.Describe(o), Within: r.cfg.LoadBalancerTimeout.D()}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil || is != nil {
 			return "", err
 		}
-		err = objectcopy.Create(ctx, target, o)
+		err = apply.CreateCopy(ctx, target, o)
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 			return "", nil
@@ -300,7 +298,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	say("comparing every object with the backup")
-	wrong, err := objectcopy.Repair(ctx, say, target, objects)
+	wrong, err := apply.RepairCopies(ctx, say, target, objects)
 	if err != nil {
 		return steps.Pivot{}, err
 	}

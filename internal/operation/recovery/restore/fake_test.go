@@ -21,7 +21,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -92,7 +91,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) steps.
 	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"},
 		IPRange: "10.10.0.0/16"})
 	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName,
-		map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
+		map[string]any{"data": map[string]any{render.HCloudNetworkKey: "Nzc="}}))
 	return steps.Kubeconfig{File: platform.Kubeconfig}
 }
 

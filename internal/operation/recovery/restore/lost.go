@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
@@ -227,7 +226,7 @@ func (r lostStep) refuseAnswer(ctx context.Context) error {
 // setLostAside moves what the state folder has of the lost cluster aside: its journal says of every step that
 // it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
 func (r lostStep) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
+	for _, name := range []string{bootstrapJournal, records.PivotFolder, platform.Kubeconfig, platform.Talosconfig,
 		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, records.QuorumFolder,
 		records.ReadoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(records.RestoreFolder, lostFolder, name)); err != nil {

@@ -7,7 +7,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -168,5 +167,5 @@ func (r lostStep) movedByThis() (bool, error) {
 	if err != nil || record == nil || record.Identity != r.source.Identity() {
 		return false, err
 	}
-	return pivotcopy.In(r.tools).Underway(r.cfg.ClusterName)
+	return records.PivotCopyOf(r.tools).Underway(r.cfg.ClusterName)
 }

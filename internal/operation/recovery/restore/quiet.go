@@ -21,12 +21,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -197,7 +196,7 @@ func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
 func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
+	namespace := render.HCloudCCMChart(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
 	if kube.Absent(err) {
@@ -264,7 +263,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	})
 	for i := range objects {
 		say("removing the stale %s", capi.ObjectKeyOf(&objects[i]))
-		if err := objectcopy.Remove(ctx, workload, &objects[i]); err != nil {
+		if err := apply.RemoveCopy(ctx, workload, &objects[i]); err != nil {
 			return 0, err
 		}
 	}

@@ -11,9 +11,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -69,7 +69,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
 	if network := capi.Text(w.Workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data",
-		charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+		render.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -160,7 +159,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
 	w.Provider.There = false // and when its pivot has moved that, and the management cluster is gone
-	if err := pivotcopy.In(w.r.tools).SetState(pivotcopy.State{Cluster: "k8s", Phase: pivotcopy.Moving}); err != nil {
+	if err := records.PivotCopyOf(w.r.tools).SetState(records.PivotState{Cluster: "k8s", Phase: records.Moving}); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("with a pivot under way", true)

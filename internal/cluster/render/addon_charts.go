@@ -1,4 +1,4 @@
-package charts
+package render
 
 import (
 	"errors"
@@ -10,19 +10,18 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
-// Addon is the chart of an add-on that has its defaults.
-func Addon(a config.Addon, sources render.Sources) Installation {
+// AddonChart is the chart of an add-on that has its defaults.
+func AddonChart(a config.Addon, sources Sources) Chart {
 	values, _ := sources.AddonValues(a.ValuesFile()) // CheckAddonFiles misses it
-	return Installation{bootstrap.Chart{Name: a.Chart, Repository: a.Repository, Release: a.Name, Namespace: a.Namespace,
+	return Chart{bootstrap.Chart{Name: a.Chart, Repository: a.Repository, Release: a.Name, Namespace: a.Namespace,
 		Values: a.ValuesFile(), Program: a.Name}, a.Version, values}
 }
 
 // CheckAddonFiles refuses a values file that an add-on names and that is missing, and one in the folder of the add-ons'
 // values files that no add-on uses.
-func CheckAddonFiles(cfg config.Config, sources render.Sources) error {
+func CheckAddonFiles(cfg config.Config, sources Sources) error {
 	var problems []error
 	var used []string
 	for _, a := range config.ShippedAddons() {
@@ -45,7 +44,7 @@ func CheckAddonFiles(cfg config.Config, sources render.Sources) error {
 	return errors.Join(problems...)
 }
 
-func namesIn(sources render.Sources) (names []string) {
+func namesIn(sources Sources) (names []string) {
 	for _, f := range sources.Addons {
 		names = append(names, path.Base(f.Path))
 	}

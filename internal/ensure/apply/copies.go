@@ -1,5 +1,4 @@
-// Package objectcopy creates, compares and removes copies of a cluster's objects in another cluster.
-package objectcopy
+package apply
 
 import (
 	"context"
@@ -18,9 +17,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
-// Remove deletes an object whose controllers are paused, whatever its finalizers: controllers that add theirs back
+// RemoveCopy deletes an object whose controllers are paused, whatever its finalizers: controllers that add theirs back
 // before they see the pause cannot do so any more once it is being deleted.
-func Remove(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
+func RemoveCopy(ctx context.Context, c *kube.Cluster, o *unstructured.Unstructured) error {
 	if err := DropFinalizers(ctx, c, o); err != nil {
 		return err
 	}
@@ -39,9 +38,9 @@ func DropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstru
 	return nil
 }
 
-// Repair compares objects on a paused target with what they are to be, and repairs what it can: it creates Secrets that
+// RepairCopies compares objects on a paused target with what they are to be, and repairs what it can: it creates Secrets that
 // are missing, and writes metadata that differs. It returns the differences that are left.
-func Repair(ctx context.Context, say flow.Say, target *kube.Cluster,
+func RepairCopies(ctx context.Context, say flow.Say, target *kube.Cluster,
 	wanted []*unstructured.Unstructured) (wrong []string, err error) {
 	for _, was := range wanted {
 		differences, err := repairObject(ctx, say, target, was)
@@ -58,13 +57,13 @@ func Repair(ctx context.Context, say flow.Say, target *kube.Cluster,
 // repairObject does that for one object.
 func repairObject(ctx context.Context, say flow.Say, target *kube.Cluster, was *unstructured.Unstructured) ([]string,
 	error) {
-	is, err := Read(ctx, target, was)
+	is, err := ReadCopied(ctx, target, was)
 	if err != nil {
 		return nil, err
 	}
 	if is == nil && was.GetKind() == "Secret" {
 		say("Secret %s stayed behind: creating it from the copy", was.GetName())
-		return nil, Create(ctx, target, was)
+		return nil, CreateCopy(ctx, target, was)
 	}
 	if is == nil {
 		return []string{"it is not there"}, nil
@@ -84,8 +83,8 @@ func repairObject(ctx context.Context, say flow.Say, target *kube.Cluster, was *
 	return capi.Differences(was, is), nil
 }
 
-// Read reads the namesake of an object; nil where there is none.
-func Read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// ReadCopied reads the namesake of an object; nil where there is none.
+func ReadCopied(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(of.GroupVersionKind())
 	if err := c.Get(ctx, client.ObjectKeyFromObject(of), o); err != nil {
@@ -97,9 +96,9 @@ func Read(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (
 	return o, nil
 }
 
-// Create creates an object of the copy on the target. Its owner references get the UIDs that the owners have there;
+// CreateCopy creates an object of the copy on the target. Its owner references get the UIDs that the owners have there;
 // those to owners that are not there are left out.
-func Create(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
+func CreateCopy(ctx context.Context, target *kube.Cluster, was *unstructured.Unstructured) error {
 	o := was.DeepCopy()
 	o.SetResourceVersion("")
 	o.SetUID("")
@@ -112,7 +111,7 @@ func Create(ctx context.Context, target *kube.Cluster, was *unstructured.Unstruc
 		of.SetGroupVersionKind(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
 		of.SetNamespace(was.GetNamespace())
 		of.SetName(owner.Name)
-		is, err := Read(ctx, target, of)
+		is, err := ReadCopied(ctx, target, of)
 		if err != nil {
 			return err
 		}

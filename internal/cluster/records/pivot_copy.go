@@ -1,6 +1,4 @@
-// Package pivotcopy keeps a copy of every object that a pivot moves, and how far the pivot has come, in the state
-// folder.
-package pivotcopy
+package records
 
 import (
 	"encoding/json"
@@ -18,77 +16,77 @@ import (
 )
 
 const (
-	// Folder is the folder of the state folder with a copy of every object that the pivot moves.
-	Folder = "pivot"
-	// Record is the file in it that says how far the pivot has come.
-	Record = "pivot.json"
+	// PivotFolder is the folder of the state folder with a copy of every object that the pivot moves.
+	PivotFolder = "pivot"
+	// PivotRecord is the file in it that says how far the pivot has come.
+	PivotRecord = "pivot.json"
 )
 
-// Phase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is
+// PivotPhase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is
 // to do is read from the two clusters.
-type Phase string
+type PivotPhase string
 
 const (
-	Copied  Phase = "copied"  // every object is in the copy; nothing was changed
-	Moving  Phase = "moving"  // from here on only going on, or --abort, is right
-	Settled Phase = "settled" // the cluster manages itself
+	Copied  PivotPhase = "copied"  // every object is in the copy; nothing was changed
+	Moving  PivotPhase = "moving"  // from here on only going on, or --abort, is right
+	Settled PivotPhase = "settled" // the cluster manages itself
 )
 
-// State is the content of the file Record.
-type State struct {
-	Phase   Phase     `json:"phase"`
-	Cluster string    `json:"cluster"` // name
-	UID     string    `json:"uid"`     // of the Cluster object at the source; empty: it was not there any more
-	Servers []int64   `json:"servers"` // of the cluster, at Hetzner, before anything moved
-	Since   time.Time `json:"since"`
+// PivotState is the content of the file PivotRecord.
+type PivotState struct {
+	Phase   PivotPhase `json:"phase"`
+	Cluster string     `json:"cluster"` // name
+	UID     string     `json:"uid"`     // of the Cluster object at the source; empty: it was not there any more
+	Servers []int64    `json:"servers"` // of the cluster, at Hetzner, before anything moved
+	Since   time.Time  `json:"since"`
 
 	Changed []int64 `json:"changed,omitempty"` // servers that a run found in place of Servers, and told of
 }
 
-// Copy is the folder. It contains secrets: 0700, its files 0600.
-type Copy struct{ Files platform.Files }
+// PivotCopy is the folder. It contains secrets: 0700, its files 0600.
+type PivotCopy struct{ Files platform.Files }
 
-// In is the copy in a state folder.
-func In(tools platform.Tools) Copy {
-	return Copy{tools.Files.Folder(Folder)}
+// PivotCopyOf is the copy in a state folder.
+func PivotCopyOf(tools platform.Tools) PivotCopy {
+	return PivotCopy{tools.Files.Folder(PivotFolder)}
 }
 
-// State is the zero State where there is no copy of this cluster.
-func (c Copy) State(cluster string) (State, error) {
-	data, err := c.Files.Read(Record)
+// PivotState is the zero State where there is no copy of this cluster.
+func (c PivotCopy) State(cluster string) (PivotState, error) {
+	data, err := c.Files.Read(PivotRecord)
 	if errors.Is(err, fs.ErrNotExist) {
-		return State{}, nil
+		return PivotState{}, nil
 	}
 	if err != nil {
-		return State{}, err
+		return PivotState{}, err
 	}
-	var s State
+	var s PivotState
 	if err := json.Unmarshal(data, &s); err != nil {
-		return State{}, fmt.Errorf("read %s: %w", c.Files.Path(Record), err)
+		return PivotState{}, fmt.Errorf("read %s: %w", c.Files.Path(PivotRecord), err)
 	}
 	if s.Cluster != cluster {
-		return State{}, nil
+		return PivotState{}, nil
 	}
 	return s, nil
 }
 
 // Underway tells whether the pivot of a cluster has passed its point of no return.
-func (c Copy) Underway(cluster string) (bool, error) {
+func (c PivotCopy) Underway(cluster string) (bool, error) {
 	s, err := c.State(cluster)
 	return s.Phase == Moving || s.Phase == Settled, err
 }
 
 // SetState records how far the pivot has come.
-func (c Copy) SetState(s State) error {
+func (c PivotCopy) SetState(s PivotState) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return err
 	}
-	return c.Files.Write(Record, append(data, '\n'))
+	return c.Files.Write(PivotRecord, append(data, '\n'))
 }
 
 // Put writes one object, as it is to be on the target.
-func (c Copy) Put(o *unstructured.Unstructured) error {
+func (c PivotCopy) Put(o *unstructured.Unstructured) error {
 	data, err := o.MarshalJSON()
 	if err != nil {
 		return fmt.Errorf("copy %s: %w", capi.ObjectKeyOf(o), err)
@@ -102,11 +100,11 @@ func objectFile(k capi.ObjectKey) string {
 }
 
 // Get reads one object; nil where the copy does not have it.
-func (c Copy) Get(k capi.ObjectKey) (*unstructured.Unstructured, error) {
+func (c PivotCopy) Get(k capi.ObjectKey) (*unstructured.Unstructured, error) {
 	return c.read(objectFile(k))
 }
 
-func (c Copy) read(file string) (*unstructured.Unstructured, error) {
+func (c PivotCopy) read(file string) (*unstructured.Unstructured, error) {
 	data, err := c.Files.Read(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -122,7 +120,7 @@ func (c Copy) read(file string) (*unstructured.Unstructured, error) {
 }
 
 // All reads every object, by file name.
-func (c Copy) All() ([]*unstructured.Unstructured, error) {
+func (c PivotCopy) All() ([]*unstructured.Unstructured, error) {
 	entries, err := os.ReadDir(c.Files.String())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -143,7 +141,7 @@ func (c Copy) All() ([]*unstructured.Unstructured, error) {
 
 // Replace makes these objects the content of the copy. Objects come before the ones that they replace go, so that a
 // crash leaves too many and never too few.
-func (c Copy) Replace(objects []unstructured.Unstructured) error {
+func (c PivotCopy) Replace(objects []unstructured.Unstructured) error {
 	keep := map[string]bool{}
 	for i := range objects {
 		keep[objectFile(capi.ObjectKeyOf(&objects[i]))] = true
@@ -166,7 +164,7 @@ func (c Copy) Replace(objects []unstructured.Unstructured) error {
 }
 
 // RemoveSecrets removes the Secrets, in clear text, from the copy. Nothing needs them once the cluster manages itself.
-func (c Copy) RemoveSecrets() error {
+func (c PivotCopy) RemoveSecrets() error {
 	copied, err := c.All()
 	if err != nil {
 		return err
@@ -182,13 +180,13 @@ func (c Copy) RemoveSecrets() error {
 	return nil
 }
 
-// Forget removes the copy, the record first: without it the rest is nothing.
-func (c Copy) Forget() error {
-	if err := c.Files.Remove(Record); err != nil {
+// ForgetPivot removes the copy, the record first: without it the rest is nothing.
+func (c PivotCopy) Forget() error {
+	if err := c.Files.Remove(PivotRecord); err != nil {
 		return err
 	}
 	return c.Files.RemoveFolder()
 }
 
-// Forget removes the pivot's copy and record from a state folder: for when the cluster of that folder is gone.
-func Forget(files platform.Files) error { return Copy{files.Folder(Folder)}.Forget() }
+// ForgetPivot removes the pivot's copy and record from a state folder: for when the cluster of that folder is gone.
+func ForgetPivot(files platform.Files) error { return PivotCopy{files.Folder(PivotFolder)}.Forget() }

@@ -1,5 +1,4 @@
-// Package s3 opens a bucket of an S3-compatible store.
-package s3
+package objectstore
 
 import (
 	"fmt"
@@ -10,15 +9,15 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// Scheme begins a place in an S3 store.
-const Scheme = "s3://"
+// S3Scheme begins a place in an S3 store.
+const S3Scheme = "s3://"
 
 // attempts is how often a request is made that fails for a reason that may pass; the waits between are below a second
 // each.
 const attempts = 5
 
-// Options say how to reach an S3-compatible store.
-type Options struct {
+// S3Options say how to reach an S3-compatible store.
+type S3Options struct {
 	Endpoint string // "https://nbg1.your-objectstorage.com", or without a scheme for https
 	Region   string // empty: the store is asked, or does not care
 	// AccessKey and SecretKey sign the requests. Session is for temporary ones.
@@ -32,12 +31,12 @@ type Bucket struct {
 	Prefix string // empty, or with a slash at its end
 }
 
-// Is tells whether a place is written as s3://bucket/prefix.
-func Is(place string) bool { return strings.HasPrefix(place, Scheme) }
+// IsS3 tells whether a place is written as s3://bucket/prefix.
+func IsS3(place string) bool { return strings.HasPrefix(place, S3Scheme) }
 
-// Open makes a client of s3://bucket/prefix. It does not speak to the store yet.
-func Open(place string, o Options) (Bucket, error) {
-	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(place, Scheme), "/")
+// OpenBucket makes a client of s3://bucket/prefix. It does not speak to the store yet.
+func OpenBucket(place string, o S3Options) (Bucket, error) {
+	bucket, prefix, _ := strings.Cut(strings.TrimPrefix(place, S3Scheme), "/")
 	if bucket == "" {
 		return Bucket{}, fmt.Errorf("%q names no bucket: write s3://bucket or s3://bucket/prefix", place)
 	}
@@ -59,7 +58,7 @@ func Open(place string, o Options) (Bucket, error) {
 }
 
 // String is "s3://bucket/prefix".
-func (b Bucket) String() string { return strings.TrimSuffix(Scheme+b.Name+"/"+b.Prefix, "/") }
+func (b Bucket) String() string { return strings.TrimSuffix(S3Scheme+b.Name+"/"+b.Prefix, "/") }
 
 func endpoint(text string) (host string, secure bool, err error) {
 	if !strings.Contains(text, "://") {
@@ -73,8 +72,8 @@ func endpoint(text string) (host string, secure bool, err error) {
 	return u.Host, u.Scheme == "https", nil
 }
 
-// Explain adds what S3's own message leaves out.
-func Explain(err error) error {
+// ExplainS3 adds what S3's own message leaves out.
+func ExplainS3(err error) error {
 	switch minio.ToErrorResponse(err).Code {
 	case minio.NoSuchBucket:
 		return fmt.Errorf("%w (make the bucket first: Slipway makes none)", err)

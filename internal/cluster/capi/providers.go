@@ -1,5 +1,4 @@
-// Package providers lists the Cluster API providers that a configuration asks for, and those that a cluster has.
-package providers
+package capi
 
 import (
 	"context"
@@ -7,7 +6,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // Provider is one of the four that a cluster of Talos servers at Hetzner needs.
@@ -28,8 +26,8 @@ const (
 	InfrastructureProvider = "InfrastructureProvider"
 )
 
-// Of lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
-func Of(cfg config.Config) []Provider {
+// ConfiguredProviders lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
+func ConfiguredProviders(cfg config.Config) []Provider {
 	return []Provider{
 		{"cluster-api", CoreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
 		{"bootstrap-talos", BootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
@@ -40,24 +38,24 @@ func Of(cfg config.Config) []Provider {
 	}
 }
 
-// Versions are the configured providers: clusterctl's name of each → its version.
-func Versions(cfg config.Config) map[string]string {
+// ProviderVersions are the configured providers: clusterctl's name of each → its version.
+func ProviderVersions(cfg config.Config) map[string]string {
 	versions := map[string]string{}
-	for _, p := range Of(cfg) {
+	for _, p := range ConfiguredProviders(cfg) {
 		versions[p.Label] = p.Version
 	}
 	return versions
 }
 
-// Installed lists what clusterctl has installed: provider → version.
-func Installed(ctx context.Context, mgmt *kube.Cluster) (map[string]string, error) {
-	l := capi.ListOf(capi.ProviderKind)
+// InstalledProviders lists what clusterctl has installed: provider → version.
+func InstalledProviders(ctx context.Context, mgmt *kube.Cluster) (map[string]string, error) {
+	l := ListOf(ProviderKind)
 	if err := mgmt.List(ctx, l); err != nil {
 		return nil, fmt.Errorf("list the installed providers: %w", err)
 	}
 	installed := map[string]string{}
 	for i := range l.Items {
-		installed[l.Items[i].GetName()] = capi.Text(&l.Items[i], "version")
+		installed[l.Items[i].GetName()] = Text(&l.Items[i], "version")
 	}
 	return installed, nil
 }
