@@ -26,8 +26,9 @@ func (v *Findings) state(c Config) {
 		v.add("stateRecipients", "…", "cannot be read", err.Error())
 	}
 	if c.StateLease.D() < minLease {
-		v.add("stateLease", c.StateLease, fmt.Sprintf("is shorter than %s", minLease), "a run that cannot renew its lease in "+
-			"three quarters of it stops; 2m outlasts a store that is away for a minute")
+		v.add("stateLease", c.StateLease, fmt.Sprintf("is shorter than %s", minLease),
+			"a run that cannot renew its lease in "+
+				"three quarters of it stops; 2m outlasts a store that is away for a minute")
 	}
 	const choose = "write file:///folder, s3://bucket/prefix or k8s://namespace"
 	folder, isFile := strings.CutPrefix(c.State, StateFileScheme)

@@ -278,8 +278,9 @@ func (v *Findings) sources(c Config) {
 			"only by its absolute path")
 	}
 	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
-		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
-			c.CertManagerVersion), "set both, or neither")
+		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL,
+			fmt.Sprintf("and certManagerVersion %q do not go together",
+				c.CertManagerVersion), "set both, or neither")
 	}
 	if !slices.Contains(labProgramSources, c.LabPrograms) {
 		v.add("labPrograms", c.LabPrograms, "is nothing that the lab's programs can come from",

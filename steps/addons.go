@@ -95,7 +95,8 @@ func addonSpec(a config.Addon, sources render.Sources) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"release": release, "namespace": a.Namespace, "podSecurity": a.PodSecurity, "wait": a.Waits()}, nil
+	return map[string]any{"release": release, "namespace": a.Namespace, "podSecurity": a.PodSecurity, "wait": a.Waits()},
+		nil
 }
 
 func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {

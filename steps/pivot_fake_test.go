@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -156,7 +155,7 @@ func wellIn(s *kubetest.Server) {
 // reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server
 // locked.
 func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
-	if o.GetKind() == "Cluster" && !management.Paused(o) {
+	if o.GetKind() == "Cluster" && !connect.Paused(o) {
 		go wellIn(w.target)
 	}
 }
@@ -293,7 +292,7 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	if len(is) != len(was) {
 		t.Errorf("%d objects arrived, %d were there", len(is), len(was))
 	}
-	if c := is["Cluster k8s"]; c == nil || management.Paused(c) {
+	if c := is["Cluster k8s"]; c == nil || connect.Paused(c) {
 		t.Error("the cluster is paused or not there")
 	}
 	if w.source.Get("v1", "Secret", config.DefaultNamespace, "somebody-elses") == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
@@ -97,7 +97,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				}
 				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"),
 					w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
-				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
+				if source != nil && target != nil && !connect.Paused(source) && !connect.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
 				if passed, err := newPivotStep(w.b).underway(); !passed || err != nil {
@@ -155,9 +155,9 @@ func TestPivotIsAborted(t *testing.T) {
 				t.Errorf("left in the cluster: %v", slices.Collect(maps.Keys(left)))
 			}
 			is := inventoryOf(t, w, platform.ManagementKubeconfig)
-			if len(is) != len(was) || management.Paused(is["Cluster k8s"]) {
+			if len(is) != len(was) || connect.Paused(is["Cluster k8s"]) {
 				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was),
-					management.Paused(is["Cluster k8s"]))
+					connect.Paused(is["Cluster k8s"]))
 			}
 			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
@@ -283,7 +283,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 		strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")) {
+	if !connect.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
 	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
@@ -297,7 +297,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 func TestPivotHoldsWhileServersChange(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.React = func(o *unstructured.Unstructured) {
-		if o.GetKind() == "Cluster" && !management.Paused(o) {
+		if o.GetKind() == "Cluster" && !connect.Paused(o) {
 			w.replaceServer(101)
 			go wellIn(w.target)
 		}

@@ -115,7 +115,8 @@ func golden(t *testing.T, name string, got []byte) {
 
 func TestRenderInTwoParts(t *testing.T) {
 	b := planner(t, "")
-	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central", render.Endpoint{}))
+	r, err := render.Manifests(b.cfg, b.sources, render.ManifestVariables(b.sources, "talos", "eu-central",
+		render.Endpoint{}))
 	if err != nil {
 		t.Fatal(err)
 	}

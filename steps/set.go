@@ -5,7 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -67,7 +67,7 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	s := specs{
 		offer:      offerSpec(cfg),
 		endpoint:   map[string]string{"clusterName": cfg.ClusterName, "controlPlaneEndpoint": cfg.ControlPlaneEndpoint},
-		management: management.Spec(cfg, tools),
+		management: connect.ManagementSpec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
 		nodes: map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas,
 			"kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -60,7 +60,7 @@ func (b Bootstrap) adoptsInClusters(ctx context.Context, cluster *claims.Existin
 	if cluster.ManagesItself {
 		adopts[b.Plan.WorkloadProviders.Name()] = serve
 	}
-	data, err := management.WorkloadKubeconfig(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
+	data, err := connect.WorkloadKubeconfig(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
 	if err != nil {
 		return err
 	}

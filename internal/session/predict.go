@@ -23,8 +23,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of the
-// environment, the caller has set in f.
+// Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of
+// the environment, the caller has set in f.
 func (l Look) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
 	l.Tools.ServerTakes = runs.ReadDurations(state, f.Environment).Server()
 	b, err := planning.New(l.Cfg.Config, l.Tools)

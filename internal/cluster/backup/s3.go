@@ -109,7 +109,8 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		cancel(nil)
-		err, status := fmt.Errorf("read %s: %w", s.place(name), objectstore.ExplainS3(err)), minio.ToErrorResponse(err).StatusCode
+		err, status := fmt.Errorf("read %s: %w", s.place(name), objectstore.ExplainS3(err)),
+			minio.ToErrorResponse(err).StatusCode
 		// else it is the name, or the key, that is wrong
 		if status < 400 || status >= 500 || status == http.StatusTooManyRequests {
 			return nil, &UnreadError{err}

@@ -38,8 +38,9 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 		}
 		if o.GroupVersionKind() == capi.HetznerClusterKind && !capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
 			add(where(sources, o, "spec", "hcloudNetwork", "enabled"), "write enabled: true, with cidrBlock: ${NETWORK_CIDR}, "+
-				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}", "hcloudNetwork.enabled is not true: without a "+
-				"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
+				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}",
+				"hcloudNetwork.enabled is not true: without a "+
+					"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
 		}
 		if o.GroupVersionKind() == capi.TalosControlPlaneKind {
 			n, is, err := unstructured.NestedInt64(o.Object, "spec", "replicas")

@@ -109,7 +109,8 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 		}
 	}
 	if token, _, _ := unstructured.NestedMap(values, "env", "HCLOUD_TOKEN"); len(token) == 0 {
-		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token", file)
+		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token",
+			file)
 		return &f
 	}
 	if pods, network := prefixOf(cfg.PodCIDR), prefixOf(cfg.NetworkCIDR); routes(values) &&
@@ -212,7 +213,8 @@ func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem 
 		{[]string{"cgroup", "autoMount", "enabled"}, "false", "Talos mounts the cgroup file system itself"},
 	}
 	if host := fmt.Sprint(values["k8sServiceHost"]); host != "127.0.0.1" {
-		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost", "the API server is reached by KubePrism on every node"})
+		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost",
+			"the API server is reached by KubePrism on every node"})
 	}
 	if in.forwardsDNS {
 		wants = append(wants, want{[]string{"bpf", "hostLegacyRouting"}, "true",

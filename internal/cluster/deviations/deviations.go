@@ -204,7 +204,8 @@ func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*
 	ofPools := render.PlacementGroups(cfg)
 	for i := range live.Others {
 		o := &live.Others[i]
-		if o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && o.GetLabels()[capi.WorkerPoolLabel] != "" {
+		if o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
+			o.GetLabels()[capi.WorkerPoolLabel] != "" {
 			ofPools = append(ofPools, capi.Text(o, "spec", "template", "spec", "placementGroupName"))
 		}
 	}

@@ -22,8 +22,8 @@ const (
 	PivotRecord = "pivot.json"
 )
 
-// PivotPhase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there is
-// to do is read from the two clusters.
+// PivotPhase is how far a pivot has come. Only this decides whether the steps before it are still looked at; what there
+// is to do is read from the two clusters.
 type PivotPhase string
 
 const (

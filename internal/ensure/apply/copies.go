@@ -38,8 +38,8 @@ func DropFinalizers(ctx context.Context, c *kube.Cluster, o *unstructured.Unstru
 	return nil
 }
 
-// RepairCopies compares objects on a paused target with what they are to be, and repairs what it can: it creates Secrets that
-// are missing, and writes metadata that differs. It returns the differences that are left.
+// RepairCopies compares objects on a paused target with what they are to be, and repairs what it can: it creates
+// Secrets that are missing, and writes metadata that differs. It returns the differences that are left.
 func RepairCopies(ctx context.Context, say flow.Say, target *kube.Cluster,
 	wanted []*unstructured.Unstructured) (wrong []string, err error) {
 	for _, was := range wanted {
@@ -84,7 +84,8 @@ func repairObject(ctx context.Context, say flow.Say, target *kube.Cluster, was *
 }
 
 // ReadCopied reads the namesake of an object; nil where there is none.
-func ReadCopied(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func ReadCopied(ctx context.Context, c *kube.Cluster, of *unstructured.Unstructured) (*unstructured.Unstructured,
+	error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(of.GroupVersionKind())
 	if err := c.Get(ctx, client.ObjectKeyFromObject(of), o); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
@@ -41,7 +41,7 @@ func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
 		return err
 	}
-	if management.Paused(st.source) {
+	if connect.Paused(st.source) {
 		say("unpausing the management cluster's controllers")
 		if err := capi.SetPaused(ctx, cfg, s.source, false); err != nil {
 			return err
@@ -64,7 +64,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if len(st.marked) > 0 {
 		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
 	}
-	if st.target != nil && !management.Paused(st.target) {
+	if st.target != nil && !connect.Paused(st.target) {
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
 			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
@@ -76,7 +76,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if err != nil {
 		return none, err
 	}
-	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
+	if st.target == nil && len(copied) == 0 && !connect.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
 	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
@@ -96,7 +96,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	}
 	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	// A cluster that was never paused keeps changing, and an object of it may be deleted for other reasons.
-	if len(missing) > 0 && management.Paused(st.source) {
+	if len(missing) > 0 && connect.Paused(st.source) {
 		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
 	}
 	return inv, nil

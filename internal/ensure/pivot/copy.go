@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -42,7 +42,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 			Since: time.Now().UTC()}
 	}
 	// until then its controllers are at work
-	if state.Servers == nil && state.Phase == records.Copied || st.target == nil && !management.Paused(st.source) {
+	if state.Servers == nil && state.Phase == records.Copied || st.target == nil && !connect.Paused(st.source) {
 		if state.Servers, err = ServerIDs(ctx, cfg, tools); err != nil {
 			return records.PivotState{}, err
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -69,7 +69,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return err
 	}
-	if management.Paused(st.source) && state.Phase != records.Moving && st.target == nil {
+	if connect.Paused(st.source) && state.Phase != records.Moving && st.target == nil {
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state " +
 			"folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")

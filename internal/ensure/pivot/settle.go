@@ -46,7 +46,8 @@ func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // sameServers is an error where the servers are not those from before the move. It is returned once
 // before --yes can agree to it: an operator who gives --yes with every run has not looked at these servers.
-func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *records.PivotState, servers []int64) error {
+func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *records.PivotState,
+	servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
 	}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
@@ -178,7 +178,7 @@ func TestReplacementThatWasCutOff(t *testing.T) {
 		`{"asked": "k8s-control-plane-a", "machine": "m-1"}`: "the replacement of Machine m-1 was cut off",
 	} {
 		tools := newTools(t)
-		if err := tools.Files.Write(management.ReplacementFile, []byte(record)); err != nil {
+		if err := tools.Files.Write(connect.ReplacementFile, []byte(record)); err != nil {
 			t.Fatal(err)
 		}
 		wantOne(t, In(t.Context(), tools, "k8s", ""), says, "bootstrap replace-machine k8s-control-plane-a")

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 )
@@ -63,7 +63,7 @@ func holdsOf(s seenSide) string {
 		return "could not be asked (" + why.ShortError(s.err.Error()) + ")"
 	case s.object == nil:
 		return "does not hold the Cluster object"
-	case management.Paused(s.object):
+	case connect.Paused(s.object):
 		return "holds the Cluster object, paused"
 	}
 	return "holds the Cluster object, not paused"

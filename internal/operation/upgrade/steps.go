@@ -199,7 +199,8 @@ func (c *controlPlane) drainable(ctx context.Context, nodes []string) error {
 }
 
 func blocked(budgets []rollout.Budget) string {
-	return "a server that goes is drained first, and that would wait without an end for " + rollout.BudgetSentence(budgets) +
+	return "a server that goes is drained first, and that would wait without an end for " +
+		rollout.BudgetSentence(budgets) +
 		": scale its Pods up or change it, then run again"
 }
 

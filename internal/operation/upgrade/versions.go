@@ -26,7 +26,8 @@ func providerVariables() []string {
 
 // chartVariables are the versions of the charts, in the order in which they are upgraded, and the step of each.
 func chartVariables() []chartVariable {
-	return []chartVariable{{"CILIUM_VERSION", "cilium", render.CiliumChart}, {"HCLOUD_CCM_VERSION", "hcloud-ccm", render.HCloudCCMChart},
+	return []chartVariable{{"CILIUM_VERSION", "cilium", render.CiliumChart}, {"HCLOUD_CCM_VERSION", "hcloud-ccm",
+		render.HCloudCCMChart},
 		{"TALOS_CCM_VERSION", "talos-ccm", render.TalosCCMChart}}
 }
 

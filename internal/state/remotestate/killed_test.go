@@ -32,7 +32,8 @@ func everyStore(t *testing.T) map[string]func(*testing.T) objectstore.Store {
 			}
 			server := httptest.NewServer(gofakes3.New(memory, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 			t.Cleanup(server.Close)
-			bucket, err := objectstore.OpenBucket("s3://states/of/clusters", objectstore.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a",
+			bucket, err := objectstore.OpenBucket("s3://states/of/clusters", objectstore.S3Options{Endpoint: server.URL,
+				Region: "nbg1", AccessKey: "a",
 				SecretKey: "b"})
 			if err != nil {
 				t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
@@ -32,7 +31,7 @@ import (
 // manageAgain makes or finds the cluster that the objects go to.
 func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Management, error) {
 	if !r.itself() {
-		m, err := management.Ensure(ctx, r.cfg, r.tools, say)
+		m, err := connect.EnsureManagement(ctx, r.cfg, r.tools, say)
 		return steps.Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID},
 			err
 	}
@@ -47,7 +46,7 @@ func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Managemen
 // verifyManager asks who answers there.
 func (r putStep) verifyManager(ctx context.Context, m steps.Management) flow.Verdict {
 	if !r.itself() {
-		return management.Verify(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
+		return connect.VerifyManagement(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -145,12 +144,12 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 	if err != nil {
 		return steps.Cluster{}, err
 	}
-	cluster, err := management.FindCluster(ctx, r.cfg, target)
+	cluster, err := connect.FindCluster(ctx, r.cfg, target)
 	if err != nil {
 		return steps.Cluster{}, err
 	}
 	// Once it is unpaused it is the controllers' again, and nothing of it is put back a second time.
-	if cluster == nil || management.Paused(cluster) {
+	if cluster == nil || connect.Paused(cluster) {
 		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
 			return steps.Cluster{}, err
 		}
@@ -286,7 +285,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return steps.Pivot{}, err
 	}
 	out := steps.Pivot{Cluster: string(cluster.GetUID()), Servers: d.Servers}
-	if !management.Paused(cluster) {
+	if !connect.Paused(cluster) {
 		say("%s is unpaused already", kube.Describe(cluster))
 		return out, nil
 	}

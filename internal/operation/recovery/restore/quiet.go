@@ -19,10 +19,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
@@ -37,7 +36,7 @@ const (
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
 // objects describe servers that are gone, and its CAPH would create every one of them again as soon as a node takes its
 // Pod, whichever request comes first. The names of its Deployments are returned.
-func SilenceSnapshot(s source.Backup) ([]string, error) {
+func SilenceSnapshot(s backup.Cluster) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
 		return nil, nil
 	}
@@ -100,7 +99,7 @@ func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 // hasStaleObjects tells whether the restored cluster has Cluster API objects of its own that are of the time of the
 // snapshot, and not those that this restore has moved into it since.
 func (r staleStep) hasStaleObjects(ctx context.Context, workload *kube.Cluster) (bool, error) {
-	cluster, err := management.FindCluster(ctx, r.cfg, workload)
+	cluster, err := connect.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
 	}
@@ -233,7 +232,7 @@ func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 		}
 		name := o.GetNamespace() + "/" + o.GetName()
 		others = append(others, name)
-		if management.Paused(o) {
+		if connect.Paused(o) {
 			continue
 		}
 		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare "+
