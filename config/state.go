@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 )
 
 // How State begins.
@@ -26,8 +26,9 @@ func (v *Findings) state(c Config) {
 		v.add("stateRecipients", "…", "cannot be read", err.Error())
 	}
 	if c.StateLease.D() < minLease {
-		v.add("stateLease", c.StateLease, fmt.Sprintf("is shorter than %s", minLease), "a run that cannot renew its lease in "+
-			"three quarters of it stops; 2m outlasts a store that is away for a minute")
+		v.add("stateLease", c.StateLease, fmt.Sprintf("is shorter than %s", minLease),
+			"a run that cannot renew its lease in "+
+				"three quarters of it stops; 2m outlasts a store that is away for a minute")
 	}
 	const choose = "write file:///folder, s3://bucket/prefix or k8s://namespace"
 	folder, isFile := strings.CutPrefix(c.State, StateFileScheme)
@@ -40,13 +41,13 @@ func (v *Findings) state(c Config) {
 	case isSecrets && !dnsLabel.MatchString(namespace):
 		v.add("state", c.State, "names no namespace", "write k8s://namespace")
 	case isSecrets:
-	case !s3.Is(c.State):
+	case !objectstore.IsS3(c.State):
 		v.add("state", c.State, "is no store of states", choose)
 	case c.StateS3Endpoint == "":
 		v.add("stateS3Endpoint", "", "is empty while state is in an S3 store",
 			"Hetzner's is https://<location>.your-objectstorage.com")
 	default:
-		if _, err := s3.Open(c.State, s3.Options{Endpoint: c.StateS3Endpoint}); err != nil {
+		if _, err := objectstore.OpenBucket(c.State, objectstore.S3Options{Endpoint: c.StateS3Endpoint}); err != nil {
 			v.add("state", c.State, "cannot be used", err.Error())
 		}
 	}

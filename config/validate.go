@@ -16,7 +16,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 )
 
 // FieldError says what is wrong with one field of the configuration and what to do about it.
@@ -197,13 +197,13 @@ func (v *Findings) backups(c Config) {
 	switch {
 	case c.BackupTo == "":
 		v.add("backupTo", "", "is empty", "name a folder, or s3://bucket/prefix")
-	case !s3.Is(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
+	case !objectstore.IsS3(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
 		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
-	case s3.Is(c.BackupTo) && c.BackupS3Endpoint == "":
+	case objectstore.IsS3(c.BackupTo) && c.BackupS3Endpoint == "":
 		v.addPair("backupS3Endpoint", "backupTo", "", "is empty while backupTo is in an S3 store",
 			"Hetzner's is https://<location>.your-objectstorage.com")
-	case s3.Is(c.BackupTo):
-		if _, err := s3.Open(c.BackupTo, s3.Options{Endpoint: c.BackupS3Endpoint}); err != nil {
+	case objectstore.IsS3(c.BackupTo):
+		if _, err := objectstore.OpenBucket(c.BackupTo, objectstore.S3Options{Endpoint: c.BackupS3Endpoint}); err != nil {
 			v.add("backupTo", c.BackupTo, "cannot be used", err.Error())
 		}
 	}
@@ -278,8 +278,9 @@ func (v *Findings) sources(c Config) {
 			"only by its absolute path")
 	}
 	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
-		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL, fmt.Sprintf("and certManagerVersion %q do not go together",
-			c.CertManagerVersion), "set both, or neither")
+		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL,
+			fmt.Sprintf("and certManagerVersion %q do not go together",
+				c.CertManagerVersion), "set both, or neither")
 	}
 	if !slices.Contains(labProgramSources, c.LabPrograms) {
 		v.add("labPrograms", c.LabPrograms, "is nothing that the lab's programs can come from",

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -92,11 +91,12 @@ func newAddonStep(s *Set, a config.Addon) addonStep {
 
 // addonSpec is what the step of an add-on is made from.
 func addonSpec(a config.Addon, sources render.Sources) (any, error) {
-	release, err := releaseSpec(sources, charts.Addon(a, sources))
+	release, err := releaseSpec(sources, render.AddonChart(a, sources))
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"release": release, "namespace": a.Namespace, "podSecurity": a.PodSecurity, "wait": a.Waits()}, nil
+	return map[string]any{"release": release, "namespace": a.Namespace, "podSecurity": a.PodSecurity, "wait": a.Waits()},
+		nil
 }
 
 func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
@@ -116,7 +116,7 @@ func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
 			return Addon{}, err
 		}
 	}
-	release, err := install(ctx, s.cfg, s.tools, s.sources, say, charts.Addon(s.addon, s.sources), s.awaited)
+	release, err := install(ctx, s.cfg, s.tools, s.sources, say, render.AddonChart(s.addon, s.sources), s.awaited)
 	return Addon{Release: s.awaited(release)}, err
 }
 
@@ -211,7 +211,7 @@ func (s addonsStep) run(ctx context.Context, say flow.Say, all []Addon) (Addons,
 	if err != nil {
 		return Addons{}, err
 	}
-	left, err := leftOut(ctx, workload, charts.All(s.cfg, s.sources))
+	left, err := leftOut(ctx, workload, render.AllCharts(s.cfg, s.sources))
 	if err != nil {
 		return Addons{}, err
 	}
@@ -225,13 +225,13 @@ func (s addonsStep) run(ctx context.Context, say flow.Say, all []Addon) (Addons,
 }
 
 // leftOut are the releases that Slipway installed and that are not among these charts.
-func leftOut(ctx context.Context, workload *kube.Cluster, wanted []charts.Installation) ([]kube.ReleaseState, error) {
+func leftOut(ctx context.Context, workload *kube.Cluster, wanted []render.Chart) ([]kube.ReleaseState, error) {
 	releases, err := workload.Releases(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(releases, func(r kube.ReleaseState) bool {
-		return r.Owner == "" || slices.ContainsFunc(wanted, func(in charts.Installation) bool {
+		return r.Owner == "" || slices.ContainsFunc(wanted, func(in render.Chart) bool {
 			return in.Release == r.Name && in.Namespace == r.Namespace
 		})
 	}), nil

@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
@@ -173,8 +172,9 @@ func TestAutoscalerIsInstalledAfterThePivot(t *testing.T) {
 			t.Errorf("before the pivot: %s, not %s", step.Outcome, want)
 		}
 	}
-	if all := strings.Join(notes, "\n"); !strings.Contains(all, "note: cluster-autoscaler is not installed: it scales the "+
-		"cluster's MachineDeployments, which are in the management cluster until the pivot") {
+	if all := strings.Join(notes, "\n"); !strings.Contains(all,
+		"note: cluster-autoscaler is not installed: it scales the "+
+			"cluster's MachineDeployments, which are in the management cluster until the pivot") {
 		t.Errorf("it says\n%s", all)
 	}
 	if deployed(w, "kube-system", config.AddonAutoscaler, "1") {
@@ -306,7 +306,7 @@ func TestShippedValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, in := range charts.All(cfg, sources) {
+	for _, in := range render.AllCharts(cfg, sources) {
 		values, err := in.Values.Values(sources.Vars)
 		if err != nil || len(values) == 0 {
 			t.Errorf("%s: %v, %v", in.Release, values, err)
@@ -329,7 +329,10 @@ func TestForeignReleasesAreNotNamed(t *testing.T) {
 		"metadata": clustertest.Map{"labels": clustertest.Map{"owner": "helm", "name": "other", "version": "1",
 			"status": "deployed"}}}))
 	var said []string
-	if _, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) { said = append(said, e.Message) }); err != nil {
+	if _, err := runPlan(t, w, w.Config(), flow.Memory(), func(e flow.Event) {
+		said = append(said,
+			e.Message)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if all := strings.Join(said, "\n"); strings.Contains(all, "uninstall") {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -50,7 +50,7 @@ func newProvidersStep(s *Set, kubeconfig string) providersStep {
 // run installs the providers and waits until they serve. clusterctl skips what its inventory has, and then
 // neither repairs nor waits for it: waiting is done here, in every case.
 func (step providersStep) run(ctx context.Context, say flow.Say, m Management) (Providers, error) {
-	return Providers{Versions: providers.Versions(step.cfg)},
+	return Providers{Versions: capi.ProviderVersions(step.cfg)},
 		capiinit.Install(ctx, step.cfg, step.tools, step.sources, say, m.Kubeconfig)
 }
 
@@ -59,7 +59,7 @@ func (step providersStep) verify(ctx context.Context, was Providers) flow.Verdic
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	installed, err := providers.Installed(ctx, mgmt)
+	installed, err := capi.InstalledProviders(ctx, mgmt)
 	if err != nil {
 		return kube.Verdict(err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/platform"
@@ -39,7 +39,7 @@ func TestKilledInTheTestOfCertManager(t *testing.T) {
 		if line := fmt.Sprintf(format, args...); strings.Contains(line, "is being deleted") {
 			once.Do(func() {
 				early = inits()
-				w.Management.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
+				w.Management.Remove("v1", "Namespace", "", capi.CertManagerTestNamespace)
 			})
 		}
 	}
@@ -75,7 +75,7 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 			if err := b.tools.Files.Write(platform.ManagementKubeconfig, w.Management.Kubeconfig()); err != nil {
 				t.Fatal(err)
 			}
-			w.Management.Put(kubetest.Object("v1", "Namespace", "", providers.CertManagerNamespace, nil))
+			w.Management.Put(kubetest.Object("v1", "Namespace", "", capi.CertManagerNamespace, nil))
 			for _, d := range tt.there {
 				o := clustertest.CertManagerDeployment(d, tt.version)
 				if tt.installed {
@@ -93,20 +93,20 @@ func TestKilledWhileCertManagerWasInstalled(t *testing.T) {
 					w.Mu.Lock()
 					early += len(w.Inits)
 					w.Mu.Unlock()
-					w.Management.Remove("v1", "Namespace", "", providers.CertManagerTestNamespace)
+					w.Management.Remove("v1", "Namespace", "", capi.CertManagerTestNamespace)
 				}
 			}
 			if err := capiinit.Install(t.Context(), b.cfg, b.tools, b.sources, say, platform.ManagementKubeconfig); err != nil {
 				t.Fatal(err)
 			}
-			if left := w.Management.Get("v1", "Namespace", "", providers.CertManagerTestNamespace); early != 0 || left != nil &&
+			if left := w.Management.Get("v1", "Namespace", "", capi.CertManagerTestNamespace); early != 0 || left != nil &&
 				!tt.installed {
 				t.Errorf("clusterctl was at work %d times while the namespace of its test was being deleted, and then it is %v",
 					early, left)
 			}
 			whole := true
 			for _, d := range clustertest.CertManagerDeployments {
-				whole = whole && w.Management.Get("apps/v1", "Deployment", providers.CertManagerNamespace, d) != nil
+				whole = whole && w.Management.Get("apps/v1", "Deployment", capi.CertManagerNamespace, d) != nil
 			}
 			if whole != tt.whole {
 				t.Errorf("cert-manager is whole: %v, not %v", whole, tt.whole)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -68,7 +67,7 @@ func newReleaseStep(s *Set) releaseStep {
 // runCilium installs the network. No node is Ready, and no Pod outside the host's network starts, before it. It waits
 // for the agents: the other workloads, Hubble's, need them and Ready nodes, and wait-releases waits for those.
 func (r releaseStep) runCilium(ctx context.Context, say flow.Say) (Release, error) {
-	return install(ctx, r.cfg, r.tools, r.sources, say, charts.Cilium(r.cfg, r.sources), Release.onEveryNode)
+	return install(ctx, r.cfg, r.tools, r.sources, say, render.CiliumChart(r.cfg, r.sources), Release.onEveryNode)
 }
 
 func (r releaseStep) verifyCilium(ctx context.Context, was Release) flow.Verdict {

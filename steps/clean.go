@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
@@ -57,7 +56,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 		return Clean{}, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
 	}
 	if exists {
-		given, err := management.Given(ctx, c.cfg, c.tools)
+		given, err := connect.ManagementGiven(ctx, c.cfg, c.tools)
 		if err != nil {
 			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
 		}
@@ -76,7 +75,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			out.Left = true
 			return out, c.forget()
 		}
-		if err := c.tools.Files.Write(management.CleaningFile, []byte(name+"\n")); err != nil {
+		if err := c.tools.Files.Write(connect.CleaningFile, []byte(name+"\n")); err != nil {
 			return Clean{}, err
 		}
 		say("deleting management cluster %s (%s)", name, p.Name())
@@ -94,7 +93,7 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 // leave leaves a management cluster that was there before alone, but for the namespace that Slipway created in it.
 func (c cleanStep) leave(ctx context.Context, say flow.Say) error {
 	say("leaving management cluster %s alone: %v", c.cfg.ManagementName(), ErrNotOurs)
-	source, _, err := management.Open(ctx, c.cfg, c.tools, say)
+	source, _, err := connect.OpenManagement(ctx, c.cfg, c.tools, say)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -126,17 +125,17 @@ func (c cleanStep) forget() error {
 	if err := c.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 		return err
 	}
-	if err := management.Forget(c.tools); err != nil {
+	if err := connect.ForgetManagement(c.tools); err != nil {
 		return err
 	}
-	return c.tools.Files.Remove(management.CleaningFile)
+	return c.tools.Files.Remove(connect.CleaningFile)
 }
 
 // emptied returns nil where a management cluster which does not answer manages nothing: a run has seen that and begun
 // to delete it, or the person agrees.
 func (c cleanStep) emptied() error {
 	name := c.cfg.ManagementName()
-	begun, err := c.tools.Files.Read(management.CleaningFile)
+	begun, err := c.tools.Files.Read(connect.CleaningFile)
 	switch {
 	case err == nil && string(begun) == name+"\n" || c.tools.Consent:
 		return nil
@@ -159,7 +158,7 @@ func (p *Plan) RefuseClean(ctx context.Context) error {
 	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists {
 		return nil
 	}
-	if given, err := management.Given(ctx, c.cfg, c.tools); err != nil || given {
+	if given, err := connect.ManagementGiven(ctx, c.cfg, c.tools); err != nil || given {
 		return nil
 	}
 	_, err := c.deletable(ctx, func(string, ...any) {}, false)
@@ -172,8 +171,8 @@ func (p *Plan) RefuseClean(ctx context.Context) error {
 // deletable refuses while the management cluster may have the only copy of the objects of any cluster. self tells that
 // it is the cluster itself. A given one is not deleted, whatever it holds.
 func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (self bool, err error) {
-	source, uid, sourceErr := management.Open(ctx, c.cfg, c.tools, say)
-	if wrong := (*management.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
+	source, uid, sourceErr := connect.OpenManagement(ctx, c.cfg, c.tools, say)
+	if wrong := (*connect.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
 	target, err := connect.Cluster(c.tools, platform.Kubeconfig)
@@ -187,7 +186,7 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (sel
 	if sourceErr == nil && source == nil || uid == targetUID {
 		return uid == targetUID, nil
 	}
-	if err := management.ManagesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
+	if err := connect.ManagesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
 		return false, errors.Join(sourceErr, err)
 	}
 	if sourceErr != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -177,7 +177,7 @@ func TestDeviations(t *testing.T) {
 			}
 			if tt.forget {
 				journal = flow.Memory()
-				if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record,
+				if err := w.Tools().Files.Folder(records.PivotFolder).Write(records.PivotRecord,
 					[]byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 					t.Fatal(err)
 				}

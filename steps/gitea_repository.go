@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -107,18 +107,18 @@ func (s giteaRepositoryStep) readable(ctx context.Context, c *gitea.Client, work
 func (s giteaRepositoryStep) tree(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]gitea.File, error) {
 	hide := &redact.Redactor{}
 	hide.Learn(s.tools.Token.Reveal(), s.tools.GitHubToken.Reveal(), s.tools.Git.Token.Reveal())
-	releases, left, err := gitops.Read(ctx, workload, s.cfg, hide)
+	releases, left, err := flux.ReadReleases(ctx, workload, s.cfg, hide)
 	if err != nil {
 		return nil, err
 	}
-	tree, err := gitops.Make(s.cfg, releases, left, gitops.Folder{})
+	tree, err := flux.MakeTree(s.cfg, releases, left, flux.Folder{})
 	if err != nil {
 		return nil, wait.Final(err)
 	}
 	for _, l := range left {
 		say("note: Helm release %s is not in the repository: %s", l.Release, l.Why)
 	}
-	secrets, err := gitops.Secrets(releases)
+	secrets, err := flux.ReleaseSecrets(releases)
 	if err != nil {
 		return nil, wait.Final(err)
 	}

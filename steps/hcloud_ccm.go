@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -36,7 +36,7 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 		return CloudController{},
 			fmt.Errorf("cluster %s has no network at Hetzner: its HetznerCluster says why", r.cfg.ClusterName)
 	}
-	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
+	namespace := render.HCloudCCMChart(r.cfg, r.sources).Namespace
 	say("writing Secret %s/%s for network %d", namespace, config.CCMSecretName, network)
 	out := CloudController{NetworkID: network, Secret: TokenSecret{Namespace: namespace, Name: config.CCMSecretName}}
 	if out.Secret.UID, err = apply.CloudControllerSecret(ctx, r.tools, say, workload, namespace, network); err != nil {
@@ -45,7 +45,7 @@ func (r releaseStep) runHCloudCCM(ctx context.Context, say flow.Say) (CloudContr
 	if err := apply.RestartReaders(ctx, say, workload, namespace, config.CCMSecretName); err != nil {
 		return CloudController{}, err
 	}
-	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, charts.HCloudCCM(r.cfg, r.sources), nil)
+	out.Release, err = install(ctx, r.cfg, r.tools, r.sources, say, render.HCloudCCMChart(r.cfg, r.sources), nil)
 	return out, err
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -54,7 +53,7 @@ func (step managementStep) run(ctx context.Context, say flow.Say) (Management, e
 	if m, err := step.adoptSelfManaged(ctx, say); err != nil || m != nil {
 		return *cmp.Or(m, &Management{}), err
 	}
-	m, err := management.Ensure(ctx, step.cfg, step.tools, say)
+	m, err := connect.EnsureManagement(ctx, step.cfg, step.tools, say)
 	return Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID}, err
 }
 
@@ -93,7 +92,7 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 	if err != nil {
 		return nil, refuse("the cluster does not answer: " + err.Error())
 	}
-	switch o, err := management.FindCluster(ctx, step.cfg, cluster); {
+	switch o, err := connect.FindCluster(ctx, step.cfg, cluster); {
 	case err != nil:
 		return nil, err
 	case o == nil:
@@ -104,9 +103,9 @@ func (step managementStep) adoptSelfManaged(ctx context.Context, say flow.Say) (
 		return nil, err
 	}
 	m := &Management{Provider: p.Name(), Name: name, Kubeconfig: platform.ManagementKubeconfig, UID: uid}
-	return m, management.Record(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
+	return m, connect.RecordManagement(step.tools, ownership.Management{Provider: m.Provider, Name: name, UID: uid})
 }
 
 func (step managementStep) verify(ctx context.Context, m Management) flow.Verdict {
-	return management.Verify(ctx, step.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
+	return connect.VerifyManagement(ctx, step.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -62,7 +61,8 @@ func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c C
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	o := connect.Offered{Data: config, Source: kubeconfigSource(k.cfg), Endpoints: []string{c.Endpoint}, ByManagement: true}
+	o := connect.Offered{Data: config, Source: kubeconfigSource(k.cfg), Endpoints: []string{c.Endpoint},
+		ByManagement: true}
 	if err := connect.Replace(ctx, k.tools, say, o); err != nil {
 		return Kubeconfig{}, err
 	}
@@ -86,7 +86,7 @@ func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Obse
 	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
 		Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			value, err = management.SecretValue(ctx, mgmt, cfg.Namespace, name, key)
+			value, err = connect.SecretValue(ctx, mgmt, cfg.Namespace, name, key)
 			if kube.Absent(err) {
 				return "it does not exist yet", nil
 			}
@@ -112,7 +112,7 @@ func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tool
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := management.WorkloadKubeconfig(ctx, mgmt, cfg.Namespace, cfg.ClusterName)
+	live, err := connect.WorkloadKubeconfig(ctx, mgmt, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return kube.Verdict(err)
 	}

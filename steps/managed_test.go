@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 )
 
 // afterPivot is an environment after its bootstrap with a journal that says that the pivot is done. The management
@@ -105,7 +105,7 @@ func TestReleasesAreUpgradedAfterThePivot(t *testing.T) {
 // With the journal lost, but not the pivot's record, a release is found and no other step before the pivot is run.
 func TestReleasesWithoutAJournalAfterThePivot(t *testing.T) {
 	w, _ := afterPivot(t)
-	if err := w.Tools().Files.Folder(pivotcopy.Folder).Write(pivotcopy.Record,
+	if err := w.Tools().Files.Folder(records.PivotFolder).Write(records.PivotRecord,
 		[]byte(`{"phase":"settled","cluster":"k8s"}`)); err != nil {
 		t.Fatal(err)
 	}

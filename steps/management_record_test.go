@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -31,7 +31,8 @@ func TestBootstrapRecordsProjectAndManagementCluster(t *testing.T) {
 	}
 }
 
-// --yes deletes a management cluster that does not answer. One that was not even asked, because another answers in its place, stays.
+// --yes deletes a management cluster that does not answer. One that was not even asked, because another answers in its
+// place, stays.
 func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 	w := newPivotWorld(t)
 	mustPivot(t, w)
@@ -42,7 +43,7 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := newCleanStep(w.b).run(t.Context(), w.say)
-	var wrong *management.WrongManagementError
+	var wrong *connect.WrongManagementError
 	if !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)
 	}

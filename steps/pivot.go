@@ -9,7 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
@@ -79,9 +79,9 @@ func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
 // RemovePivotSecrets removes the Secrets that the pivot of an older release, which kept them, left in the state folder.
 // The copy of a pivot that is not over is left as it is.
 func (p *Plan) RemovePivotSecrets() error {
-	c := pivotcopy.In(p.b.tools)
+	c := records.PivotCopyOf(p.b.tools)
 	state, err := c.State(p.b.cfg.ClusterName)
-	if err != nil || state.Phase != pivotcopy.Settled {
+	if err != nil || state.Phase != records.Settled {
 		return err
 	}
 	return c.RemoveSecrets()
@@ -95,5 +95,5 @@ func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
 
 // underway tells flow that the point of no return was passed although the journal does not say so.
 func (p pivotStep) underway() (bool, error) {
-	return pivotcopy.In(p.tools).Underway(p.cfg.ClusterName)
+	return records.PivotCopyOf(p.tools).Underway(p.cfg.ClusterName)
 }

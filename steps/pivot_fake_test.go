@@ -23,8 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -157,14 +155,14 @@ func wellIn(s *kubetest.Server) {
 // reconcile plays the target's controllers: they do nothing while the cluster is paused. It runs with the server
 // locked.
 func (w *pivotWorld) reconcile(o *unstructured.Unstructured) {
-	if o.GetKind() == "Cluster" && !management.Paused(o) {
+	if o.GetKind() == "Cluster" && !connect.Paused(o) {
 		go wellIn(w.target)
 	}
 }
 
 // Init installs the providers.
 func (w *pivotWorld) Init(context.Context, clusterctl.InitOptions) ([]clusterctl.Components, error) {
-	for _, p := range providers.Of(w.b.cfg) {
+	for _, p := range capi.ConfiguredProviders(w.b.cfg) {
 		labels := clustertest.Map{capi.ProviderLabel: p.Label}
 		w.target.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
 			clustertest.Map{"metadata": clustertest.Map{"labels": labels}, "version": p.Version}))
@@ -294,7 +292,7 @@ func (w *pivotWorld) pivoted(t *testing.T, was map[string]*unstructured.Unstruct
 	if len(is) != len(was) {
 		t.Errorf("%d objects arrived, %d were there", len(is), len(was))
 	}
-	if c := is["Cluster k8s"]; c == nil || management.Paused(c) {
+	if c := is["Cluster k8s"]; c == nil || connect.Paused(c) {
 		t.Error("the cluster is paused or not there")
 	}
 	if w.source.Get("v1", "Secret", config.DefaultNamespace, "somebody-elses") == nil {

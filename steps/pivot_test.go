@@ -19,8 +19,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -36,11 +36,11 @@ func TestPivotMovesEverything(t *testing.T) {
 	if !slices.Equal(out.Servers, []int64{100}) || out.Cluster == "" {
 		t.Errorf("output %+v", out)
 	}
-	folder := w.files.Path(pivotcopy.Folder)
+	folder := w.files.Path(records.PivotFolder)
 	// A release that kept the Secrets has left them; the next run removes them.
 	old := kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-ca",
 		clustertest.Map{"data": clustertest.Map{"tls.key": "a2V5"}})
-	if err := pivotcopy.In(w.b.tools).Put(old); err != nil {
+	if err := records.PivotCopyOf(w.b.tools).Put(old); err != nil {
 		t.Fatal(err)
 	}
 	if err := (&Plan{b: w.b}).RemovePivotSecrets(); err != nil {
@@ -97,7 +97,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				}
 				source, target := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"),
 					w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
-				if source != nil && target != nil && !management.Paused(source) && !management.Paused(target) {
+				if source != nil && target != nil && !connect.Paused(source) && !connect.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
 				if passed, err := newPivotStep(w.b).underway(); !passed || err != nil {
@@ -120,15 +120,15 @@ func TestPivotSweepsTheSource(t *testing.T) {
 	secret := w.source.Get("v1", "Secret", config.DefaultNamespace, "k8s-talos")
 	mustPivot(t, w)
 	w.source.Put(secret)
-	if err := pivotcopy.In(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
+	if err := records.PivotCopyOf(w.b.tools).Put(secret); err != nil { // until the pivot is over it is in the copy
 		t.Fatal(err)
 	}
-	state, err := pivotcopy.In(w.b.tools).State("k8s")
+	state, err := records.PivotCopyOf(w.b.tools).State("k8s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	state.Phase = pivotcopy.Moving
-	if err := pivotcopy.In(w.b.tools).SetState(state); err != nil {
+	state.Phase = records.Moving
+	if err := records.PivotCopyOf(w.b.tools).SetState(state); err != nil {
 		t.Fatal(err)
 	}
 	mustPivot(t, w)
@@ -155,9 +155,9 @@ func TestPivotIsAborted(t *testing.T) {
 				t.Errorf("left in the cluster: %v", slices.Collect(maps.Keys(left)))
 			}
 			is := inventoryOf(t, w, platform.ManagementKubeconfig)
-			if len(is) != len(was) || management.Paused(is["Cluster k8s"]) {
+			if len(is) != len(was) || connect.Paused(is["Cluster k8s"]) {
 				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was),
-					management.Paused(is["Cluster k8s"]))
+					connect.Paused(is["Cluster k8s"]))
 			}
 			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
@@ -182,7 +182,7 @@ func TestAbortComesTooLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		if lives == 11 { // one object is gone, and only the target still tells of it
-			if err := os.RemoveAll(w.files.Path(pivotcopy.Folder)); err != nil {
+			if err := os.RemoveAll(w.files.Path(records.PivotFolder)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -205,7 +205,7 @@ func TestPivotGoesOnWithoutItsCopy(t *testing.T) {
 		if _, err := w.pivot(t); !errors.Is(err, errKilled) {
 			t.Fatal(err)
 		}
-		if err := os.RemoveAll(w.files.Path(pivotcopy.Folder)); err != nil {
+		if err := os.RemoveAll(w.files.Path(records.PivotFolder)); err != nil {
 			t.Fatal(err)
 		}
 		w.lives = -1
@@ -283,7 +283,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 		strings.Contains(err.Error(), "HCloudMachine") {
 		t.Fatalf("did not tell, or did not mend: %v", err)
 	}
-	if !management.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")) {
+	if !connect.Paused(w.target.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")) {
 		t.Error("unpaused although something differs")
 	}
 	w.target.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "m1",
@@ -297,7 +297,7 @@ func TestPivotNoticesWhatDiffers(t *testing.T) {
 func TestPivotHoldsWhileServersChange(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.React = func(o *unstructured.Unstructured) {
-		if o.GetKind() == "Cluster" && !management.Paused(o) {
+		if o.GetKind() == "Cluster" && !connect.Paused(o) {
 			w.replaceServer(101)
 			go wellIn(w.target)
 		}
@@ -329,9 +329,9 @@ func TestPivotHoldsWhileServersChange(t *testing.T) {
 func TestPivotTakesTheServersOfItsBeginning(t *testing.T) {
 	w := newPivotWorld(t)
 	cluster := w.source.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s")
-	copied := pivotcopy.State{Phase: pivotcopy.Copied, Cluster: "k8s", UID: string(cluster.GetUID()), Since: time.Now(),
+	copied := records.PivotState{Phase: records.Copied, Cluster: "k8s", UID: string(cluster.GetUID()), Since: time.Now(),
 		Servers: []int64{100}}
-	if err := pivotcopy.In(w.b.tools).SetState(copied); err != nil {
+	if err := records.PivotCopyOf(w.b.tools).SetState(copied); err != nil {
 		t.Fatal(err)
 	}
 	w.replaceServer(101)

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
@@ -60,7 +59,7 @@ func (r Release) workloads() []kube.Workload {
 	return workloads
 }
 
-func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
+func releaseSpec(sources render.Sources, in render.Chart) (any, error) {
 	values, err := in.Values.Digest(sources.Vars)
 	if err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func releaseSpec(sources render.Sources, in charts.Installation) (any, error) {
 // install brings a release to its chart and values, and waits until its workloads are ready: those that needed selects,
 // which the next steps need; nil: all.
 func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
-	in charts.Installation, needed func(Release) Release) (Release, error) {
+	in render.Chart, needed func(Release) Release) (Release, error) {
 	if err := checks.RefuseValues(cfg, sources, in); err != nil {
 		return Release{}, err
 	}
@@ -132,7 +131,7 @@ func selected(r Release, needed func(Release) Release) Release {
 // kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
 // the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
 func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
-	in charts.Installation, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
+	in render.Chart, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
 		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
@@ -173,7 +172,7 @@ func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools,
 }
 
 // releaseRecords selects what Helm keeps about a release, by its metadata: there are charts inside.
-func releaseRecords(in charts.Installation) kube.Selection {
+func releaseRecords(in render.Chart) kube.Selection {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	return kube.Selection{List: list,

@@ -7,8 +7,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -25,7 +25,7 @@ func fluxManages(ctx context.Context, cfg config.Config, workload *kube.Cluster,
 // leftToFlux is a release that Flux manages, as it is deployed; nil: Flux does not manage it, and the run brings it to
 // its chart and values. Of two that upgrade one release each would undo the other's work.
 func leftToFlux(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
-	in charts.Installation) (*Release, error) {
+	in render.Chart) (*Release, error) {
 	by, err := fluxManages(ctx, cfg, workload, in.Namespace, in.Release)
 	if err != nil || by == "" {
 		return nil, err

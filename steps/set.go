@@ -5,8 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -31,7 +30,7 @@ func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := charts.CheckAddonFiles(s.cfg, s.sources); err != nil {
+	if err := render.CheckAddonFiles(s.cfg, s.sources); err != nil {
 		return nil, err
 	}
 	s.observer.Began = time.Now()
@@ -68,7 +67,7 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	s := specs{
 		offer:      offerSpec(cfg),
 		endpoint:   map[string]string{"clusterName": cfg.ClusterName, "controlPlaneEndpoint": cfg.ControlPlaneEndpoint},
-		management: management.Spec(cfg, tools),
+		management: connect.ManagementSpec(cfg, tools),
 		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
 		nodes: map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas,
 			"kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
@@ -94,9 +93,9 @@ func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) 
 	}
 	for _, r := range []struct {
 		to *any
-		in charts.Installation
-	}{{&s.cilium, charts.Cilium(cfg, sources)}, {&s.hcloudCCM, charts.HCloudCCM(cfg, sources)},
-		{&s.talosCCM, charts.TalosCCM(cfg, sources)}} {
+		in render.Chart
+	}{{&s.cilium, render.CiliumChart(cfg, sources)}, {&s.hcloudCCM, render.HCloudCCMChart(cfg, sources)},
+		{&s.talosCCM, render.TalosCCMChart(cfg, sources)}} {
 		if *r.to, err = releaseSpec(sources, r.in); err != nil {
 			return specs{}, err
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/differences"
@@ -55,7 +54,7 @@ func TestMergeValues(t *testing.T) {
 
 // A file with one key keeps every other built-in setting.
 func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
-	built, err := charts.Cilium(planner(t, "").cfg,
+	built, err := render.CiliumChart(planner(t, "").cfg,
 		planner(t, "").sources).Values.Values(render.VariablesOf(config.Defaults()))
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +63,7 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 	write(t, dir, "bootstrap/cilium-values.yaml",
 		"hubble:\n  ui:\n    enabled: false\nbandwidthManager: {enabled: true}\n")
 	b := planner(t, dir)
-	values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
+	values, err := render.CiliumChart(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +75,7 @@ func TestPartialValuesKeepTheBuiltInSettings(t *testing.T) {
 			t.Errorf("%s is %v, built-in: %v", key, values[key], value)
 		}
 	}
-	if found := checks.ChartValues(b.cfg, b.sources, charts.Cilium(b.cfg, b.sources)); found != nil {
+	if found := checks.ChartValues(b.cfg, b.sources, render.CiliumChart(b.cfg, b.sources)); found != nil {
 		t.Errorf("refused: %+v", found)
 	}
 }
@@ -118,7 +117,7 @@ func TestUnfitValuesAreRefused(t *testing.T) {
 func ingredientOf(t *testing.T, overrides string, kvs ...string) render.Digest {
 	t.Helper()
 	b := planner(t, overrides, kvs...)
-	i, err := charts.Cilium(b.cfg, b.sources).Values.Digest(b.sources.Vars)
+	i, err := render.CiliumChart(b.cfg, b.sources).Values.Digest(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +175,7 @@ func TestValuesAreRememberedAsBefore(t *testing.T) {
 	b := planner(t, dir)
 	b.sources.Cilium.BuiltIn = []byte(strings.Replace(string(builtIn), "hostRoot: /sys/fs/cgroup", "hostRoot: /elsewhere",
 		1))
-	if i, err := charts.Cilium(b.cfg, b.sources).Values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
+	if i, err := render.CiliumChart(b.cfg, b.sources).Values.Digest(b.sources.Vars); err != nil || i.SHA256 == one.SHA256 {
 		t.Errorf("another built-in file: %+v, %v", i, err)
 	}
 }

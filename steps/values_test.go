@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
 
@@ -32,7 +32,7 @@ func tolerates(t *testing.T, values map[string]any, taint corev1.Taint, path ...
 // time where they may, and one after another with --parallel 1.
 func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 	b := planner(t, "")
-	cilium, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
+	cilium, err := render.CiliumChart(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 			t.Errorf("Hubble's %s waits for the Hetzner CCM, and the step cilium for it", name)
 		}
 	}
-	ccm, err := charts.HCloudCCM(b.cfg, b.sources).Values.Values(b.sources.Vars)
+	ccm, err := render.HCloudCCMChart(b.cfg, b.sources).Values.Values(b.sources.Vars)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestReleasesDoNotWaitForEachOther(t *testing.T) {
 func TestOperatorsHaveANodeEach(t *testing.T) {
 	for replicas, want := range map[string]float64{"1": 1, "3": 2, "5": 2} {
 		b := planner(t, "", "CONTROL_PLANE_REPLICAS="+replicas)
-		values, err := charts.Cilium(b.cfg, b.sources).Values.Values(b.sources.Vars)
+		values, err := render.CiliumChart(b.cfg, b.sources).Values.Values(b.sources.Vars)
 		if err != nil {
 			t.Fatal(err)
 		}

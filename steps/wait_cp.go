@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -112,7 +111,7 @@ func (step controlPlaneStep) verify(ctx context.Context, was ControlPlane) flow.
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	config, err := management.WorkloadKubeconfig(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName)
+	config, err := connect.WorkloadKubeconfig(ctx, mgmt, step.cfg.Namespace, step.cfg.ClusterName)
 	if err != nil {
 		return kube.Verdict(err)
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -99,7 +98,7 @@ func (s stableStep) run(ctx context.Context, say flow.Say, cilium Release, hclou
 
 // logCommand is what shows the log of a release.
 func (s stableStep) logCommand(r Release) string {
-	for _, in := range charts.All(s.cfg, s.sources) {
+	for _, in := range render.AllCharts(s.cfg, s.sources) {
 		if in.Release == r.Name {
 			return s.tools.Command("logs", in.Program, "--no-follow")
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -134,7 +133,8 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, ima
 	if err := w.waitControlPlane(ctx, say, mgmt, deployments, objects); err != nil {
 		return Workers{}, err
 	}
-	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.Namespace, w.cfg.ClusterName, render.PlacementGroups(w.cfg),
+	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.Namespace, w.cfg.ClusterName,
+		render.PlacementGroups(w.cfg),
 		templates); err != nil {
 		return Workers{}, err
 	}
@@ -177,7 +177,8 @@ func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error
 	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
-		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first", w.cfg.ClusterName)
+		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first",
+			w.cfg.ClusterName)
 	case err != nil:
 		return err
 	}
@@ -185,7 +186,7 @@ func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error
 }
 
 func refusePaused(cluster *unstructured.Unstructured) error {
-	if !management.Paused(cluster) {
+	if !connect.Paused(cluster) {
 		return nil
 	}
 	return fmt.Errorf("the Cluster object of %s is paused, by a pivot that is under way or by hand, so that its worker "+
@@ -292,7 +293,7 @@ func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
 	switch {
 	case err != nil:
 		return kube.Verdict(err)
-	case management.Paused(cluster):
+	case connect.Paused(cluster):
 		return flow.Holds() // the pivot that moves it compares every object
 	}
 	return situation.VerifyObjects(ctx, mgmt, w.cfg.Namespace, was.Objects, "", "")

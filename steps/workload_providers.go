@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -61,7 +61,7 @@ func (step providersStep) runInWorkload(ctx context.Context, say flow.Say, kc Ku
 	if err != nil && noNode != nil && ctx.Err() == nil {
 		return Providers{}, fmt.Errorf("install the providers: %w", noNode)
 	}
-	return Providers{Versions: providers.Versions(step.cfg)}, err
+	return Providers{Versions: capi.ProviderVersions(step.cfg)}, err
 }
 
 // awaitNodeForPods waits until a node is Ready and Pods without special tolerations may start on it.

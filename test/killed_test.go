@@ -20,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/test/stores"
 )
@@ -115,7 +114,7 @@ func onPaper() (config.Config, platform.Tools) {
 }
 
 // source reads the backup.
-func (l *lostCluster) source(t *testing.T) source.Backup {
+func (l *lostCluster) source(t *testing.T) backup.Cluster {
 	t.Helper()
 	file, err := os.Open(l.file)
 	if err != nil {
@@ -127,7 +126,7 @@ func (l *lostCluster) source(t *testing.T) source.Backup {
 		identities = must(keys.ParseIdentities(must(os.ReadFile(l.identity))(t)))(t)
 	}
 	archive := must(backup.Open(file, identities...))(t)
-	return source.Backup{Contents: must(archive.Read(io.Discard))(t)}
+	return backup.Cluster{Contents: must(archive.Read(io.Discard))(t)}
 }
 
 // noManagement has only a name, which a plan needs.

@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/operation/drill"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -363,7 +362,7 @@ func (d *drillRun) compare(ctx context.Context, marks *drill.Marks) error {
 }
 
 // compareBackup compares with the backup itself.
-func (d *drillRun) compareBackup(ctx context.Context, source source.Backup) error {
+func (d *drillRun) compareBackup(ctx context.Context, source backup.Cluster) error {
 	return d.looking(ctx, "compare", "what is there with the backup", func(o drill.Drill, say flow.Say) (err error) {
 		if d.report.Comparisons, err = o.CompareBackup(ctx, say, source); err != nil {
 			return err

@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -51,9 +50,11 @@ func newFleetCommand(in *invocation) *cobra.Command {
 		bound(runFleetApply))
 	only(apply, "change only the cluster `NAME`; may be given several times")
 	apply.Flags().BoolVar(&o.Again, "again", false, "also run for the clusters whose last change is done and is the same")
-	apply.Flags().BoolVar(&o.Detach, "detach", false, "have a Job in the management cluster begin one cluster after another, "+
-		"and return")
-	plan := in.command("plan [FILE]", "", "show what apply would do with each cluster, and what that costs", bound(runFleetPlan))
+	apply.Flags().BoolVar(&o.Detach, "detach", false,
+		"have a Job in the management cluster begin one cluster after another, "+
+			"and return")
+	plan := in.command("plan [FILE]", "", "show what apply would do with each cluster, and what that costs",
+		bound(runFleetPlan))
 	only(plan, "plan only the cluster `NAME`; may be given several times")
 	render := in.command("render [FILE]", "", "print the manifests of a Job that applies the fleet, to be kept in Git",
 		bound(runFleetRender))
@@ -63,15 +64,18 @@ func newFleetCommand(in *invocation) *cobra.Command {
 	destroy := in.command("destroy [FILE]", "", "delete clusters of the fleet, as Jobs in its management cluster",
 		bound(runFleetDestroy))
 	only(destroy, "delete only the cluster `NAME`, which need not be in the file any more; may be given several times")
-	stop := in.command("stop [FILE]", "", "begin no further cluster of the fleet; Jobs that have begun go on", bound(runFleetStop))
+	stop := in.command("stop [FILE]", "", "begin no further cluster of the fleet; Jobs that have begun go on",
+		bound(runFleetStop))
 	advance := in.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
 		bound(runFleetAdvance))
 	advance.Flags().StringVar(&o.Namespace, "namespace", fleet.DefaultNamespace, "`NAMESPACE` of the fleet")
-	providers := in.command("providers FLEET", "", "install the providers in the management cluster, for a fleet's clusters",
+	providers := in.command("providers FLEET", "",
+		"install the providers in the management cluster, for a fleet's clusters",
 		bound(runFleetProviders))
 	providers.Flags().StringVar(&o.Namespace, "namespace", fleet.DefaultNamespace, "`NAMESPACE` of the fleet")
 	advance.Flags().StringVar(&o.Revision, "revision", "", "do nothing where the newest rollout is not `REVISION`")
-	return in.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster", plan, apply, status, logs,
+	return in.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster", plan, apply, status,
+		logs,
 		stop, destroy, render, advance, providers)
 }
 
@@ -192,7 +196,7 @@ func (f *openedFleet) openExisting(ctx context.Context) error {
 		return err
 	}
 	if f.management == nil {
-		return fmt.Errorf("the lab has no management cluster of fleet %s: %w", f.Name, rollout.ErrNone)
+		return fmt.Errorf("the lab has no management cluster of fleet %s: %w", f.Name, fleet.ErrNone)
 	}
 	return nil
 }

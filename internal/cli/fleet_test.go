@@ -24,8 +24,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -85,7 +83,8 @@ func newFleetTest(t *testing.T, file string) *fleetTest {
 	f.React = f.react
 	f.Logs = func(w http.ResponseWriter, r *http.Request) {
 		_, below, _ := strings.Cut(r.URL.Path, "/pods/")
-		fmt.Fprintf(w, "2026-01-02T03:04:05Z first line of %s\n2026-01-02T03:04:06Z last line\n", strings.TrimSuffix(below, "/log"))
+		fmt.Fprintf(w, "2026-01-02T03:04:05Z first line of %s\n2026-01-02T03:04:06Z last line\n", strings.TrimSuffix(below,
+			"/log"))
 	}
 	f.hetzner = httptest.NewServer(http.HandlerFunc(answerWrite))
 	t.Cleanup(func() { f.CloseClientConnections(); f.Close(); f.hetzner.Close() })
@@ -126,7 +125,7 @@ func (f *fleetTest) write(name, content string) {
 
 func (f *fleetTest) react(o *unstructured.Unstructured) {
 	suspended, _, _ := unstructured.NestedBool(o.Object, "spec", "suspend")
-	cluster := o.GetLabels()[objects.ClusterLabel]
+	cluster := o.GetLabels()[fleet.ClusterLabel]
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if o.GetKind() == "Job" && cluster == "" && !suspended && installs(o) && !f.known[string(o.GetUID())] {
@@ -140,10 +139,10 @@ func (f *fleetTest) react(o *unstructured.Unstructured) {
 	f.known[string(o.GetUID())] = true
 	f.began = append(f.began, cluster)
 	f.Put(kubetest.Object("v1", "Pod", fleetNamespace, podOfJob(o), map[string]any{
-		"metadata": map[string]any{"labels": map[string]any{objects.FleetLabel: "demo", batchv1.JobNameLabel: o.GetName()},
+		"metadata": map[string]any{"labels": map[string]any{fleet.FleetLabel: "demo", batchv1.JobNameLabel: o.GetName()},
 			"ownerReferences": []any{map[string]any{"apiVersion": "batch/v1", "kind": "Job", "name": o.GetName(),
 				"uid": string(o.GetUID()), "controller": true}}},
-		"status": map[string]any{"phase": "Running", "containerStatuses": []any{map[string]any{"name": objects.Container,
+		"status": map[string]any{"phase": "Running", "containerStatuses": []any{map[string]any{"name": fleet.Container,
 			"containerID": "1", "state": map[string]any{"running": map[string]any{"startedAt": "2026-01-02T03:04:00Z"}}}}},
 	}))
 	if !f.holds {
@@ -203,7 +202,7 @@ func (f *fleetTest) jobs() map[string]*batchv1.Job {
 	f.t.Helper()
 	all := map[string]*batchv1.Job{}
 	for path, o := range f.All() {
-		if !strings.Contains(path, "/jobs/") || o.GetLabels()[objects.ClusterLabel] == "" {
+		if !strings.Contains(path, "/jobs/") || o.GetLabels()[fleet.ClusterLabel] == "" {
 			continue
 		}
 		job := &batchv1.Job{}
@@ -214,7 +213,7 @@ func (f *fleetTest) jobs() map[string]*batchv1.Job {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		all[o.GetLabels()[objects.ClusterLabel]] = job
+		all[o.GetLabels()[fleet.ClusterLabel]] = job
 	}
 	return all
 }
@@ -295,7 +294,8 @@ func TestFleetApply(t *testing.T) {
 			t.Errorf("the Job of %s runs %s %s", cluster, pod.Containers[0].Image, args)
 		}
 	}
-	for name, want := range map[string]string{"demo-token-default/token": fleetToken, objects.IdentitySecret + "/identity": f.key} {
+	for name, want := range map[string]string{"demo-token-default/token": fleetToken, fleet.IdentitySecret +
+		"/identity": f.key} {
 		name, key, _ := strings.Cut(name, "/")
 		data, _, _ := unstructured.NestedString(f.Get("v1", "Secret", fleetNamespace, name).Object, "data", key)
 		var is []byte
@@ -311,7 +311,8 @@ func TestFleetApply(t *testing.T) {
 	}
 	// With --again each runs once more, and with consent.
 	f.says(ExitDone, "2 done", "apply", "--again", "--yes")
-	if f.order() != "alpha beta alpha beta" || !slices.Contains(f.jobs()["beta"].Spec.Template.Spec.Containers[0].Args, "--yes") {
+	if f.order() != "alpha beta alpha beta" || !slices.Contains(f.jobs()["beta"].Spec.Template.Spec.Containers[0].Args,
+		"--yes") {
 		t.Errorf("with --again began %s, with %v", f.order(), f.jobs()["beta"].Spec.Template.Spec.Containers[0].Args)
 	}
 	// One whose entry is another one now runs alone; --cluster leaves out the others.
@@ -368,7 +369,8 @@ func TestFleetTokens(t *testing.T) {
 		}
 		data, _, _ := unstructured.NestedString(o.Object, "data", "token")
 		var is []byte
-		if err := json.Unmarshal([]byte(`"`+data+`"`), &is); err != nil || !strings.HasPrefix(string(is), fleetToken+"-of-the-") ||
+		if err := json.Unmarshal([]byte(`"`+data+`"`), &is); err != nil || !strings.HasPrefix(string(is),
+			fleetToken+"-of-the-") ||
 			strings.HasSuffix(string(is), "\n") {
 			t.Errorf("Secret %s: %v", want[cluster], err)
 		}
@@ -406,7 +408,8 @@ func TestFleetIsRefused(t *testing.T) {
 	f.refuses("image is missing", "apply")
 	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "skipDoctor: true\n", "skipDoctor: true\nqueue: none\n", 1))
 	f.refuses("queue none is no LocalQueue", "apply")
-	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "- name: ", "- ciliumRepository: https://user:geheim@example.org/charts\n    name: ", 1))
+	f.write("fleet.yaml", strings.Replace(fleetOfTwo, "- name: ",
+		"- ciliumRepository: https://user:geheim@example.org/charts\n    name: ", 1))
 	f.refuses("an address in its configuration has a password", "apply")
 	for namespace, says := range map[string]string{"fleets": "the fleet's own", "fleets-beta": "the state of cluster beta",
 		"kube-system": "one of Kubernetes itself"} {
@@ -483,7 +486,7 @@ func TestFleetRender(t *testing.T) {
 	if _, is := kinds["Secret"]; is || kinds["ServiceAccount"].Object == nil || job.GetName() != files.GetName() {
 		t.Errorf("rendered:\n%s", r.stdout)
 	}
-	data, _, _ := unstructured.NestedString(files.Object, "binaryData", objects.FleetFile)
+	data, _, _ := unstructured.NestedString(files.Object, "binaryData", fleet.FleetFile)
 	if is, err := base64.StdEncoding.DecodeString(data); err != nil || string(is) != file {
 		t.Errorf("the fleet's file is %q, %v", is, err)
 	}
@@ -516,7 +519,8 @@ func TestFleetTokenForReadingIsNotWritten(t *testing.T) {
 	writes := f.environment
 	reads := append(slices.Clone(writes), "FLEET_TOKEN="+fleetToken+readOnlyToken)
 	f.environment = reads
-	f.refuses("token default of the fleet: the Hetzner token is not written into Secret fleets/demo-token-default", "apply")
+	f.refuses("token default of the fleet: the Hetzner token is not written into Secret fleets/demo-token-default",
+		"apply")
 	if f.environment = writes; f.Get("v1", "Secret", fleetNamespace, "demo-token-default") != nil {
 		t.Error("the token was written")
 	}
@@ -577,11 +581,11 @@ func TestFleetOutputJSON(t *testing.T) {
 	r := f.run("apply", "--output", "json")
 	done := map[string]bool{}
 	for line := range strings.Lines(r.stdout) {
-		var s rollout.Status
+		var s fleet.ClusterStatus
 		if err := json.Unmarshal([]byte(line), &s); err != nil || s.Cluster == "" || s.Phase == "" || s.Job == "" {
 			t.Errorf("%v: %s", err, line)
 		}
-		done[s.Cluster] = s.Phase == rollout.Done
+		done[s.Cluster] = s.Phase == fleet.Done
 	}
 	if r.code != ExitDone || len(done) != 2 || !done["alpha"] || !done["beta"] {
 		t.Errorf("%+v", r)
@@ -589,7 +593,7 @@ func TestFleetOutputJSON(t *testing.T) {
 	var s fleetStatus
 	r = f.run("status", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Kind != "fleetStatus" || s.Fleet != "demo" ||
-		len(s.Status) != 2 || s.Status[1].Cluster != "beta" || s.Status[1].Phase != rollout.Done {
+		len(s.Status) != 2 || s.Status[1].Cluster != "beta" || s.Status[1].Phase != fleet.Done {
 		t.Errorf("%v: %+v", err, r)
 	}
 }
@@ -599,7 +603,8 @@ func TestFleetInterruptedAndContinued(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)
 	ctx, cancel := contextWithCause(t)
 	f.holds, f.begin = true, func() { cancel(&interruption{os.Interrupt}) }
-	if r := f.runIn(ctx, "apply"); r.code != ExitInterrupted || !strings.Contains(r.stderr, "Jobs that have begun go on") ||
+	if r := f.runIn(ctx, "apply"); r.code != ExitInterrupted || !strings.Contains(r.stderr,
+		"Jobs that have begun go on") ||
 		!strings.Contains(r.stderr, "fleet status") {
 		t.Errorf("%+v", r)
 	}
@@ -710,8 +715,10 @@ func TestFleetPlan(t *testing.T) {
 		return p
 	}
 	alpha, beta, both := plan("--cluster", "alpha"), plan("--cluster", "beta"), plan()
-	if alpha.Monthly != 25 || beta.Monthly >= alpha.Monthly || beta.Monthly <= 0 || both.Monthly != alpha.Monthly+beta.Monthly ||
-		both.Currency != "EUR" || len(both.Clusters) != 2 || !both.Changes || !both.Unpriced { // the image has no price of its own
+	if alpha.Monthly != 25 || beta.Monthly >= alpha.Monthly || beta.Monthly <= 0 ||
+		both.Monthly != alpha.Monthly+beta.Monthly ||
+		both.Currency != "EUR" || len(both.Clusters) != 2 || !both.Changes ||
+		!both.Unpriced { // the image has no price of its own
 		t.Errorf("alpha %v, beta %v, both %v %s", alpha.Monthly, beta.Monthly, both.Monthly, both.Currency)
 	}
 	for _, c := range both.Clusters { // the state is read in a folder that is removed afterwards
@@ -729,10 +736,12 @@ func TestFleetPlan(t *testing.T) {
 	}
 	// At a terminal apply shows the plan, and asks once.
 	if r := at(t, f.dir, strings.Join(f.environment, " "), "no\n", "fleet", "apply"); r.code != ExitFailed ||
-		strings.Count(r.stderr, "Go ahead? [yes/no]") != 1 || !strings.Contains(r.stdout, "what is created costs") || len(f.Writes()) > 0 {
+		strings.Count(r.stderr, "Go ahead? [yes/no]") != 1 || !strings.Contains(r.stdout, "what is created costs") ||
+		len(f.Writes()) > 0 {
 		t.Errorf("after a no it has written %v: %+v", f.Writes(), r)
 	}
-	if r := at(t, f.dir, strings.Join(f.environment, " "), "yes\n", "fleet", "apply"); r.code != ExitDone || f.order() != "alpha beta" {
+	if r := at(t, f.dir, strings.Join(f.environment, " "), "yes\n", "fleet", "apply"); r.code != ExitDone ||
+		f.order() != "alpha beta" {
 		t.Errorf("after a yes began %s: %+v", f.order(), r)
 	}
 	if args := f.jobs()["alpha"].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--yes") {
@@ -760,7 +769,8 @@ func TestFleetRehearsalsAtOnce(t *testing.T) {
 	}
 	close(begin)
 	all.Wait()
-	if err := errors.Join(errs...); err != nil || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != 1 || keys[0] == "" {
+	if err := errors.Join(errs...); err != nil || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != 1 ||
+		keys[0] == "" {
 		t.Errorf("%d keys, %v", len(slices.Compact(slices.Sorted(slices.Values(keys)))), err)
 	}
 }

@@ -19,18 +19,18 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // access is what the Jobs of a cluster can reach.
-func (f *openedFleet) access(cluster, clusterNamespace string) objects.Access {
-	return objects.Access{Namespace: f.Namespace, Cluster: cluster, ClusterNamespace: clusterNamespace}
+func (f *openedFleet) access(cluster, clusterNamespace string) fleet.Access {
+	return fleet.Access{Namespace: f.Namespace, Cluster: cluster, ClusterNamespace: clusterNamespace}
 }
 
 // accessOf is what the Jobs of clusters can reach.
-func (f *openedFleet) accessOf(all []fleetCluster) (access []objects.Access) {
+func (f *openedFleet) accessOf(all []fleetCluster) (access []fleet.Access) {
 	for _, c := range all {
 		access = append(access, f.access(c.Name, c.cfg.Namespace))
 	}
@@ -54,7 +54,7 @@ func (f *openedFleet) tellShared(all []fleetCluster) {
 func (f *openedFleet) refuseNamespaces(all []fleetCluster) (problems []error) {
 	taken := map[string]string{f.Namespace: "the fleet's own, with the keys and tokens of all clusters"}
 	for _, c := range f.Clusters {
-		taken[objects.StateNamespace(f.Namespace, c.Name)] = "that of the state of cluster " + c.Name
+		taken[fleet.StateNamespace(f.Namespace, c.Name)] = "that of the state of cluster " + c.Name
 	}
 	for _, c := range all {
 		whose := taken[c.cfg.Namespace]
@@ -71,7 +71,7 @@ func (f *openedFleet) refuseNamespaces(all []fleetCluster) (problems []error) {
 
 // stateOf is the place of a cluster's state.
 func (f *openedFleet) stateOf(cluster string) string {
-	return config.StateSecretsScheme + objects.StateNamespace(f.Namespace, cluster)
+	return config.StateSecretsScheme + fleet.StateNamespace(f.Namespace, cluster)
 }
 
 // keySecrets are the Secrets with the keys to the states of clusters, each made from the operator's key.
@@ -82,7 +82,7 @@ func (f *openedFleet) keySecrets(identity string, clusters []string) (secrets []
 			return nil, usage.Errorf("make the key to the state of cluster %s: %w", cluster, err)
 		}
 		f.console.hide.Learn(key)
-		secrets = append(secrets, objects.Secret(f.Namespace, objects.KeyName(cluster), objects.IdentitySecretKey, []byte(key)))
+		secrets = append(secrets, fleet.Secret(f.Namespace, fleet.KeyName(cluster), fleet.IdentitySecretKey, []byte(key)))
 	}
 	return secrets, nil
 }
@@ -113,7 +113,7 @@ func (f *openedFleet) moveStates(ctx context.Context, clusters []string) error {
 	}
 	from := objectstore.Secrets(client.CoreV1().Secrets(f.Namespace), f.Namespace)
 	for _, cluster := range clusters {
-		namespace := objects.StateNamespace(f.Namespace, cluster)
+		namespace := fleet.StateNamespace(f.Namespace, cluster)
 		to := objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace)
 		if err := f.rekey(ctx, from, cluster); err != nil {
 			return fmt.Errorf("write the state of cluster %s anew, to move it to namespace %s: %w", cluster, namespace, err)
@@ -154,8 +154,9 @@ func (f *openedFleet) rekey(ctx context.Context, store objectstore.Store, cluste
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 	tell(f.console, "the state of cluster %s is moved to namespace %s, and written anew with the key of the cluster; what an earlier "+
-		"release wrote is not authenticated, and is taken as it is", cluster, objects.StateNamespace(f.Namespace, cluster))
-	place := remotestate.Place{Store: store, Cluster: cluster, Environment: statedir.EnvironmentHetzner, Keys: read, Dir: scratch,
+		"release wrote is not authenticated, and is taken as it is", cluster, fleet.StateNamespace(f.Namespace, cluster))
+	place := remotestate.Place{Store: store, Cluster: cluster, Environment: statedir.EnvironmentHetzner, Keys: read,
+		Dir: scratch,
 		Who: remotestate.Here("fleet")}
 	_, _, err = place.Rekey(ctx, rekeyWithin, true, sayLines(f.console))
 	return err
@@ -176,23 +177,23 @@ func (f *openedFleet) clientset() (kubernetes.Interface, error) {
 
 // relocated is a change whose Job works as those of this release do, with an account, a key and a place for its state
 // of its own, and what it can reach.
-func (f *openedFleet) relocated(change objects.Change) (objects.Change, objects.Access, error) {
+func (f *openedFleet) relocated(change fleet.Change) (fleet.Change, fleet.Access, error) {
 	document := map[string]any{}
-	if err := yaml.Unmarshal(change.Files[objects.ConfigFile], &document); err != nil {
-		return change, objects.Access{}, fmt.Errorf("the configuration of cluster %s: %w", change.Cluster, err)
+	if err := yaml.Unmarshal(change.Files[fleet.ChangeConfigFile], &document); err != nil {
+		return change, fleet.Access{}, fmt.Errorf("the configuration of cluster %s: %w", change.Cluster, err)
 	}
 	namespace, _ := document["namespace"].(string)
 	if namespace == "" {
 		namespace = config.DefaultNamespace
 	}
-	change.Account, change.Key = objects.AccountName(change.Cluster), objects.KeyName(change.Cluster)
+	change.Account, change.Key = fleet.AccountName(change.Cluster), fleet.KeyName(change.Cluster)
 	if place := f.stateOf(change.Cluster); document["state"] != place {
 		document["state"] = place
 		data, err := yaml.Marshal(document)
 		if err != nil {
-			return change, objects.Access{}, err
+			return change, fleet.Access{}, err
 		}
-		change.Files[objects.ConfigFile] = data
+		change.Files[fleet.ChangeConfigFile] = data
 	}
 	return change, f.access(change.Cluster, namespace), nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -24,26 +24,26 @@ func TestFleetKeysOfClusters(t *testing.T) {
 	for cluster, job := range f.jobs() {
 		pod := job.Spec.Template.Spec
 		name := pod.Containers[0].Env[1].ValueFrom.SecretKeyRef.Name
-		if name != objects.KeyName(cluster) || pod.ServiceAccountName != objects.AccountName(cluster) {
+		if name != fleet.KeyName(cluster) || pod.ServiceAccountName != fleet.AccountName(cluster) {
 			t.Errorf("the Job of %s has the key of Secret %s, and is %s", cluster, name, pod.ServiceAccountName)
 		}
-		key := []byte(f.secret(fleetNamespace, name, objects.IdentitySecretKey))
+		key := []byte(f.secret(fleetNamespace, name, fleet.IdentitySecretKey))
 		if _, err := remotestate.ReadKeys(key, scopeOf(cluster)); err != nil {
 			t.Errorf("the key of %s: %v", cluster, err)
 		}
 		if _, err := remotestate.ReadKeys(key, scopeOf("another")); !errors.Is(err, keys.ErrOtherCluster) {
 			t.Errorf("the key of %s for another cluster: %v", cluster, err)
 		}
-		if f.Get("v1", "ServiceAccount", fleetNamespace, objects.AccountName(cluster)) == nil ||
-			f.Get("v1", "Namespace", "", objects.StateNamespace(fleetNamespace, cluster)) == nil ||
+		if f.Get("v1", "ServiceAccount", fleetNamespace, fleet.AccountName(cluster)) == nil ||
+			f.Get("v1", "Namespace", "", fleet.StateNamespace(fleetNamespace, cluster)) == nil ||
 			f.Get("v1", "Namespace", "", cluster) == nil {
 			t.Errorf("what the Job of %s works with is not there", cluster)
 		}
 	}
 }
 
-// The states of a fleet of an earlier release, which are in the fleet's namespace, are moved, and the key of the cluster opens
-// them; plan sees them before.
+// The states of a fleet of an earlier release, which are in the fleet's namespace, are moved, and the key of the
+// cluster opens them; plan sees them before.
 func TestFleetStatesOfAnEarlierRelease(t *testing.T) {
 	t.Run("X25519", func(t *testing.T) { testFleetStates(t, newFleetTest(t, fleetOfTwo)) })
 	t.Run("post-quantum", func(t *testing.T) {
@@ -75,8 +75,9 @@ func testFleetStates(t *testing.T, f *fleetTest) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return remotestate.Place{Store: store(namespace), Cluster: "alpha", Environment: statedir.EnvironmentHetzner, Keys: read,
-			Dir: t.TempDir(), Who: remotestate.Here("test")}
+		return remotestate.Place{Store: store(namespace), Cluster: "alpha", Environment: statedir.EnvironmentHetzner,
+			Keys: read,
+			Dir:  t.TempDir(), Who: remotestate.Here("test")}
 	}
 	old := place(fleetNamespace, f.key)
 	if err := statedir.Dir(old.Dir).Files().Write("kubeconfig", []byte("of alpha")); err != nil {
@@ -91,7 +92,7 @@ func testFleetStates(t *testing.T, f *fleetTest) {
 	if _, _, err := own.Pull(t.Context()); err != nil {
 		t.Errorf("the operator's key does not open the state: %v", err)
 	}
-	moved := place("fleets-alpha", f.secret(fleetNamespace, objects.KeyName("alpha"), objects.IdentitySecretKey))
+	moved := place("fleets-alpha", f.secret(fleetNamespace, fleet.KeyName("alpha"), fleet.IdentitySecretKey))
 	if _, _, err := moved.Pull(t.Context()); err != nil {
 		t.Errorf("the key of the cluster does not open the state: %v", err)
 	}

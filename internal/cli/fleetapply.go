@@ -18,8 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/session"
 )
 
@@ -59,19 +57,19 @@ func runFleetApply(ctx context.Context, c *console, a arguments, o fleetOptions)
 	if err != nil {
 		return err
 	}
-	p := rollout.Preparation{Changes: changes, Access: f.accessOf(clusters), Secrets: secrets, Again: o.Again}
+	p := fleet.Preparation{Changes: changes, Access: f.accessOf(clusters), Secrets: secrets, Again: o.Again}
 	if p.ProvidersFiles, p.Providers, err = f.providersJob(ctx); err != nil {
 		return err
 	}
 	f.tellShared(clusters)
-	if err := f.prepare(ctx, objects.Apply, p); err != nil {
+	if err := f.prepare(ctx, fleet.Apply, p); err != nil {
 		return err
 	}
 	if o.Detach {
 		return f.detach(ctx, p)
 	}
-	err = advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
-		rollout.Revision(p.Entries()))
+	err = advanceFleet(ctx, c, a, f.management, fleet.Rollout{Fleet: f.Name, Namespace: f.Namespace},
+		fleet.Revision(p.Entries()))
 	if f.lab != nil {
 		tell(c, "the lab stays up, with the clusters; to end it: %s", f.labCommand("down"))
 	}
@@ -134,19 +132,19 @@ func (f *openedFleet) findQueue(ctx context.Context) error {
 }
 
 // prepare writes the Jobs of a rollout.
-func (f *openedFleet) prepare(ctx context.Context, action string, p rollout.Preparation) error {
+func (f *openedFleet) prepare(ctx context.Context, action string, p fleet.Preparation) error {
 	var names []string
 	for _, change := range p.Changes {
 		names = append(names, change.Cluster)
 	}
 	p.MoveStates = func(ctx context.Context) error { return f.moveStates(ctx, names) }
-	r := rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: action, Began: time.Now().UTC(),
+	r := fleet.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: action, Began: time.Now().UTC(),
 		MaxParallel: f.MaxParallel, MaxFailures: f.MaxFailures, Queue: f.Queue}
-	if action == objects.Apply {
+	if action == fleet.Apply {
 		r.Canary = f.Canary
 		r.Image = p.Changes[0].Image // of all
 	}
-	err := rollout.Prepare(ctx, f.management, r, p)
+	err := fleet.Prepare(ctx, f.management, r, p)
 	if err != nil {
 		return fmt.Errorf("prepare the Jobs of fleet %s: %w", f.Name, err)
 	}
@@ -155,13 +153,13 @@ func (f *openedFleet) prepare(ctx context.Context, action string, p rollout.Prep
 }
 
 // tellOthers names clusters of the fleet that its file does not have: nothing is done with them.
-func (f *openedFleet) tellOthers(ctx context.Context, p rollout.Preparation) {
-	known, err := rollout.Clusters(ctx, f.management, f.Namespace, f.Name)
+func (f *openedFleet) tellOthers(ctx context.Context, p fleet.Preparation) {
+	known, err := fleet.RolloutClusters(ctx, f.management, f.Namespace, f.Name)
 	if err != nil {
 		return // the rollout itself will say what is wrong with the management cluster
 	}
 	others := slices.DeleteFunc(known, func(name string) bool {
-		return f.Find(name) != nil || slices.ContainsFunc(p.Changes, func(c objects.Change) bool { return c.Cluster == name })
+		return f.Find(name) != nil || slices.ContainsFunc(p.Changes, func(c fleet.Change) bool { return c.Cluster == name })
 	})
 	if len(others) > 0 {
 		tell(f.console, "not in %s any more, and left as they are: %s; to delete them: %s", f.Path(),
@@ -170,15 +168,15 @@ func (f *openedFleet) tellOthers(ctx context.Context, p rollout.Preparation) {
 }
 
 // detach leaves the rollout to a Job.
-func (f *openedFleet) detach(ctx context.Context, p rollout.Preparation) error {
+func (f *openedFleet) detach(ctx context.Context, p fleet.Preparation) error {
 	image, err := f.image()
 	if err != nil {
 		return err
 	}
 	// Each cluster may take its whole time, one after another in the worst case.
 	within := f.Deadline * time.Duration(len(p.Changes))
-	job := objects.Coordinator(f.Name, f.Namespace, image, rollout.Revision(p.Entries()), within)
-	if err := rollout.Coordinate(ctx, f.management, job); err != nil {
+	job := fleet.Coordinator(f.Name, f.Namespace, image, fleet.Revision(p.Entries()), within)
+	if err := fleet.Coordinate(ctx, f.management, job); err != nil {
 		return err
 	}
 	fmt.Fprintf(f.console.stdout, "Job %s/%s begins one cluster after another; to look: %s\n", job.Namespace, job.Name,
@@ -196,8 +194,8 @@ func runFleetAdvance(ctx context.Context, c *console, a arguments, o fleetOption
 	if err := f.openExisting(ctx); err != nil {
 		return err
 	}
-	err := advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: o.Namespace}, o.Revision)
-	if errors.Is(err, rollout.ErrReplaced) && o.Revision != "" {
+	err := advanceFleet(ctx, c, a, f.management, fleet.Rollout{Fleet: f.Name, Namespace: o.Namespace}, o.Revision)
+	if errors.Is(err, fleet.ErrReplaced) && o.Revision != "" {
 		tell(c, "%v", err) // whoever began that one advances it
 		return nil
 	}
@@ -205,11 +203,11 @@ func runFleetAdvance(ctx context.Context, c *console, a arguments, o fleetOption
 }
 
 // advanceFleet begins one cluster after another, and shows what becomes of them.
-func advanceFleet(ctx context.Context, c *console, a arguments, management *kube.Cluster, of rollout.Rollout,
+func advanceFleet(ctx context.Context, c *console, a arguments, management *kube.Cluster, of fleet.Rollout,
 	revision string) error {
-	show := &fleetProgress{console: c, json: a.Options.Output == "json", seen: map[string]rollout.Status{}}
-	result, err := rollout.Advance(ctx, management, of.Namespace, of.Fleet, revision,
-		rollout.Observer{Changed: show.changed, Note: sayLines(c)})
+	show := &fleetProgress{console: c, json: a.Options.Output == "json", seen: map[string]fleet.ClusterStatus{}}
+	result, err := fleet.Advance(ctx, management, of.Namespace, of.Fleet, revision,
+		fleet.Observer{Changed: show.changed, Note: sayLines(c)})
 	switch {
 	case context.Cause(ctx) != nil:
 		return &session.InterruptedError{Text: "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the " +
@@ -224,17 +222,17 @@ func advanceFleet(ctx context.Context, c *console, a arguments, management *kube
 type fleetProgress struct {
 	console *console
 	json    bool
-	seen    map[string]rollout.Status
+	seen    map[string]fleet.ClusterStatus
 }
 
-func (p *fleetProgress) changed(all []rollout.Status) {
+func (p *fleetProgress) changed(all []fleet.ClusterStatus) {
 	for _, s := range all {
 		was, known := p.seen[s.Cluster]
 		p.seen[s.Cluster] = s
 		if known && was.Phase == s.Phase && was.Attempts == s.Attempts && was.Message == s.Message {
 			continue
 		}
-		if !known && s.Phase == rollout.Waiting {
+		if !known && s.Phase == fleet.Waiting {
 			continue
 		}
 		p.console.hide.Each(&s.Message)
@@ -250,12 +248,12 @@ func (p *fleetProgress) changed(all []rollout.Status) {
 }
 
 // statusLine is one line about a cluster.
-func statusLine(s rollout.Status) string {
+func statusLine(s fleet.ClusterStatus) string {
 	line := fmt.Sprintf("%-20s %s", s.Cluster, s.Phase)
 	if s.Attempts > 1 {
 		line += fmt.Sprintf(", attempt %d", s.Attempts)
 	}
-	if s.Phase == rollout.Done && s.Began != nil && s.Ended != nil {
+	if s.Phase == fleet.Done && s.Began != nil && s.Ended != nil {
 		line += ", after " + text.Elapsed(s.Ended.Sub(*s.Began))
 	}
 	if s.Message != "" {
@@ -278,16 +276,17 @@ func lastWords(said string) string {
 var errFleetFailed = errors.New("the fleet is not as configured")
 
 // conclude sums a rollout up. It is an error where a cluster has failed or was not begun.
-func (p *fleetProgress) conclude(r rollout.Result) error {
-	counts := map[rollout.Phase]int{}
+func (p *fleetProgress) conclude(r fleet.AdvanceResult) error {
+	counts := map[fleet.Phase]int{}
 	for _, s := range r.Clusters {
 		counts[s.Phase]++
 	}
 	if !p.json {
-		fmt.Fprintf(p.console.stdout, "\n%d clusters: %d done, %d failed, %d not begun\n", len(r.Clusters), counts[rollout.Done],
-			counts[rollout.Failed], counts[rollout.Waiting])
+		fmt.Fprintf(p.console.stdout, "\n%d clusters: %d done, %d failed, %d not begun\n", len(r.Clusters),
+			counts[fleet.Done],
+			counts[fleet.Failed], counts[fleet.Waiting])
 	}
-	if counts[rollout.Done] == len(r.Clusters) && r.Held == "" {
+	if counts[fleet.Done] == len(r.Clusters) && r.Held == "" {
 		return nil
 	}
 	var why []string
@@ -295,7 +294,7 @@ func (p *fleetProgress) conclude(r rollout.Result) error {
 		why = append(why, r.Held)
 	}
 	for _, s := range r.Clusters {
-		if s.Phase == rollout.Failed {
+		if s.Phase == fleet.Failed {
 			why = append(why, "log of "+s.Cluster+": "+commandLine(p.console, "fleet", "logs", s.Cluster))
 		}
 	}

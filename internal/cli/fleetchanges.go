@@ -22,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -170,27 +169,27 @@ func (f *openedFleet) prepareLab(ctx context.Context, all []fleetCluster, say fl
 }
 
 // change is what is to be done with a cluster.
-func (f *openedFleet) change(c fleetCluster, action string, arguments []string) (objects.Change, error) {
+func (f *openedFleet) change(c fleetCluster, action string, arguments []string) (fleet.Change, error) {
 	image, err := f.image()
 	if err != nil {
-		return objects.Change{}, err
+		return fleet.Change{}, err
 	}
 	document, err := c.Document(c.decided)
 	if err != nil {
-		return objects.Change{}, err
+		return fleet.Change{}, err
 	}
 	files, err := f.files()
 	if err != nil {
-		return objects.Change{}, err
+		return fleet.Change{}, err
 	}
-	delete(files, objects.FleetFile)
-	files[objects.ConfigFile] = document
+	delete(files, fleet.FleetFile)
+	files[fleet.ChangeConfigFile] = document
 	token := f.Tokens[c.Token].Secret
 	if token == "" || f.lab != nil {
-		token = objects.TokenSecretName(f.Name, c.Token)
+		token = fleet.TokenSecretName(f.Name, c.Token)
 	}
-	return objects.Change{Fleet: f.Name, Namespace: f.Namespace, Cluster: c.Name, Action: action, Image: image,
-		Arguments: arguments, Files: files, Token: token, Account: objects.AccountName(c.Name), Key: objects.KeyName(c.Name),
+	return fleet.Change{Fleet: f.Name, Namespace: f.Namespace, Cluster: c.Name, Action: action, Image: image,
+		Arguments: arguments, Files: files, Token: token, Account: fleet.AccountName(c.Name), Key: fleet.KeyName(c.Name),
 		Retries: f.Retries, Deadline: f.Deadline, Consent: f.options.Yes}, nil
 }
 
@@ -204,11 +203,11 @@ func (f *openedFleet) providersJob(ctx context.Context) (*corev1.ConfigMap, *bat
 	if err := f.enterLab(ctx, first); err != nil {
 		return nil, nil, err
 	}
-	change, err := f.change(first[0], objects.Apply, nil)
+	change, err := f.change(first[0], fleet.Apply, nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, job, err := objects.ProvidersJob(f.Name, f.Namespace, change.Image, change.Files, f.Deadline)
+	m, job, err := fleet.ProvidersJob(f.Name, f.Namespace, change.Image, change.Files, f.Deadline)
 	if err != nil {
 		return nil, nil, &usage.Error{Err: err}
 	}
@@ -216,14 +215,14 @@ func (f *openedFleet) providersJob(ctx context.Context) (*corev1.ConfigMap, *bat
 }
 
 // changes are the changes that bring clusters to their configurations.
-func (f *openedFleet) changes(all []fleetCluster) ([]objects.Change, error) {
-	var changes []objects.Change
+func (f *openedFleet) changes(all []fleetCluster) ([]fleet.Change, error) {
+	var changes []fleet.Change
 	for _, c := range all {
 		arguments := []string{targetAll}
 		if f.SkipDoctor || f.lab != nil { // the networks of a lab's clusters are parts of one
 			arguments = append(arguments, "--skip-doctor")
 		}
-		change, err := f.change(c, objects.Apply, arguments)
+		change, err := f.change(c, fleet.Apply, arguments)
 		if err != nil {
 			return nil, err
 		}
@@ -280,13 +279,13 @@ func (f *openedFleet) tokenOutside(ctx context.Context, t fleet.Token) (platform
 func (f *openedFleet) storedToken(ctx context.Context, name string) (platform.Secret, error) {
 	secret := &corev1.Secret{}
 	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, secret)
-	if err == nil && len(secret.Data[objects.TokenSecretKey]) == 0 {
-		err = fmt.Errorf("it has no key %s", objects.TokenSecretKey)
+	if err == nil && len(secret.Data[fleet.TokenSecretKey]) == 0 {
+		err = fmt.Errorf("it has no key %s", fleet.TokenSecretKey)
 	}
 	if err != nil {
 		return platform.Secret{}, fmt.Errorf("Secret %s/%s: %w", f.Namespace, name, err)
 	}
-	return platform.NewSecret(string(secret.Data[objects.TokenSecretKey])), nil
+	return platform.NewSecret(string(secret.Data[fleet.TokenSecretKey])), nil
 }
 
 // secrets are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the
@@ -311,7 +310,7 @@ func (f *openedFleet) secrets(ctx context.Context, all []fleetCluster) (secrets 
 			return nil, err
 		}
 		if (f.Tokens[c.Token].Secret == "" || f.lab != nil) && !written[c.Token] {
-			secret := objects.Secret(f.Namespace, objects.TokenSecretName(f.Name, c.Token), objects.TokenSecretKey,
+			secret := fleet.Secret(f.Namespace, fleet.TokenSecretName(f.Name, c.Token), fleet.TokenSecretKey,
 				[]byte(token.Reveal()))
 			if err := f.refuseOtherToken(ctx, c.Token, token, secret); err != nil {
 				return nil, err
@@ -370,8 +369,8 @@ func (f *openedFleet) identitySecret(ctx context.Context) (secret *corev1.Secret
 		}
 	}
 	is := &corev1.Secret{}
-	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: objects.IdentitySecret}, is)
-	wanted := objects.Identity(f.Namespace, []byte(given))
+	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, is)
+	wanted := fleet.IdentitySecretOf(f.Namespace, []byte(given))
 	switch {
 	case apierrors.IsNotFound(err) && given == "":
 		return nil, "", usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: name a file "+
@@ -384,9 +383,9 @@ func (f *openedFleet) identitySecret(ctx context.Context) (secret *corev1.Secret
 	case given != "" && !sameData(is.Data, wanted.Data):
 		return nil, "", usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that were "+
 			"written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the one that is "+
-			"there", f.Namespace, objects.IdentitySecret)
+			"there", f.Namespace, fleet.IdentitySecret)
 	}
-	identity = string(is.Data[objects.IdentitySecretKey])
+	identity = string(is.Data[fleet.IdentitySecretKey])
 	f.learnIdentity(identity)
 	return nil, identity, nil
 }
@@ -407,14 +406,14 @@ func (f *openedFleet) storedIdentity(ctx context.Context) (string, error) {
 		return given, err
 	}
 	secret := &corev1.Secret{}
-	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: objects.IdentitySecret}, secret)
+	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, secret)
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("look for the key to the states: %w", err)
 	}
-	key := string(secret.Data[objects.IdentitySecretKey])
+	key := string(secret.Data[fleet.IdentitySecretKey])
 	f.learnIdentity(key)
 	return key, nil
 }

@@ -9,8 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 )
 
 // runFleetDestroy deletes clusters of a fleet, by the configuration that was last applied to each.
@@ -22,7 +21,7 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 	if err := f.openExisting(ctx); err != nil {
 		return err
 	}
-	known, err := rollout.Clusters(ctx, f.management, f.Namespace, f.Name)
+	known, err := fleet.RolloutClusters(ctx, f.management, f.Namespace, f.Name)
 	if err != nil {
 		return err
 	}
@@ -30,7 +29,7 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 	if len(wanted) == 0 {
 		wanted = known
 	}
-	var p rollout.Preparation
+	var p fleet.Preparation
 	if p.Secrets, err = f.tokensOf(ctx, wanted); err != nil {
 		return err
 	}
@@ -38,7 +37,7 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		if !slices.Contains(known, name) {
 			return usage.Errorf("fleet %s has changed no cluster %q%s", f.Name, name, usage.DidYouMean("", name, known))
 		}
-		change, err := rollout.Last(ctx, f.management, f.Namespace, f.Name, name)
+		change, err := fleet.LastChange(ctx, f.management, f.Namespace, f.Name, name)
 		if err != nil {
 			return err
 		}
@@ -50,7 +49,7 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 		if change.Image, err = f.destroysWith(ctx, change.Image); err != nil {
 			return err
 		}
-		change.Action, change.Arguments, change.Consent = objects.Destroy, []string{"destroy"}, true
+		change.Action, change.Arguments, change.Consent = fleet.Destroy, []string{"destroy"}, true
 		p.Changes = append(p.Changes, change)
 	}
 	if p.Secrets, err = f.withKeys(ctx, p); err != nil {
@@ -72,11 +71,11 @@ func runFleetDestroy(ctx context.Context, c *console, a arguments, o fleetOption
 			return err
 		}
 	}
-	if err := f.prepare(ctx, objects.Destroy, p); err != nil {
+	if err := f.prepare(ctx, fleet.Destroy, p); err != nil {
 		return err
 	}
-	return advanceFleet(ctx, c, a, f.management, rollout.Rollout{Fleet: f.Name, Namespace: f.Namespace},
-		rollout.Revision(p.Entries()))
+	return advanceFleet(ctx, c, a, f.management, fleet.Rollout{Fleet: f.Name, Namespace: f.Namespace},
+		fleet.Revision(p.Entries()))
 }
 
 // destroysWith is the image by which a cluster is destroyed: that of its last change. Where an earlier release took
@@ -93,7 +92,7 @@ func (f *openedFleet) destroysWith(ctx context.Context, applied string) (string,
 
 // withKeys are the Secrets of a preparation with the keys to the states of its clusters, also of those that the
 // fleet's file does not have any more.
-func (f *openedFleet) withKeys(ctx context.Context, p rollout.Preparation) ([]*corev1.Secret, error) {
+func (f *openedFleet) withKeys(ctx context.Context, p fleet.Preparation) ([]*corev1.Secret, error) {
 	identity, err := f.storedIdentity(ctx)
 	if err != nil || identity == "" {
 		return p.Secrets, err

@@ -13,8 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 )
 
 // jobLookEvery is how often a Job that is followed is looked at without a signal.
@@ -38,7 +37,7 @@ func runFleetLogs(ctx context.Context, c *console, a arguments, o fleetOptions) 
 	for _, s := range all {
 		names = append(names, s.Cluster)
 		if s.Cluster == words[0] {
-			r.Entries = []rollout.Entry{{Cluster: s.Cluster, Job: s.Job}}
+			r.Entries = []fleet.Entry{{Cluster: s.Cluster, Job: s.Job}}
 			return printJobLogs(ctx, c, f.management, r, o.Follow)
 		}
 	}
@@ -48,15 +47,15 @@ func runFleetLogs(ctx context.Context, c *console, a arguments, o fleetOptions) 
 
 // printJobLogs prints the logs of the Pods of a rollout with one entry, until the Job has ended or, without follow, as
 // far as they are written.
-func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r rollout.Rollout, follow bool) error {
+func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r fleet.Rollout, follow bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{objects.FleetLabel: r.Fleet}}
+	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{fleet.FleetLabel: r.Fleet}}
 	changes := management.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
 		kube.Selection{List: &corev1.PodList{}, Options: of})
 	printed := map[string]bool{}
 	for {
-		pods, err := rollout.Pods(ctx, management, r.Namespace, r.Entries[0].Job)
+		pods, err := fleet.JobPods(ctx, management, r.Namespace, r.Entries[0].Job)
 		if err != nil {
 			return err
 		}
@@ -69,7 +68,7 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 				return err
 			}
 		}
-		all, _, err := rollout.Look(ctx, management, r)
+		all, _, err := fleet.Statuses(ctx, management, r)
 		if err != nil {
 			return err
 		}
@@ -78,7 +77,7 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 				continue
 			}
 			switch {
-			case s.Phase == rollout.Done || s.Phase == rollout.Failed:
+			case s.Phase == fleet.Done || s.Phase == fleet.Failed:
 				return nil
 			case !follow && len(printed) == 0:
 				return fmt.Errorf("cluster %s is %s: no Pod of its Job %s/%s has run yet", s.Cluster, s.Phase, r.Namespace, s.Job)
@@ -98,7 +97,7 @@ func printJobLogs(ctx context.Context, c *console, management *kube.Cluster, r r
 
 func printPodLog(ctx context.Context, c *console, management *kube.Cluster, pod corev1.Pod, follow bool) error {
 	stream, err := management.OpenLog(ctx, kube.LogRequest{Namespace: pod.Namespace, Pod: pod.Name,
-		Container: objects.Container, Lines: -1, Follow: follow})
+		Container: fleet.Container, Lines: -1, Follow: follow})
 	if err != nil {
 		return fmt.Errorf("read the log of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

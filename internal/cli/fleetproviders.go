@@ -7,12 +7,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/provider/kind"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -63,15 +60,15 @@ func letLook(ctx context.Context, management *kube.Cluster, namespace string, mo
 	if err := management.List(ctx, installed); err != nil {
 		return fmt.Errorf("list the installed providers: %w", err)
 	}
-	if err := rollout.Ensure(ctx, management,
-		objects.ProviderReading(namespace, providers.CertManagerNamespace, false)...); err != nil {
+	if err := fleet.EnsureObjects(ctx, management,
+		fleet.ProviderReading(namespace, capi.CertManagerNamespace, false)...); err != nil {
 		return err
 	}
 	for i := range installed.Items {
 		provider := &installed.Items[i]
 		infrastructure := capi.Text(provider, "type") == "InfrastructureProvider"
-		err := rollout.Ensure(ctx, management,
-			objects.ProviderReading(namespace, provider.GetNamespace(), moves && infrastructure)...)
+		err := fleet.EnsureObjects(ctx, management,
+			fleet.ProviderReading(namespace, provider.GetNamespace(), moves && infrastructure)...)
 		if err != nil {
 			return err
 		}

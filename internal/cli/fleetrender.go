@@ -14,7 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/fleet/objects"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 )
 
 // runFleetRender prints the manifests of a Job that applies the fleet inside its management cluster. It asks nothing of
@@ -30,15 +30,16 @@ func runFleetRender(ctx context.Context, c *console, a arguments, _ fleetOptions
 	if _, err := f.check(ctx, f.Clusters); err != nil {
 		return err
 	}
-	secrets := map[string]bool{objects.IdentitySecret + " (" + objects.IdentitySecretKey + ")": true}
+	secrets := map[string]bool{fleet.IdentitySecret + " (" + fleet.IdentitySecretKey + ")": true}
 	for _, cluster := range f.Clusters {
 		secret := f.Tokens[cluster.Token].Secret
 		if secret == "" {
 			return usage.Errorf("%s: token %s is read on this machine, and the Job in the management cluster has none of its files, "+
-				"variables and programs: create a Secret with the key %s in namespace %s, and name it as secret: in tokens", f.Path(),
-				cluster.Token, objects.TokenSecretKey, f.Namespace)
+				"variables and programs: create a Secret with the key %s in namespace %s, and name it as secret: in tokens",
+				f.Path(),
+				cluster.Token, fleet.TokenSecretKey, f.Namespace)
 		}
-		secrets[secret+" ("+objects.TokenSecretKey+")"] = true
+		secrets[secret+" ("+fleet.TokenSecretKey+")"] = true
 	}
 	files, err := f.files()
 	if err != nil {
@@ -52,11 +53,11 @@ func runFleetRender(ctx context.Context, c *console, a arguments, _ fleetOptions
 		tell(c, "the Job, an administrator of the management cluster, takes the image %s by its tag: write image with its digest "+
 			"(@sha256:…), so that whoever can change the tag does not change what runs", image)
 	}
-	config, job, err := objects.Applier(f.Name, f.Namespace, image, files, f.Deadline*time.Duration(len(f.Clusters)))
+	config, job, err := fleet.Applier(f.Name, f.Namespace, image, files, f.Deadline*time.Duration(len(f.Clusters)))
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	return printManifests(c, f, secrets, append(objects.Shared(f.Namespace), config, job))
+	return printManifests(c, f, secrets, append(fleet.Shared(f.Namespace), config, job))
 }
 
 // files are the fleet's file and the operator's files.
@@ -65,7 +66,7 @@ func (f *openedFleet) files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, usage.Errorf("read the fleet: %w", err)
 	}
-	files := map[string][]byte{objects.FleetFile: data}
+	files := map[string][]byte{fleet.FleetFile: data}
 	sources, err := render.Read(nil, f.overrides)
 	if err != nil {
 		return nil, &usage.Error{Err: err}

@@ -11,20 +11,20 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 )
 
 // fleetStatus is `fleet status --output json`.
 type fleetStatus struct {
 	Kind string `json:"kind"` // "fleetStatus", to tell it from other output
-	rollout.Rollout
+	fleet.Rollout
 	Status []clusterStatus `json:"status"`
 	Held   string          `json:"held,omitempty"` // why the clusters that wait are not begun
 }
 
 // clusterStatus is one cluster of it.
 type clusterStatus struct {
-	rollout.Status
+	fleet.ClusterStatus
 	Log string `json:"log,omitempty"` // the last line that its run has written
 }
 
@@ -39,8 +39,8 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 	}
 	s := fleetStatus{Kind: "fleetStatus", Rollout: r, Held: held}
 	for _, one := range all {
-		shown := clusterStatus{Status: one}
-		if one.Phase == rollout.Running {
+		shown := clusterStatus{ClusterStatus: one}
+		if one.Phase == fleet.Running {
 			shown.Log = lastLogLine(ctx, f.management, r.Namespace, one.Pod)
 		}
 		c.hide.Each(&shown.Message, &shown.Log)
@@ -54,14 +54,15 @@ func runFleetStatus(ctx context.Context, c *console, a arguments, _ fleetOptions
 }
 
 // rollout is the fleet's newest rollout, with where each of its clusters is, and why those that wait are not begun.
-func (f *openedFleet) rollout(ctx context.Context) (r rollout.Rollout, all []rollout.Status, held string, err error) {
+func (f *openedFleet) rollout(ctx context.Context) (r fleet.Rollout, all []fleet.ClusterStatus, held string,
+	err error) {
 	if err := f.openExisting(ctx); err != nil {
 		return r, nil, "", err
 	}
-	if r, err = rollout.Read(ctx, f.management, f.Namespace, f.Name); err != nil {
+	if r, err = fleet.ReadRollout(ctx, f.management, f.Namespace, f.Name); err != nil {
 		return r, nil, "", err
 	}
-	all, held, err = rollout.Look(ctx, f.management, r)
+	all, held, err = fleet.Statuses(ctx, f.management, r)
 	return r, all, held, err
 }
 
@@ -119,7 +120,7 @@ func runFleetStop(ctx context.Context, c *console, a arguments, _ fleetOptions) 
 	if err := f.openExisting(ctx); err != nil {
 		return err
 	}
-	if err := rollout.Stop(ctx, f.management, f.Namespace, f.Name); err != nil {
+	if err := fleet.Stop(ctx, f.management, f.Namespace, f.Name); err != nil {
 		return err
 	}
 	fmt.Fprintf(c.stdout, "fleet %s begins no further cluster, and Jobs that have begun go on; to continue: %s\n", f.Name,

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/gitclone"
-	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -90,7 +90,7 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 		return err
 	}
 	defer func() { _ = to.close() }()
-	folder, err := gitops.Open(to.dir, string(state))
+	folder, err := flux.OpenFolder(to.dir, string(state))
 	if err != nil {
 		return err
 	}
@@ -100,11 +100,11 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 		return err
 	}
 	c.hide.Learn(cfg.Passwords()...)
-	releases, left, err := gitops.Read(ctx, cluster, cfg.Config, c.hide)
+	releases, left, err := flux.ReadReleases(ctx, cluster, cfg.Config, c.hide)
 	if err != nil {
 		return err
 	}
-	tree, err := gitops.Make(cfg.Config, releases, left, folder)
+	tree, err := flux.MakeTree(cfg.Config, releases, left, folder)
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func runGitopsInit(ctx context.Context, c *console, a arguments, o gitopsInitOpt
 }
 
 // nextCommands bring the tree into the repository and let Flux read it there.
-func nextCommands(c *console, cfg config.Config, t gitops.Tree, workingCopy bool) []string {
+func nextCommands(c *console, cfg config.Config, t flux.Tree, workingCopy bool) []string {
 	git := func(words ...string) string { return text.ShellLine(append([]string{"git", "-C", t.Dir}, words...)...) }
 	var next []string
 	if cfg.GitOps == config.GitOpsFlux && cfg.FromRegistry() {
@@ -165,7 +165,7 @@ func commitMessage(cfg config.Config) string {
 }
 
 // fluxSyncCommand has Flux read the repository at an address.
-func fluxSyncCommand(c *console, cfg config.Config, t gitops.Tree, address string) []string {
+func fluxSyncCommand(c *console, cfg config.Config, t flux.Tree, address string) []string {
 	if cfg.GitOps == config.GitOpsFlux && (cfg.GitURL == address || cfg.GitURL != "" || cfg.GitInGitea()) {
 		return []string{commandLine(c, "flux-sync")}
 	}

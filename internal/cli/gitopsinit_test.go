@@ -18,7 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/gitclone/gitclonetest"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 )
 
 // deployCilium leaves what Helm keeps of an installed Cilium. Three of its values are secrets:
@@ -72,17 +72,18 @@ func TestGitopsInit(t *testing.T) {
 		strings.Contains(string(content), "planted") {
 		t.Fatalf("%+v, %v: %s", r, err, content)
 	}
-	for _, want := range []string{"clusters/k8s/infrastructure/cilium.yaml", "kube-system/talos-cloud-controller-manager: it " +
-		"is not installed", "Secret flux-system/cilium-values", "init --initial-branch main", "add clusters/k8s", "push",
+	for _, want := range []string{"clusters/k8s/infrastructure/cilium.yaml",
+		"kube-system/talos-cloud-controller-manager: it " +
+			"is not installed", "Secret flux-system/cilium-values", "init --initial-branch main", "add clusters/k8s", "push",
 		"GIT_URL=", "GIT_PATH=clusters/k8s"} {
 		if !strings.Contains(r.stdout, want) {
 			t.Errorf("it does not say %q: %s", want, r.stdout)
 		}
 	}
 	before = folderContents(t, dir)
-	var tree gitops.Tree
+	var tree flux.Tree
 	if r = run("fleet", "--output", "json"); json.Unmarshal([]byte(r.stdout), &tree) != nil || r.code != ExitDone ||
-		len(tree.Files) != 8 || tree.Files[0].State != gitops.Same || tree.Files[0].Content != "" ||
+		len(tree.Files) != 8 || tree.Files[0].State != flux.Same || tree.Files[0].Content != "" ||
 		folderContents(t, dir) != before {
 		t.Errorf("again: %+v", r)
 	}
@@ -163,7 +164,7 @@ func TestGitopsInitPushes(t *testing.T) {
 	if r := run(repository.URL, "--dry-run"); r.code != ExitDone || repository.Git("for-each-ref") != "" {
 		t.Fatalf("--dry-run: %+v", r)
 	}
-	var tree gitops.Tree
+	var tree flux.Tree
 	r := run(repository.URL, "--output", "json")
 	if json.Unmarshal([]byte(r.stdout), &tree) != nil || r.code != ExitDone || tree.Dir != repository.URL ||
 		tree.Commit != repository.Git("rev-parse", "main") {

@@ -12,14 +12,14 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // tokens are the Secrets with the Hetzner token of a cluster that manages itself, and the key of it.
 func tokens() map[[2]string]string {
 	return map[[2]string]string{
 		{config.DefaultNamespace, config.TokenSecretName}: config.TokenSecretKey,
-		{"kube-system", config.CCMSecretName}:             charts.HCloudTokenKey,
+		{"kube-system", config.CCMSecretName}:             render.HCloudTokenKey,
 	}
 }
 
@@ -34,8 +34,8 @@ func (q *quick) token(t *testing.T, secret [2]string, key string) string {
 	return string(value)
 }
 
-// withOldToken is a cluster that manages itself, whose Secrets have another token than the command, and a CSI driver that
-// has read it.
+// withOldToken is a cluster that manages itself, whose Secrets have another token than the command, and a CSI driver
+// that has read it.
 func withOldToken(t *testing.T) *quick {
 	t.Helper()
 	q := newQuick(t, quickCharts(t))
@@ -49,7 +49,7 @@ func withOldToken(t *testing.T) *quick {
 	q.Management.Put(kubetest.Object("apps/v1", "Deployment", "kube-system", "hcloud-csi-controller", map[string]any{
 		"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{
 			"name": "driver", "env": []any{map[string]any{"name": "HCLOUD_TOKEN", "valueFrom": map[string]any{
-				"secretKeyRef": map[string]any{"name": config.CCMSecretName, "key": charts.HCloudTokenKey}}}}}}}}}}))
+				"secretKeyRef": map[string]any{"name": config.CCMSecretName, "key": render.HCloudTokenKey}}}}}}}}}}))
 	q.Management.Put(kubetest.Object("apps/v1", "Deployment", "kube-system", "another", nil))
 	for secret, key := range tokens() {
 		q.Management.Change("v1", "Secret", secret[0], secret[1], map[string]any{"data": map[string]any{
@@ -92,8 +92,9 @@ func TestNewTokenAfterThePivot(t *testing.T) {
 	if code, said := q.command(t, "token"); code != ExitDone || q.look() != before {
 		t.Errorf("a second run ends with %d: %s\n%s", code, said, difference(before, q.look()))
 	}
-	q.Management.Change("apps/v1", "Deployment", "kube-system", "hcloud-csi-controller", map[string]any{"spec": map[string]any{
-		"template": map[string]any{"metadata": map[string]any{"annotations": nil}}}})
+	q.Management.Change("apps/v1", "Deployment", "kube-system", "hcloud-csi-controller",
+		map[string]any{"spec": map[string]any{
+			"template": map[string]any{"metadata": map[string]any{"annotations": nil}}}})
 	_, said = q.command(t, "status")
 	wantSaid(t, "status", said, "Deployment kube-system/hcloud-csi-controller has not been restarted since")
 }
@@ -101,7 +102,8 @@ func TestNewTokenAfterThePivot(t *testing.T) {
 // A run that was killed between the Secret and the restart of what reads it finds that later.
 func TestRestartsAfterANewTokenAreNotLost(t *testing.T) {
 	q := withOldToken(t)
-	code, said := q.commandDies(t, death{places: string(effect.PointReplied) + " workload apply secrets/kube-system/hcloud#1"},
+	code, said := q.commandDies(t, death{places: string(effect.PointReplied) +
+		" workload apply secrets/kube-system/hcloud#1"},
 		"token")
 	if code != killed || q.restarted("hcloud-csi-controller") {
 		t.Fatalf("exit %d: %s", code, said)
@@ -118,7 +120,8 @@ func TestReadOnlyTokenReplacesNone(t *testing.T) {
 		says string
 	}{
 		"with the doctor": {[]string{"token"}, "1 check of the doctor failed: nothing was created"},
-		"without":         {[]string{"token", "--skip-doctor"}, "the Hetzner token is not written into Secret kube-system/hcloud"},
+		"without": {[]string{"token", "--skip-doctor"},
+			"the Hetzner token is not written into Secret kube-system/hcloud"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := withOldToken(t)
@@ -128,7 +131,8 @@ func TestReadOnlyTokenReplacesNone(t *testing.T) {
 			if code != ExitFailed {
 				t.Errorf("exit %d", code)
 			}
-			wantSaid(t, "the run", said, "Hetzner takes the token for reading only", "create a token with read and write permission",
+			wantSaid(t, "the run", said, "Hetzner takes the token for reading only",
+				"create a token with read and write permission",
 				tt.says)
 			if after := q.look(); after != before {
 				t.Errorf("it changed something:\n%s", difference(before, after))

@@ -12,7 +12,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -63,7 +63,7 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 
 // predictReadopt compares, and prints what a readoption would do. It changes
 // nothing.
-func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source source.Backup,
+func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source backup.Cluster,
 	accept []string) error {
 	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/ensure/gitops"
+	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -72,7 +72,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `serve`, its first line", serving{}},
 		{"Output of `fleet plan`", fleetPlan{}},
 		{"Output of `fleet status`", fleetStatus{}},
-		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", rollout.Status{}},
+		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", fleet.ClusterStatus{}},
 		{"Output of `report`", reportMade{}},
 		{"Output of `report --list`", runList{}},
 		{"Output of `config show`", settingsList{}},
@@ -82,7 +82,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `image --packer`", packerCalls{}},
 		{"Output of `deps audit`", dependencies.Report{}},
 		{"Output of `deps graph`", dependencies.Graph{}},
-		{"Output of `gitops init`", gitops.Tree{}},
+		{"Output of `gitops init`", flux.Tree{}},
 		{"Output of `leftovers`", leftovers{}},
 		{"Output of `recover-releases`, its last line; of `recover-releases --dry-run`", releases.Report{}},
 		{"Output of `destroy` before its events", destroyPlan{}},

@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
@@ -55,7 +54,7 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 
 // predictRestore prints what a restore would do. It changes nothing.
 func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
-	source source.Backup) error {
+	source backup.Cluster) error {
 	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
 		return err
 	}
@@ -77,7 +76,8 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: a.Options.Environment(), State: string(state),
+	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: a.Options.Environment(),
+		State:   string(state),
 		Offline: offline}
 	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
@@ -91,7 +91,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
 type openedBackup struct {
 	file      backupfile.File
-	source    source.Backup
+	source    backup.Cluster
 	arguments arguments
 	cfg       settings.Configuration
 }

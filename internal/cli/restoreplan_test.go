@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/etcd/etcdtest"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
@@ -233,12 +232,13 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 func restorePlan(t *testing.T, dir string) *restore.Plan {
 	t.Helper()
 	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
-	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost", backupfile.Accept{}).Verify(t.Context())
+	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost",
+		backupfile.Accept{}).Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	plan, err := restore.New(config.Defaults(), platform.Tools{Management: noManagement{}},
-		source.Backup{Contents: contents})
+		backup.Cluster{Contents: contents})
 	if err != nil {
 		t.Fatal(err)
 	}

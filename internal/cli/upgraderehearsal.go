@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/operation/availability"
 	"github.com/slipway-k8s/slipway/internal/operation/drill"
 )
@@ -83,7 +83,7 @@ func (d *drillRun) upgrade(ctx context.Context, r *upgradeReport, a arguments, o
 }
 
 // compareUpgraded compares the upgraded cluster with the backup.
-func (d *drillRun) compareUpgraded(ctx context.Context, r *upgradeReport, source source.Backup) error {
+func (d *drillRun) compareUpgraded(ctx context.Context, r *upgradeReport, source backup.Cluster) error {
 	err := d.looking(ctx, "compare", "what is there with the backup", func(o drill.Drill, say flow.Say) (err error) {
 		r.Comparisons, err = o.CompareBackup(ctx, say, source)
 		return err
@@ -105,7 +105,8 @@ func (r *upgradeReport) print(out io.Writer, format string) error {
 	if !r.Passed {
 		verdict = "FAILED"
 	}
-	fmt.Fprintf(w, "\nthe rehearsal of the upgrade of cluster %s has %s\n\nPART\tTIME\n", text.Printable(r.Cluster), verdict)
+	fmt.Fprintf(w, "\nthe rehearsal of the upgrade of cluster %s has %s\n\nPART\tTIME\n", text.Printable(r.Cluster),
+		verdict)
 	for _, p := range r.Parts {
 		fmt.Fprintf(w, "%s\t%s\n", p.Name, text.Elapsed(p.Elapsed))
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
@@ -60,7 +60,7 @@ func (b Bootstrap) adoptsInClusters(ctx context.Context, cluster *claims.Existin
 	if cluster.ManagesItself {
 		adopts[b.Plan.WorkloadProviders.Name()] = serve
 	}
-	data, err := management.WorkloadKubeconfig(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
+	data, err := connect.WorkloadKubeconfig(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -68,10 +68,10 @@ func (b Bootstrap) adoptsInClusters(ctx context.Context, cluster *claims.Existin
 	if err != nil {
 		return err
 	}
-	ccm := charts.HCloudCCM(b.Cfg, b.Sources)
-	hasTokens := b.hasToken(ctx, workload, ccm.Namespace, config.CCMSecretName, charts.HCloudTokenKey)
+	ccm := render.HCloudCCMChart(b.Cfg, b.Sources)
+	hasTokens := b.hasToken(ctx, workload, ccm.Namespace, config.CCMSecretName, render.HCloudTokenKey)
 	adopts[b.Plan.OwnSecret.Name()] = cluster.ManagesItself && adopts[b.Plan.Secret.Name()] && hasTokens
-	for _, in := range charts.All(b.Cfg, b.Sources) {
+	for _, in := range render.AllCharts(b.Cfg, b.Sources) {
 		is := b.isInstalled(workload, in)
 		adopts[in.Program] = is && (in.Program != ccm.Program || hasTokens)
 		adopts[steps.AddonStep(in.Program)] = is
@@ -81,8 +81,8 @@ func (b Bootstrap) adoptsInClusters(ctx context.Context, cluster *claims.Existin
 
 // providersServe tells whether the configured providers are installed in a cluster and serve.
 func providersServe(ctx context.Context, cfg config.Config, in *kube.Cluster) bool {
-	installed, err := providers.Installed(ctx, in)
-	for label, version := range providers.Versions(cfg) {
+	installed, err := capi.InstalledProviders(ctx, in)
+	for label, version := range capi.ProviderVersions(cfg) {
 		if err != nil || installed[label] != version {
 			return false
 		}
@@ -99,7 +99,7 @@ func (b Bootstrap) hasToken(ctx context.Context, in *kube.Cluster, namespace, na
 }
 
 // isInstalled tells whether a release is deployed from the configured chart with the configured values.
-func (b Bootstrap) isInstalled(in *kube.Cluster, chart charts.Installation) bool {
+func (b Bootstrap) isInstalled(in *kube.Cluster, chart render.Chart) bool {
 	helm, err := in.Helm(chart.Namespace, "", func(string, ...any) {})
 	if err != nil {
 		return false

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/differences"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -128,7 +127,7 @@ func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self boo
 	if manager, err = connect.Management(b.Tools, data); err != nil {
 		return nil, false, err
 	}
-	if object, err := management.FindCluster(ctx, b.Cfg, manager); err != nil || object == nil {
+	if object, err := connect.FindCluster(ctx, b.Cfg, manager); err != nil || object == nil {
 		return nil, false, err
 	}
 	return manager, false, nil

@@ -10,8 +10,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/begun"
@@ -23,8 +23,8 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of the
-// environment, the caller has set in f.
+// Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of
+// the environment, the caller has set in f.
 func (l Look) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
 	l.Tools.ServerTakes = runs.ReadDurations(state, f.Environment).Server()
 	b, err := planning.New(l.Cfg.Config, l.Tools)
@@ -59,7 +59,7 @@ func (k Cluster) predict(ctx context.Context, f *forecast.Forecast, b planning.B
 // renderCharts renders the charts that the steps would install. One that does not render ends the run there.
 func (k Cluster) renderCharts(ctx context.Context, f *forecast.Forecast, b planning.Bootstrap) error {
 	would := f.Runs()
-	all := slices.DeleteFunc(charts.All(b.Cfg, b.Sources), func(in charts.Installation) bool {
+	all := slices.DeleteFunc(render.AllCharts(b.Cfg, b.Sources), func(in render.Chart) bool {
 		return !slices.Contains(would, in.Program) && !slices.Contains(would, steps.AddonStep(in.Program))
 	})
 	if f.Offline != "" && f.Environment == statedir.EnvironmentLab {

@@ -12,22 +12,20 @@ import (
 	"strings"
 
 	"github.com/minio/minio-go/v7"
-
-	"github.com/slipway-k8s/slipway/internal/client/s3"
 )
 
 type s3Store struct {
-	bucket s3.Bucket
+	bucket Bucket
 }
 
 // S3 is a Store in a bucket. An object's version is its ETag, and a write is a conditional one (If-Match and
 // If-None-Match): see CheckConditions.
-func S3(bucket s3.Bucket) Store { return &s3Store{bucket} }
+func S3(bucket Bucket) Store { return &s3Store{bucket} }
 
 func (s *s3Store) String() string { return s.bucket.String() }
 
 func (s *s3Store) failed(do, name string, err error) error {
-	place := s3.Scheme + s.bucket.Name + "/" + s.bucket.Prefix + name
+	place := S3Scheme + s.bucket.Name + "/" + s.bucket.Prefix + name
 	answer := minio.ToErrorResponse(err)
 	switch {
 	case answer.Code == minio.NoSuchKey:
@@ -35,7 +33,7 @@ func (s *s3Store) failed(do, name string, err error) error {
 	case answer.StatusCode == http.StatusPreconditionFailed || answer.StatusCode == http.StatusConflict:
 		return fmt.Errorf("%s %s: %w", do, place, ErrConflict)
 	}
-	return fmt.Errorf("%s %s: %w", do, place, s3.Explain(err))
+	return fmt.Errorf("%s %s: %w", do, place, ExplainS3(err))
 }
 
 func (s *s3Store) Get(ctx context.Context, name string) ([]byte, string, error) {

@@ -1,5 +1,6 @@
 // Package objectstore keeps small objects in a folder, in an S3 store or in Secrets of a Kubernetes cluster. A write
 // names the version that it replaces: of two writers who have read the same version only one writes.
+// It also opens the bucket of an S3 store.
 package objectstore
 
 import (

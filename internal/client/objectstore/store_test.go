@@ -22,7 +22,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
 )
 
 func s3Store(t *testing.T, around func(http.Handler) http.Handler) objectstore.Store {
@@ -33,7 +32,8 @@ func s3Store(t *testing.T, around func(http.Handler) http.Handler) objectstore.S
 	}
 	server := httptest.NewServer(around(gofakes3.New(memory, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()))
 	t.Cleanup(server.Close)
-	bucket, err := s3.Open("s3://states/of/it", s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"})
+	bucket, err := objectstore.OpenBucket("s3://states/of/it", objectstore.S3Options{Endpoint: server.URL, Region: "nbg1",
+		AccessKey: "a", SecretKey: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,8 @@ func TestStoreThatIgnoresConditions(t *testing.T) {
 				next.ServeHTTP(w, r)
 			})
 		})
-		if err := objectstore.CheckConditions(t.Context(), s); err == nil || !strings.Contains(err.Error(), "takes no notice") {
+		if err := objectstore.CheckConditions(t.Context(), s); err == nil || !strings.Contains(err.Error(),
+			"takes no notice") {
 			t.Errorf("without %s: %v", header, err)
 		}
 	}

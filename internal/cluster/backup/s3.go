@@ -19,7 +19,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
-	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 )
 
 const (
@@ -36,7 +36,7 @@ const (
 
 // S3Options say how to reach an S3-compatible store.
 type S3Options struct {
-	s3.Options
+	objectstore.S3Options
 	// Stall is how long the store may leave the stream of a backup empty; 0: a minute.
 	Stall time.Duration
 }
@@ -52,11 +52,11 @@ type S3 struct {
 }
 
 // IsS3 tells whether a place is written as s3://bucket/prefix.
-func IsS3(place string) bool { return s3.Is(place) }
+func IsS3(place string) bool { return objectstore.IsS3(place) }
 
 // NewS3 makes a Store of s3://bucket/prefix. It does not speak to it yet.
 func NewS3(place string, o S3Options) (*S3, error) {
-	bucket, err := s3.Open(place, o.Options)
+	bucket, err := objectstore.OpenBucket(place, o.S3Options)
 	if err != nil {
 		return nil, err
 	}
@@ -64,9 +64,13 @@ func NewS3(place string, o S3Options) (*S3, error) {
 }
 
 // String is "s3://bucket/prefix".
-func (s *S3) String() string { return strings.TrimSuffix(s3.Scheme+s.bucket+"/"+s.prefix, "/") }
+func (s *S3) String() string {
+	return strings.TrimSuffix(objectstore.S3Scheme+s.bucket+"/"+s.prefix, "/")
+}
 
-func (s *S3) place(name string) string { return s3.Scheme + s.bucket + "/" + s.prefix + name }
+func (s *S3) place(name string) string {
+	return objectstore.S3Scheme + s.bucket + "/" + s.prefix + name
+}
 
 // List implements Store.
 func (s *S3) List(ctx context.Context) ([]Stored, error) {
@@ -87,7 +91,7 @@ func (s *S3) each(ctx context.Context, do func(name string, size int64) error) e
 	defer cancel()
 	for o := range s.client.Client.ListObjects(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix}) {
 		if o.Err != nil {
-			return fmt.Errorf("list the backups in %s: %w", s, s3.Explain(o.Err))
+			return fmt.Errorf("list the backups in %s: %w", s, objectstore.ExplainS3(o.Err))
 		}
 		if strings.HasSuffix(o.Key, "/") { // what is further below
 			continue
@@ -105,7 +109,8 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, _, _, err := s.client.GetObject(ctx, s.bucket, s.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		cancel(nil)
-		err, status := fmt.Errorf("read %s: %w", s.place(name), s3.Explain(err)), minio.ToErrorResponse(err).StatusCode
+		err, status := fmt.Errorf("read %s: %w", s.place(name), objectstore.ExplainS3(err)),
+			minio.ToErrorResponse(err).StatusCode
 		// else it is the name, or the key, that is wrong
 		if status < 400 || status >= 500 || status == http.StatusTooManyRequests {
 			return nil, &UnreadError{err}
@@ -144,7 +149,7 @@ func (b *s3Body) Close() error {
 // Remove implements Store.
 func (s *S3) Remove(ctx context.Context, name string) error {
 	if err := s.client.RemoveObject(ctx, s.bucket, s.prefix+name, minio.RemoveObjectOptions{}); err != nil {
-		return fmt.Errorf("remove %s: %w", s.place(name), s3.Explain(err))
+		return fmt.Errorf("remove %s: %w", s.place(name), objectstore.ExplainS3(err))
 	}
 	return nil
 }
@@ -158,7 +163,7 @@ func (s *S3) Begin(ctx context.Context, name string) (Draft, error) {
 	var err error
 	if d.upload, err = s.client.NewMultipartUpload(ctx, s.bucket, d.key,
 		minio.PutObjectOptions{ContentType: "application/octet-stream"}); err != nil {
-		return nil, fmt.Errorf("begin to upload %s: %w", s.place(name), s3.Explain(err))
+		return nil, fmt.Errorf("begin to upload %s: %w", s.place(name), objectstore.ExplainS3(err))
 	}
 	return d, nil
 }
@@ -178,11 +183,11 @@ func (s *S3) sweep(ctx context.Context, name string) error {
 			break // so some stores say that there are none
 		}
 		if u.Err != nil {
-			return fmt.Errorf("list what dead runs left in %s: %w", s, s3.Explain(u.Err))
+			return fmt.Errorf("list what dead runs left in %s: %w", s, objectstore.ExplainS3(u.Err))
 		}
 		if abandoned(path.Base(u.Key), name, time.Now()) {
 			if err := s.client.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID); err != nil {
-				return fmt.Errorf("remove the upload of %s that a dead run left: %w", u.Key, s3.Explain(err))
+				return fmt.Errorf("remove the upload of %s that a dead run left: %w", u.Key, objectstore.ExplainS3(err))
 			}
 		}
 	}
@@ -234,7 +239,7 @@ func (d *s3Draft) flush() error {
 			DisableContentSha256: true,
 		})
 	if err != nil {
-		return fmt.Errorf("upload part %d of %s: %w", n, d.store.place(d.name), s3.Explain(err))
+		return fmt.Errorf("upload part %d of %s: %w", n, d.store.place(d.name), objectstore.ExplainS3(err))
 	}
 	d.parts = append(d.parts, minio.CompletePart{PartNumber: n, ETag: part.ETag})
 	d.buffer.Reset()
@@ -250,7 +255,7 @@ func (d *s3Draft) Finish() error {
 	_, err := d.store.client.CompleteMultipartUpload(d.ctx, d.store.bucket, d.key, d.upload, d.parts,
 		minio.PutObjectOptions{})
 	if err != nil {
-		return fmt.Errorf("complete the upload of %s: %w", d.store.place(d.name), s3.Explain(err))
+		return fmt.Errorf("complete the upload of %s: %w", d.store.place(d.name), objectstore.ExplainS3(err))
 	}
 	d.upload, d.whole = "", true
 	return nil
@@ -267,11 +272,11 @@ func (d *s3Draft) Publish() error {
 		return fmt.Errorf("%s is there already: another run began in the same second", s.place(d.name))
 	}
 	if minio.ToErrorResponse(err).Code != minio.NoSuchKey {
-		return fmt.Errorf("look for %s: %w", s.place(d.name), s3.Explain(err))
+		return fmt.Errorf("look for %s: %w", s.place(d.name), objectstore.ExplainS3(err))
 	}
 	if _, err := s.client.CopyObject(d.ctx, s.bucket, d.key, s.bucket, key, nil, minio.CopySrcOptions{},
 		minio.PutObjectOptions{}); err != nil {
-		return fmt.Errorf("name the backup %s: %w", s.place(d.name), s3.Explain(err))
+		return fmt.Errorf("name the backup %s: %w", s.place(d.name), objectstore.ExplainS3(err))
 	}
 	return nil
 }
@@ -284,7 +289,7 @@ func (d *s3Draft) Discard() error {
 	if d.upload != "" {
 		err := d.store.client.AbortMultipartUpload(ctx, d.store.bucket, d.key, d.upload)
 		if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchUpload {
-			errs = append(errs, fmt.Errorf("abort the upload of %s: %w", d.store.place(d.name), s3.Explain(err)))
+			errs = append(errs, fmt.Errorf("abort the upload of %s: %w", d.store.place(d.name), objectstore.ExplainS3(err)))
 		}
 	}
 	if d.whole || d.upload != "" { // the answer to a completion may have been lost

@@ -20,7 +20,7 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
-	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 )
 
@@ -89,7 +89,7 @@ func s3Place(t *testing.T) place {
 	}))
 	t.Cleanup(server.Close)
 	store, err := backup.NewS3("s3://"+bucket+"/of/k8s/", backup.S3Options{
-		Options: s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
+		S3Options: objectstore.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +371,7 @@ func TestAStoreThatStandsStill(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	store, err := backup.NewS3("s3://"+bucket+"/of", backup.S3Options{Stall: 50 * time.Millisecond,
-		Options: s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
+		S3Options: objectstore.S3Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a", SecretKey: "b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -495,7 +495,7 @@ func TestAbandonedDrafts(t *testing.T) {
 func TestPlacesThatAreNone(t *testing.T) {
 	for place, endpoint := range map[string]string{"s3://": "x.example", "s3:///a": "x.example", "s3://b": "",
 		"s3://c": "ftp://x.example", "s3://d": "https://x.example/d"} {
-		if _, err := backup.NewS3(place, backup.S3Options{Options: s3.Options{Endpoint: endpoint}}); err == nil {
+		if _, err := backup.NewS3(place, backup.S3Options{S3Options: objectstore.S3Options{Endpoint: endpoint}}); err == nil {
 			t.Errorf("%s at %q: taken", place, endpoint)
 		}
 	}

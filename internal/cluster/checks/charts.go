@@ -9,7 +9,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -21,7 +20,7 @@ type Download func(context.Context, kube.ChartSource) ([]byte, error)
 
 // Charts renders charts with the values that a run installs them with. wrong are those that do not render, unchecked
 // says why others were not rendered.
-func Charts(ctx context.Context, cfg config.Config, sources render.Sources, all []charts.Installation,
+func Charts(ctx context.Context, cfg config.Config, sources render.Sources, all []render.Chart,
 	download Download) (wrong []ValueProblem, unchecked []string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ChartsWithin, fmt.Errorf("no answer within %s", ChartsWithin))
 	defer cancel()

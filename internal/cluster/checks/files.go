@@ -10,7 +10,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -48,7 +47,7 @@ func Manifests(cfg config.Config, sources render.Sources) ([]FileError, error) {
 	}
 	found := slices.Concat(Objects(cfg, sources, objects), Patches(cfg, sources, objects))
 	// Where the schemas are not on this machine, the doctor fetches them.
-	wrong, _, err := Schemas(cfg, sources, objects, func(of providers.Provider, name string) ([]byte, string, error) {
+	wrong, _, err := Schemas(cfg, sources, objects, func(of capi.Provider, name string) ([]byte, string, error) {
 		return LocalProviderFile(cfg, of, name)
 	})
 	if unread := (*unreadSchemasError)(nil); err != nil && !errors.As(err, &unread) {

@@ -13,7 +13,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -39,8 +38,9 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 		}
 		if o.GroupVersionKind() == capi.HetznerClusterKind && !capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
 			add(where(sources, o, "spec", "hcloudNetwork", "enabled"), "write enabled: true, with cidrBlock: ${NETWORK_CIDR}, "+
-				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}", "hcloudNetwork.enabled is not true: without a "+
-				"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
+				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}",
+				"hcloudNetwork.enabled is not true: without a "+
+					"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
 		}
 		if o.GroupVersionKind() == capi.TalosControlPlaneKind {
 			n, is, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
@@ -107,7 +107,7 @@ func servedBy(group, kind string) bool {
 var ErrNoRepository = errors.New("PROVIDER_REPOSITORY is not set")
 
 // LocalProviderFile is a file of a provider's release in the local repository.
-func LocalProviderFile(cfg config.Config, p providers.Provider, name string) (data []byte, where string, err error) {
+func LocalProviderFile(cfg config.Config, p capi.Provider, name string) (data []byte, where string, err error) {
 	local := cfg.ProviderRepository
 	if local == "" {
 		return nil, "", ErrNoRepository
@@ -120,11 +120,11 @@ func LocalProviderFile(cfg config.Config, p providers.Provider, name string) (da
 }
 
 // schemaReader reads a file of a provider's release, and tells where it was read.
-type schemaReader func(p providers.Provider, name string) (data []byte, where string, err error)
+type schemaReader func(p capi.Provider, name string) (data []byte, where string, err error)
 
 // unreadSchemasError tells whose schemas could not be read.
 type unreadSchemasError struct {
-	provider providers.Provider
+	provider capi.Provider
 	err      error
 }
 
@@ -138,7 +138,7 @@ func (e *unreadSchemasError) Unwrap() error { return e.err }
 func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.Unstructured,
 	read schemaReader) (found []FileError, held int, err error) {
 	known := Kinds{}
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		data, _, err := read(p, p.File)
 		if err == nil {
 			err = known.Learn(data)

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -23,14 +22,14 @@ var talosForbids = []string{"SYS_MODULE"}
 // makes no request.
 func Values(cfg config.Config, sources render.Sources) error {
 	var problems []error
-	for _, in := range charts.All(cfg, sources) {
+	for _, in := range render.AllCharts(cfg, sources) {
 		problems = append(problems, RefuseValues(cfg, sources, in))
 	}
 	return errors.Join(problems...)
 }
 
 // RefuseValues is CheckValues for one chart.
-func RefuseValues(cfg config.Config, sources render.Sources, in charts.Installation) error {
+func RefuseValues(cfg config.Config, sources render.Sources, in render.Chart) error {
 	if f := ChartValues(cfg, sources, in); f != nil {
 		return fmt.Errorf("%s; %s", f.Reason, f.Hint)
 	}
@@ -38,7 +37,7 @@ func RefuseValues(cfg config.Config, sources render.Sources, in charts.Installat
 }
 
 // ChartValues is what is wrong with a chart's values; nil: nothing.
-func ChartValues(cfg config.Config, sources render.Sources, in charts.Installation) *ValueProblem {
+func ChartValues(cfg config.Config, sources render.Sources, in render.Chart) *ValueProblem {
 	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
 		f := problemf("correct the file", "%v", err)
@@ -62,7 +61,7 @@ func ChartValues(cfg config.Config, sources render.Sources, in charts.Installati
 
 // underOwnName refuses values under the name of their chart, as they are written for a chart that depends on it: Helm
 // would ignore them. Add-ons may have a value of their own name.
-func underOwnName(in charts.Installation, values map[string]any) *ValueProblem {
+func underOwnName(in render.Chart, values map[string]any) *ValueProblem {
 	if _, nested := values[in.Chart.Name].(map[string]any); !nested {
 		return nil
 	}
@@ -72,7 +71,7 @@ func underOwnName(in charts.Installation, values map[string]any) *ValueProblem {
 }
 
 // createdKeys are what the step hcloud-ccm writes into the Secret config.CCMSecretName.
-var createdKeys = []string{charts.HCloudTokenKey, charts.HCloudNetworkKey}
+var createdKeys = []string{render.HCloudTokenKey, render.HCloudNetworkKey}
 
 func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProblem {
 	if f := unmet(file, values, []want{
@@ -80,7 +79,7 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 		{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
 		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName,
 			"the step hcloud-ccm creates that Secret"},
-		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, charts.HCloudNetworkKey,
+		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, render.HCloudNetworkKey,
 			"the step hcloud-ccm writes it there"},
 	}); f != nil {
 		return f
@@ -110,7 +109,8 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 		}
 	}
 	if token, _, _ := unstructured.NestedMap(values, "env", "HCLOUD_TOKEN"); len(token) == 0 {
-		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token", file)
+		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token",
+			file)
 		return &f
 	}
 	if pods, network := prefixOf(cfg.PodCIDR), prefixOf(cfg.NetworkCIDR); routes(values) &&
@@ -174,7 +174,7 @@ func tunnelPort(sources render.Sources) uint16 {
 }
 
 // unfitAddon looks at the shipped add-ons; nothing is known of others.
-func unfitAddon(cfg config.Config, in charts.Installation, values map[string]any) *ValueProblem {
+func unfitAddon(cfg config.Config, in render.Chart, values map[string]any) *ValueProblem {
 	switch in.Release {
 	case config.AddonCSI:
 		token := []string{"controller", "hcloudToken"}
@@ -186,7 +186,7 @@ func unfitAddon(cfg config.Config, in charts.Installation, values map[string]any
 		const why = "the step hcloud-ccm creates that Secret"
 		return unmet(in.Values.Name, values, []want{
 			{append(slices.Clone(token), "existingSecret", "name"), config.CCMSecretName, why},
-			{append(slices.Clone(token), "existingSecret", "key"), charts.HCloudTokenKey, why},
+			{append(slices.Clone(token), "existingSecret", "key"), render.HCloudTokenKey, why},
 		})
 	case config.AddonAutoscaler:
 		return unmet(in.Values.Name, values, []want{
@@ -213,7 +213,8 @@ func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem 
 		{[]string{"cgroup", "autoMount", "enabled"}, "false", "Talos mounts the cgroup file system itself"},
 	}
 	if host := fmt.Sprint(values["k8sServiceHost"]); host != "127.0.0.1" {
-		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost", "the API server is reached by KubePrism on every node"})
+		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost",
+			"the API server is reached by KubePrism on every node"})
 	}
 	if in.forwardsDNS {
 		wants = append(wants, want{[]string{"bpf", "hostLegacyRouting"}, "true",

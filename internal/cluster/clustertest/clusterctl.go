@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -92,7 +91,7 @@ func (f *fakeCertManager) PlanUpgrade(context.Context) (cluster.CertManagerUpgra
 	plan := cluster.CertManagerUpgradePlan{ExternallyManaged: true, To: CertManagerVersion}
 	here := 0
 	for _, name := range CertManagerDeployments {
-		if o := f.w.Management.Get("apps/v1", "Deployment", providers.CertManagerNamespace, name); o != nil {
+		if o := f.w.Management.Get("apps/v1", "Deployment", capi.CertManagerNamespace, name); o != nil {
 			here++
 			plan.ExternallyManaged, plan.From = false, o.GetAnnotations()["version"]
 		}
@@ -113,13 +112,13 @@ func (f *fakeCertManager) EnsureLatestVersion(context.Context) error {
 // CertManagerTestBeingDeleted is the namespace of clusterctl's test of cert-manager while it is being deleted.
 func CertManagerTestBeingDeleted() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: Map{"apiVersion": "v1", "kind": "Namespace", "metadata": Map{
-		"name": providers.CertManagerTestNamespace, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
+		"name": capi.CertManagerTestNamespace, "deletionTimestamp": "2026-05-04T12:00:00Z", "finalizers": []any{"test"},
 	}}}
 }
 
 // CertManagerDeployment is one of them, available, at a version.
 func CertManagerDeployment(name, version string) *unstructured.Unstructured {
-	return kubetest.Object("apps/v1", "Deployment", providers.CertManagerNamespace, name, Map{
+	return kubetest.Object("apps/v1", "Deployment", capi.CertManagerNamespace, name, Map{
 		"metadata": Map{"labels": Map{capi.CoreLabel: capi.CertManagerCore}, "annotations": Map{"version": version}},
 		"spec":     Map{"replicas": 1}, "status": Map{"replicas": 1, "updatedReplicas": 1, "availableReplicas": 1},
 	})
@@ -130,7 +129,7 @@ func (w *Environment) Install(c config.Config) { InstallProviders(w.Management, 
 
 // InstallProviders puts the providers of a configuration into a cluster.
 func InstallProviders(in *kubetest.Server, c config.Config) {
-	for _, p := range providers.Of(c) {
+	for _, p := range capi.ConfiguredProviders(c) {
 		labels := Map{capi.ProviderLabel: p.Label}
 		in.Put(kubetest.Object("clusterctl.cluster.x-k8s.io/v1alpha3", "Provider", p.Label, p.Label,
 			Map{"metadata": Map{"labels": labels}, "version": p.Version}))

@@ -1,4 +1,5 @@
-// Package connect opens the clusters whose kubeconfigs are in the state folder, and puts newer ones there.
+// Package connect opens the clusters whose kubeconfigs are in the state folder. It creates, verifies and records the
+// management cluster, and finds out whether that or the cluster itself has the cluster's objects.
 package connect
 
 import (

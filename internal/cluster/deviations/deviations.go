@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -121,11 +120,11 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 			o.Values["IMAGE_NAME"] = ""
 		}
 	}
-	installed, err := providers.Installed(ctx, self)
+	installed, err := capi.InstalledProviders(ctx, self)
 	if err != nil && !kube.Absent(err) {
 		return Observed{}, err
 	}
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		if has := installed[p.Label]; has != "" {
 			o.Values[p.Variable] = has
 		}
@@ -205,7 +204,8 @@ func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*
 	ofPools := render.PlacementGroups(cfg)
 	for i := range live.Others {
 		o := &live.Others[i]
-		if o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() && o.GetLabels()[capi.WorkerPoolLabel] != "" {
+		if o.GroupVersionKind().GroupKind() == capi.MachineTemplateKind.GroupKind() &&
+			o.GetLabels()[capi.WorkerPoolLabel] != "" {
 			ofPools = append(ofPools, capi.Text(o, "spec", "template", "spec", "placementGroupName"))
 		}
 	}
@@ -308,7 +308,7 @@ func appliedLast(s flow.Snapshot) lastApplied {
 	}
 	var recorded struct{ Versions map[string]string }
 	if json.Unmarshal(s.Steps["capi-init"].Spec, &recorded) == nil {
-		for _, p := range providers.Of(config.Config{}) {
+		for _, p := range capi.ConfiguredProviders(config.Config{}) {
 			if version := recorded.Versions[p.Label]; version != "" {
 				out.values[p.Variable] = version
 			}

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -45,7 +45,7 @@ var ErrNotMounted = errors.New("its disk may not be mounted yet")
 // AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
 func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, namespace, cluster,
 	loadBalancerIP string) (talos.Client, []Node, error) {
-	config, err := management.SecretValue(ctx, mgmt, namespace, cluster+"-talosconfig", "talosconfig")
+	config, err := connect.SecretValue(ctx, mgmt, namespace, cluster+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -16,7 +16,7 @@ const ReadoptRecord = "readopt.json"
 
 // Readopt is the file that says whose readoption a state folder is in the middle of.
 type Readopt struct {
-	source.Identity
+	backup.ClusterIdentity
 	Began    time.Time `json:"began"`
 	Ended    time.Time `json:"ended,omitzero"`     // zero: it is under way
 	Accepted []string  `json:"accepted,omitempty"` // differences
@@ -37,7 +37,7 @@ func (r Readopt) Write(files platform.Files) error {
 
 // PrepareReadopt makes room for a readoption in a state folder: an earlier one that came to its end is set aside. It
 // refuses where RoomForReadopt does.
-func PrepareReadopt(files platform.Files, source source.Backup) error {
+func PrepareReadopt(files platform.Files, source backup.Cluster) error {
 	r, err := roomForReadopt(files, source)
 	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
@@ -47,13 +47,13 @@ func PrepareReadopt(files platform.Files, source source.Backup) error {
 
 // RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder.
 // It changes nothing.
-func RoomForReadopt(files platform.Files, source source.Backup) error {
+func RoomForReadopt(files platform.Files, source backup.Cluster) error {
 	_, err := roomForReadopt(files, source)
 	return err
 }
 
 // roomForReadopt gives the record of the readoption that is there, if one is.
-func roomForReadopt(files platform.Files, source source.Backup) (*Readopt, error) {
+func roomForReadopt(files platform.Files, source backup.Cluster) (*Readopt, error) {
 	restoring, err := ReadRestore(files)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func roomForReadopt(files platform.Files, source source.Backup) (*Readopt, error
 	if err != nil || r == nil || !r.Ended.IsZero() {
 		return r, err
 	}
-	if mine := source.Identity(); r.Identity != mine {
+	if mine := source.Identity(); r.ClusterIdentity != mine {
 		return nil, fmt.Errorf("the readoption of cluster %s from another backup (snapshot %.12s…, begun %s) is under way "+
 			"in this folder: run that to its end", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 	}

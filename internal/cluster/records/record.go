@@ -1,4 +1,5 @@
-// Package records reads and writes what a recovery remembers of itself in the state folder.
+// Package records reads and writes what a pivot and the recoveries remember of themselves in the state folder, and the
+// copy of every object that a pivot moves.
 package records
 
 import (

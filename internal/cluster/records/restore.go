@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -19,7 +19,7 @@ const SnapshotFile = "etcd.snapshot"
 
 // Restore is the file that says whose restore a state folder is in the middle of.
 type Restore struct {
-	source.Identity
+	backup.ClusterIdentity
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"` // zero: it is under way
 	// Firewall is the one that was taken off the servers; 0: none was.
@@ -41,13 +41,13 @@ func (r Restore) Write(files platform.Files) error {
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It
 // refuses where the restore of another backup is under way.
-func PrepareRestore(files platform.Files, source source.Backup) error {
+func PrepareRestore(files platform.Files, source backup.Cluster) error {
 	r, err := ReadRestore(files)
 	if err != nil || r == nil {
 		return err
 	}
 	if r.Ended.IsZero() {
-		if mine := source.Identity(); r.Identity != mine {
+		if mine := source.Identity(); r.ClusterIdentity != mine {
 			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in "+
 				"this folder: run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
 		}

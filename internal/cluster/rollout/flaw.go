@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -17,7 +17,7 @@ const controlPlaneProvider = "control-plane-talos"
 // installed in the cluster that manages this one, and what to do first; empty: no such reason is known. Who is asked to
 // agree to a rollout is told. Where none is installed yet, the configured one counts.
 func Flaw(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster) (string, error) {
-	installed, err := providers.Installed(ctx, manager)
+	installed, err := capi.InstalledProviders(ctx, manager)
 	if err != nil && !kube.Absent(err) {
 		return "", err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -111,7 +111,7 @@ func (s *cloudSight) tell(to *why.Situation) {
 func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched, machines []unstructured.Unstructured,
 	runs func(server string) bool) map[string]why.Talos {
 	answers := map[string]why.Talos{}
-	config, err := management.SecretValue(ctx, mgmt, c.Namespace, c.Name+"-talosconfig", "talosconfig")
+	config, err := connect.SecretValue(ctx, mgmt, c.Namespace, c.Name+"-talosconfig", "talosconfig")
 	if kube.Absent(err) {
 		err = errors.New("there is no talosconfig yet")
 	}

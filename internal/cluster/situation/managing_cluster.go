@@ -9,7 +9,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -20,7 +19,7 @@ import (
 func ManagingCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	say flow.Say) (_ *kube.Cluster, where string, err error) {
 	self, selfErr := SelfManaged(ctx, cfg, tools, sources, nil)
-	source, _, sourceErr := management.Open(ctx, cfg, tools, say)
+	source, _, sourceErr := connect.OpenManagement(ctx, cfg, tools, say)
 	var unknown, paused []error
 	for _, c := range []struct {
 		cluster     *kube.Cluster
@@ -35,14 +34,14 @@ func ManagingCluster(ctx context.Context, cfg config.Config, tools platform.Tool
 		if c.cluster == nil {
 			continue
 		}
-		object, err := management.FindCluster(ctx, cfg, c.cluster)
+		object, err := connect.FindCluster(ctx, cfg, c.cluster)
 		switch {
 		case err != nil:
 			unknown = append(unknown, unanswered(tools, c.where, c.file, err))
 		case object == nil:
 		case object.GetDeletionTimestamp() != nil:
 			return nil, "", fmt.Errorf("%s is being deleted", kube.Describe(object))
-		case !management.Paused(object):
+		case !connect.Paused(object):
 			return c.cluster, c.where, nil
 		default:
 			paused = append(paused, fmt.Errorf("%s is paused in %s: unpause it, or let pivot finish",

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 )
 
 // PausedAnnotation pauses the controllers of one object. CACPPT respects it on a TalosControlPlane.
@@ -24,7 +24,7 @@ func OrEmpty(o *unstructured.Unstructured) *unstructured.Unstructured {
 func AtRest(cluster, tcp *unstructured.Unstructured) bool {
 	_, of := cluster.GetAnnotations()[PausedAnnotation]
 	_, its := tcp.GetAnnotations()[PausedAnnotation]
-	return of || its || management.Paused(cluster)
+	return of || its || connect.Paused(cluster)
 }
 
 // TalosConfigSpec is a TalosConfigSpec of an object, without what says nothing: the providers write a type that is ""

@@ -10,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -49,9 +48,9 @@ func selfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, s
 	if err != nil {
 		return nil, err
 	}
-	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
-	object, err := management.FindCluster(asking, cfg, self)
+	object, err := connect.FindCluster(asking, cfg, self)
 	switch {
 	case err != nil:
 		return nil, ExplainSilence(ctx, cfg, tools, sources, self, err)
@@ -67,8 +66,8 @@ func managedBeside(ctx context.Context, cfg config.Config, tools platform.Tools)
 	if err != nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
-	object, err := management.FindCluster(ctx, cfg, manager)
-	return err == nil && object != nil && !management.Paused(object)
+	object, err := connect.FindCluster(ctx, cfg, manager)
+	return err == nil && object != nil && !connect.Paused(object)
 }

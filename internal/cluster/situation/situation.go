@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
@@ -302,7 +302,7 @@ func networkOf(cfg config.Config) netip.Prefix {
 // ReachAPI connects to the workload cluster by the kubeconfig that the control plane provider keeps. Its error is why
 // it does not answer.
 func (o *Observer) ReachAPI(ctx context.Context, mgmt *kube.Cluster, cluster string) (*kube.Cluster, string, error) {
-	config, err := management.WorkloadKubeconfig(ctx, mgmt, o.Cfg.Namespace, cluster)
+	config, err := connect.WorkloadKubeconfig(ctx, mgmt, o.Cfg.Namespace, cluster)
 	if kube.Absent(err) {
 		return nil, "", errors.New("there is no kubeconfig yet")
 	}

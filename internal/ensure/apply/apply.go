@@ -1,6 +1,6 @@
 // Package apply writes single objects of the management cluster and of the workload cluster: it applies objects,
 // Secrets and the namespace, and removes nodes whose servers do not exist. It waits while the API server or its
-// webhooks do not answer.
+// webhooks do not answer. It also creates, compares and removes the copies of a cluster's objects in another cluster.
 package apply
 
 import (

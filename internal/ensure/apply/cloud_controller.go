@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -42,7 +42,7 @@ func CloudControllerSecret(ctx context.Context, tools platform.Tools, say flow.S
 			annotations[capi.ReplacedAnnotation] = time.Now().UTC().Format(time.RFC3339Nano)
 		}
 	}
-	if err != nil || string(is.Data[charts.HCloudTokenKey]) != tools.Token.Reveal() {
+	if err != nil || string(is.Data[render.HCloudTokenKey]) != tools.Token.Reveal() {
 		if err := CheckToken(ctx, tools, namespace, config.CCMSecretName); err != nil {
 			return "", err
 		}
@@ -64,6 +64,6 @@ func CheckToken(ctx context.Context, tools platform.Tools, namespace, name strin
 
 // CloudControllerData is what that Secret contains.
 func CloudControllerData(tools platform.Tools, network int64) map[string]string {
-	return map[string]string{charts.HCloudTokenKey: tools.Token.Reveal(),
-		charts.HCloudNetworkKey: strconv.FormatInt(network, 10)}
+	return map[string]string{render.HCloudTokenKey: tools.Token.Reveal(),
+		render.HCloudNetworkKey: strconv.FormatInt(network, 10)}
 }

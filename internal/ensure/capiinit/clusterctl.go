@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -107,7 +107,7 @@ func certManagerEntry(cfg config.Config, sources render.Sources, entries map[str
 // localProviders points every provider's address into the local repository, as clusterctl lays one out.
 func localProviders(cfg config.Config) []map[string]string {
 	var local []map[string]string
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		url := filepath.ToSlash(filepath.Join(cfg.ProviderRepository, p.Label, p.Version, p.File))
 		local = append(local, map[string]string{"name": p.Name, "type": p.Kind, "url": url})
 	}

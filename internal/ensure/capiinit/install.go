@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -60,7 +60,7 @@ var nothing = lack{}
 
 // lacking reads what is to be installed in a cluster.
 func lacking(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (lack, error) {
-	installed, err := providers.Installed(ctx, mgmt)
+	installed, err := capi.InstalledProviders(ctx, mgmt)
 	if err != nil && !kube.Absent(err) {
 		return nothing, err
 	}
@@ -111,16 +111,16 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 	w := wait.Wait{What: "a test of cert-manager to be gone", Within: testGoneWithin, Every: wait.LookGap}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		namespace := &corev1.Namespace{}
-		err := mgmt.Get(ctx, client.ObjectKey{Name: providers.CertManagerTestNamespace}, namespace)
+		err := mgmt.Get(ctx, client.ObjectKey{Name: capi.CertManagerTestNamespace}, namespace)
 		switch {
 		case apierrors.IsNotFound(err):
 			return "", nil
 		case err != nil:
-			return "", fmt.Errorf("look for namespace %s: %w", providers.CertManagerTestNamespace, err)
+			return "", fmt.Errorf("look for namespace %s: %w", capi.CertManagerTestNamespace, err)
 		case namespace.DeletionTimestamp == nil:
 			return "", nil
 		}
-		return "namespace " + providers.CertManagerTestNamespace + " is being deleted", nil
+		return "namespace " + capi.CertManagerTestNamespace + " is being deleted", nil
 	})
 }
 
@@ -130,12 +130,12 @@ func awaitTestGone(ctx context.Context, say flow.Say, mgmt *kube.Cluster) error 
 // left alone.
 func mendCertManager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
 	mgmt *kube.Cluster, kubeconfig string) error {
-	err := mgmt.Get(ctx, client.ObjectKey{Name: providers.CertManagerNamespace}, &corev1.Namespace{})
+	err := mgmt.Get(ctx, client.ObjectKey{Name: capi.CertManagerNamespace}, &corev1.Namespace{})
 	if apierrors.IsNotFound(err) {
 		return nil // clusterctl begins with the namespace
 	}
 	if err != nil {
-		return fmt.Errorf("look for namespace %s: %w", providers.CertManagerNamespace, err)
+		return fmt.Errorf("look for namespace %s: %w", capi.CertManagerNamespace, err)
 	}
 	c, err := NewClusterctl(ctx, cfg, tools, sources)
 	if err != nil {
@@ -164,8 +164,8 @@ func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools
 	if err != nil {
 		return err
 	}
-	p := providers.Of(cfg)
-	spec := func(p providers.Provider) string { return p.Name + ":" + p.Version }
+	p := capi.ConfiguredProviders(cfg)
+	spec := func(p capi.Provider) string { return p.Name + ":" + p.Version }
 	_, err = c.Init(ctx, clusterctl.InitOptions{
 		Kubeconfig:              clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)},
 		CoreProvider:            spec(p[0]),

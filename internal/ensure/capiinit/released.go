@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // Released is where a file of a provider's release is: a path below PROVIDER_REPOSITORY, else the address that
 // manifests/clusterctl.yaml has for the provider. Empty: it has none.
-func Released(cfg config.Config, sources render.Sources, p providers.Provider, file string) (string, error) {
+func Released(cfg config.Config, sources render.Sources, p capi.Provider, file string) (string, error) {
 	if cfg.ProviderRepository != "" {
 		return filepath.Join(cfg.ProviderRepository, p.Label, p.Version, file), nil
 	}

@@ -3,7 +3,7 @@ package capiinit
 import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -18,7 +18,7 @@ func Spec(cfg config.Config, tools platform.Tools, sources render.Sources) (any,
 	if _, err := ClusterctlConfig(cfg, tools, sources); err != nil {
 		return nil, err
 	}
-	return map[string]any{"versions": providers.Versions(cfg), "clusterctl": configured}, nil
+	return map[string]any{"versions": capi.ProviderVersions(cfg), "clusterctl": configured}, nil
 }
 
 // Waits are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its

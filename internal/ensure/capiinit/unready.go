@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 )
 
 // watch reports changes of the providers' Deployments until the returned function is called.
@@ -25,7 +24,7 @@ func watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
 // notInstalled lists the providers that are not installed. One that is installed at another version is an error:
 // replacing it is an upgrade, which has rules of its own.
 func notInstalled(cfg config.Config, installed map[string]string) (missing []string, err error) {
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		switch has := installed[p.Label]; has {
 		case "":
 			missing = append(missing, p.Label+" "+p.Version)

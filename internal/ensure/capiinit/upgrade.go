@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -41,7 +40,7 @@ func Upgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 // applyUpgrade upgrades the providers whose version is another than the configured one.
 func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
 	mgmt *kube.Cluster, kubeconfig string) error {
-	installed, err := providers.Installed(ctx, mgmt)
+	installed, err := capi.InstalledProviders(ctx, mgmt)
 	if err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, 
 
 // upgradeOf names the installed providers whose version is another than the configured one.
 func upgradeOf(cfg config.Config, installed map[string]string) (o clusterctl.ApplyUpgradeOptions, what []string) {
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		has := installed[p.Label]
 		if has == "" || has == p.Version {
 			continue
@@ -68,13 +67,13 @@ func upgradeOf(cfg config.Config, installed map[string]string) (o clusterctl.App
 		what = append(what, fmt.Sprintf("%s %s → %s", p.Label, has, p.Version))
 		spec := p.Name + ":" + p.Version
 		switch p.Kind {
-		case providers.CoreProvider:
+		case capi.CoreProvider:
 			o.CoreProvider = spec
-		case providers.BootstrapProvider:
+		case capi.BootstrapProvider:
 			o.BootstrapProviders = []string{spec}
-		case providers.ControlPlaneProvider:
+		case capi.ControlPlaneProvider:
 			o.ControlPlaneProviders = []string{spec}
-		case providers.InfrastructureProvider:
+		case capi.InfrastructureProvider:
 			o.InfrastructureProviders = []string{spec}
 		}
 	}

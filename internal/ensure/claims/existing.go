@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -89,14 +88,15 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	if self {
 		what = "it manages itself (" + manager.Host() + ")"
 	}
-	return &ExistingCluster{ManagesItself: self, Sentence: exists + "; " + what + ". A run takes it over and does not bootstrap it: each " +
+	return &ExistingCluster{ManagesItself: self, Sentence: exists + "; " + what +
+		". A run takes it over and does not bootstrap it: each " +
 		"step finds what exists, and creates nothing a second time"}, nil
 }
 
 // lookForManager is the cluster that holds the Cluster object, among those that this state folder or the provider of
 // its management cluster leads to; nil: none does. Unlike management.Open it writes nothing.
 func lookForManager(ctx context.Context, cfg config.Config, tools platform.Tools) (*kube.Cluster, error) {
-	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
 	var all []*kube.Cluster
 	for _, file := range []string{platform.ManagementKubeconfig, platform.Kubeconfig} {
@@ -128,7 +128,7 @@ func lookForManager(ctx context.Context, cfg config.Config, tools platform.Tools
 		}
 	}
 	for _, c := range all {
-		if object, err := management.FindCluster(ctx, cfg, c); err != nil || object != nil {
+		if object, err := connect.FindCluster(ctx, cfg, c); err != nil || object != nil {
 			return c, err
 		}
 	}

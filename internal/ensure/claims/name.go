@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -87,7 +86,7 @@ func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools,
 // managed tells whether a management cluster that this state folder, or the provider of its management cluster, leads
 // to has the Cluster object. One that does not answer is an error.
 func managed(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (bool, error) {
-	source, _, err := management.Open(ctx, cfg, tools, say)
+	source, _, err := connect.OpenManagement(ctx, cfg, tools, say)
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +101,7 @@ func managed(ctx context.Context, cfg config.Config, tools platform.Tools, say f
 		if c == nil {
 			continue
 		}
-		object, err := management.FindCluster(ctx, cfg, c)
+		object, err := connect.FindCluster(ctx, cfg, c)
 		switch {
 		case err != nil:
 			return false, err
@@ -200,7 +199,7 @@ func outlived(ctx context.Context, cfg config.Config, tools platform.Tools) (str
 	if err != nil {
 		return "", nil // there is no kubeconfig, or one that opens nothing
 	}
-	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
 	_, err = self.UID(asking)
 	if status := (apierrors.APIStatus)(nil); err == nil || errors.As(err, &status) {

@@ -24,9 +24,10 @@ type State struct {
 // StateOf reads the state of a GitRepository, an OCIRepository or a Kustomization. What its controller said of an older
 // generation, or before the request requested (empty: none), does not count.
 func StateOf(o *unstructured.Unstructured, requested string) State {
-	s := State{Revision: text(o, "status", "lastAppliedRevision"), Attempted: text(o, "status", "lastAttemptedRevision")}
+	s := State{Revision: textOf(o, "status", "lastAppliedRevision"), Attempted: textOf(o, "status",
+		"lastAttemptedRevision")}
 	if s.Revision == "" {
-		s.Revision = text(o, "status", "artifact", "revision")
+		s.Revision = textOf(o, "status", "artifact", "revision")
 	}
 	s.Suspended, _, _ = unstructured.NestedBool(o.Object, "spec", "suspend")
 	ready, message := condition(o, "Ready")
@@ -60,7 +61,7 @@ func StateOf(o *unstructured.Unstructured, requested string) State {
 // handled says whether a controller has reconciled an object since a request that was written to it, or since a later
 // one of another program, such as flux reconcile, which takes its place.
 func handled(o *unstructured.Unstructured, requested string) bool {
-	last := text(o, "status", "lastHandledReconcileAt")
+	last := textOf(o, "status", "lastHandledReconcileAt")
 	return last != "" && (last == requested || last == o.GetAnnotations()[RequestedAt])
 }
 
@@ -82,7 +83,7 @@ func condition(o *unstructured.Unstructured, kind string) (status, message strin
 	return status, message
 }
 
-func text(o *unstructured.Unstructured, fields ...string) string {
+func textOf(o *unstructured.Unstructured, fields ...string) string {
 	value, _, _ := unstructured.NestedString(o.Object, fields...)
 	return value
 }

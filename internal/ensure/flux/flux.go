@@ -1,5 +1,6 @@
 // Package flux describes an installation of Flux: the install manifest of its release, the objects by which it applies
-// the configured repository, and what their conditions say.
+// the configured repository, and what their conditions say. It also writes the tree of a Git repository from which Flux
+// manages what Slipway installed in a cluster.
 package flux
 
 import (

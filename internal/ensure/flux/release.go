@@ -28,7 +28,7 @@ func Manages(ctx context.Context, c *kube.Cluster, namespace, release string) (s
 	for i := range all.Items {
 		o := &all.Items[i]
 		history, _, _ := unstructured.NestedSlice(o.Object, "status", "history")
-		if len(history) == 0 || text(o, "status", "storageNamespace") != namespace || o.GetDeletionTimestamp() != nil {
+		if len(history) == 0 || textOf(o, "status", "storageNamespace") != namespace || o.GetDeletionTimestamp() != nil {
 			continue
 		}
 		if newest, ok := history[0].(map[string]any); ok && newest["name"] == release && newest["namespace"] == namespace {

@@ -13,9 +13,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -41,14 +41,14 @@ func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flo
 	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
 		return err
 	}
-	if management.Paused(st.source) {
+	if connect.Paused(st.source) {
 		say("unpausing the management cluster's controllers")
 		if err := capi.SetPaused(ctx, cfg, s.source, false); err != nil {
 			return err
 		}
 	}
-	say("removing the copy in %s", pivotcopy.In(tools).Files)
-	return pivotcopy.In(tools).Forget()
+	say("removing the copy in %s", records.PivotCopyOf(tools).Files)
+	return records.PivotCopyOf(tools).Forget()
 }
 
 // abortable gives what the source holds, if all of it is still there.
@@ -64,7 +64,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if len(st.marked) > 0 {
 		return none, tooLate(fmt.Sprintf("the move has begun to delete in the management cluster (%s)", st.marked[0]))
 	}
-	if st.target != nil && !management.Paused(st.target) {
+	if st.target != nil && !connect.Paused(st.target) {
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
 			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
@@ -72,11 +72,11 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
-	copied, err := pivotcopy.In(tools).All()
+	copied, err := records.PivotCopyOf(tools).All()
 	if err != nil {
 		return none, err
 	}
-	if st.target == nil && len(copied) == 0 && !management.Paused(st.source) {
+	if st.target == nil && len(copied) == 0 && !connect.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
 	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
@@ -96,7 +96,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	}
 	missing = slices.Compact(slices.Sorted(slices.Values(missing)))
 	// A cluster that was never paused keeps changing, and an object of it may be deleted for other reasons.
-	if len(missing) > 0 && management.Paused(st.source) {
+	if len(missing) > 0 && connect.Paused(st.source) {
 		return none, tooLate("the management cluster does not hold " + strings.Join(missing, ", ") + " any more")
 	}
 	return inv, nil
@@ -108,7 +108,7 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 	source capi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
-		is, err := objectcopy.Read(ctx, target, &o)
+		is, err := apply.ReadCopied(ctx, target, &o)
 		switch {
 		case err != nil:
 			return err
@@ -120,14 +120,14 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for _, o := range copies {
-		if err := objectcopy.DropFinalizers(ctx, target, o); err != nil {
+		if err := apply.DropFinalizers(ctx, target, o); err != nil {
 			return err
 		}
 	}
 	for i, o := range append(copies, clusters...) {
 		say("removing the copy of %s from cluster %s (%d of %d)", capi.ObjectKeyOf(o), cfg.ClusterName, i+1, len(copies)+
 			len(clusters))
-		if err := objectcopy.Remove(ctx, target, o); err != nil {
+		if err := apply.RemoveCopy(ctx, target, o); err != nil {
 			return err
 		}
 	}

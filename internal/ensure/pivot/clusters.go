@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -37,7 +36,7 @@ func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tool
 		return clusters{},
 			fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
 	}
-	source, sourceUID, err := management.Open(ctx, cfg, tools, say)
+	source, sourceUID, err := connect.OpenManagement(ctx, cfg, tools, say)
 	if err != nil {
 		return clusters{}, err
 	}
@@ -65,13 +64,13 @@ func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s cl
 }
 
 func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (st location, err error) {
-	if st.target, err = management.FindCluster(ctx, cfg, s.target); err != nil {
+	if st.target, err = connect.FindCluster(ctx, cfg, s.target); err != nil {
 		return location{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}
 	if s.source == nil {
 		return st, nil
 	}
-	if st.source, err = management.FindCluster(ctx, cfg, s.source); err != nil {
+	if st.source, err = connect.FindCluster(ctx, cfg, s.source); err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
 	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
@@ -99,11 +98,11 @@ func (st location) next(name string) (action, error) {
 	case st.target != nil && st.target.GetDeletionTimestamp() != nil:
 		return "", fmt.Errorf("the Cluster object in cluster %s is being deleted: where that is an abort that died, finish "+
 			"it with pivot --abort", name)
-	case st.source == nil && management.Paused(st.target):
+	case st.source == nil && connect.Paused(st.target):
 		return resumeTarget, nil
 	case st.source == nil:
 		return settleTarget, nil
-	case st.target != nil && !management.Paused(st.target):
+	case st.target != nil && !connect.Paused(st.target):
 		return "", fmt.Errorf("both the management cluster and cluster %s hold the Cluster object, and the one in the "+
 			"cluster is not paused, "+
 			"which no move leaves behind: pause the one that must not act (spec.paused: true), in cluster %s unless you know "+

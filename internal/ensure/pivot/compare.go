@@ -7,8 +7,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -16,14 +16,14 @@ import (
 // without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
 func compareWithCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
 	s clusters) error {
-	copied, err := pivotcopy.In(tools).All()
+	copied, err := records.PivotCopyOf(tools).All()
 	if err != nil {
 		return err
 	}
 	if len(copied) == 0 {
 		say("there is no copy to compare with")
 	}
-	wrong, err := objectcopy.Repair(ctx, say, s.target, copied)
+	wrong, err := apply.RepairCopies(ctx, say, s.target, copied)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -17,38 +17,38 @@ import (
 // move that an ended run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
 func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s clusters,
-	st location) (pivotcopy.State, error) {
-	c := pivotcopy.In(tools)
+	st location) (records.PivotState, error) {
+	c := records.PivotCopyOf(tools)
 	state, err := c.State(cfg.ClusterName)
 	if err != nil {
-		return pivotcopy.State{}, err
+		return records.PivotState{}, err
 	}
 	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
 	if err != nil {
-		return pivotcopy.State{}, fmt.Errorf("management cluster: %w", err)
+		return records.PivotState{}, fmt.Errorf("management cluster: %w", err)
 	}
 	objects := inv.All()
 	if st.target != nil {
 		if objects, err = mergedCopy(ctx, cfg, s, c, inv); err != nil {
-			return pivotcopy.State{}, err
+			return records.PivotState{}, err
 		}
 	}
 	say("copying %d objects of the management cluster to %s", len(objects), c.Files)
-	if state.UID != string(st.source.GetUID()) && state.Phase != pivotcopy.Moving {
-		state = pivotcopy.State{}
+	if state.UID != string(st.source.GetUID()) && state.Phase != records.Moving {
+		state = records.PivotState{}
 	}
-	if state.Phase == "" || state.Phase == pivotcopy.Settled {
-		state = pivotcopy.State{Phase: pivotcopy.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()),
+	if state.Phase == "" || state.Phase == records.Settled {
+		state = records.PivotState{Phase: records.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()),
 			Since: time.Now().UTC()}
 	}
 	// until then its controllers are at work
-	if state.Servers == nil && state.Phase == pivotcopy.Copied || st.target == nil && !management.Paused(st.source) {
+	if state.Servers == nil && state.Phase == records.Copied || st.target == nil && !connect.Paused(st.source) {
 		if state.Servers, err = ServerIDs(ctx, cfg, tools); err != nil {
-			return pivotcopy.State{}, err
+			return records.PivotState{}, err
 		}
 	}
 	if err := c.Replace(objects); err != nil {
-		return pivotcopy.State{}, fmt.Errorf("copy the objects: %w", err)
+		return records.PivotState{}, fmt.Errorf("copy the objects: %w", err)
 	}
 	return state, c.SetState(state)
 }

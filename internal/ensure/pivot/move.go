@@ -17,8 +17,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -40,8 +40,8 @@ func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if err != nil {
 		return err
 	}
-	state.Phase = pivotcopy.Moving
-	if err := pivotcopy.In(tools).SetState(state); err != nil {
+	state.Phase = records.Moving
+	if err := records.PivotCopyOf(tools).SetState(state); err != nil {
 		return err
 	}
 	say("pausing the management cluster's controllers")
@@ -65,11 +65,11 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	if len(st.marked) > 0 {
 		return nil
 	}
-	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
+	state, err := records.PivotCopyOf(tools).State(cfg.ClusterName)
 	if err != nil {
 		return err
 	}
-	if management.Paused(st.source) && state.Phase != pivotcopy.Moving && st.target == nil {
+	if connect.Paused(st.source) && state.Phase != records.Moving && st.target == nil {
 		return fmt.Errorf("the Cluster object in the management cluster is paused, and not by a pivot that this state " +
 			"folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
@@ -148,7 +148,7 @@ func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube
 }
 
 // mergedCopy is the copy of a move that an ended run left incomplete.
-func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c pivotcopy.Copy,
+func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c records.PivotCopy,
 	source capi.Inventory) ([]unstructured.Unstructured, error) {
 	has, err := c.All()
 	if err != nil {
@@ -188,13 +188,13 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 	if err != nil {
 		return err
 	}
-	copied, err := pivotcopy.In(tools).All()
+	copied, err := records.PivotCopyOf(tools).All()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &mover{copy: pivotcopy.In(tools), say: say, total: len(copied), stop: cancel}
+	m := &mover{copy: records.PivotCopyOf(tools), say: say, total: len(copied), stop: cancel}
 	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
 	err = c.Move(ctx, clusterctl.MoveOptions{
 		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
@@ -211,7 +211,7 @@ func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 
 // mover receives every object that clusterctl is about to write to the target.
 type mover struct {
-	copy  pivotcopy.Copy
+	copy  records.PivotCopy
 	say   flow.Say
 	total int
 	moved map[capi.ObjectKey]bool

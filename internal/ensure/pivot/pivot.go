@@ -8,7 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -31,7 +31,7 @@ func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources r
 	if err != nil {
 		return Result{}, err
 	}
-	was, err := pivotcopy.In(tools).State(cfg.ClusterName)
+	was, err := records.PivotCopyOf(tools).State(cfg.ClusterName)
 	if err != nil {
 		return Result{}, err
 	}
@@ -45,7 +45,7 @@ func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources r
 			return Result{}, fmt.Errorf("%w%s", err, whereTheCopyIs(tools))
 		}
 		switch {
-		case was.Phase == pivotcopy.Settled && st.source == nil:
+		case was.Phase == records.Settled && st.source == nil:
 			// Only the record of it was lost. Whoever paused the cluster since knows why.
 			return Result{Cluster: string(st.target.GetUID()), Servers: was.Servers}, nil
 		case s.self && next == resumeTarget:
@@ -66,7 +66,7 @@ func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources r
 
 // whereTheCopyIs is the end of an error after which a person may need the copy.
 func whereTheCopyIs(tools platform.Tools) string {
-	c := pivotcopy.In(tools)
+	c := records.PivotCopyOf(tools)
 	if objects, err := c.All(); err != nil || len(objects) == 0 {
 		return ""
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -69,7 +69,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 					clusterUID = string(o.GetUID())
 				}
 			}
-			return strings.Join(management.Unsettled(inv), "; "), nil
+			return strings.Join(connect.Unsettled(inv), "; "), nil
 		})
 	return clusterUID, ids, err
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -25,7 +25,7 @@ func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, 
 			return Result{}, err
 		}
 	}
-	state, err := pivotcopy.In(tools).State(cfg.ClusterName)
+	state, err := records.PivotCopyOf(tools).State(cfg.ClusterName)
 	if err != nil {
 		return Result{}, err
 	}
@@ -37,27 +37,28 @@ func awaitSettled(ctx context.Context, cfg config.Config, tools platform.Tools, 
 		return Result{}, err
 	}
 	out := Result{Cluster: uid, Servers: servers}
-	if err := pivotcopy.In(tools).RemoveSecrets(); err != nil {
+	if err := records.PivotCopyOf(tools).RemoveSecrets(); err != nil {
 		return Result{}, fmt.Errorf("remove the Secrets from the copy of the pivot: %w", err)
 	}
-	state.Phase, state.Cluster, state.Servers, state.Changed = pivotcopy.Settled, cfg.ClusterName, out.Servers, nil
-	return out, pivotcopy.In(tools).SetState(state)
+	state.Phase, state.Cluster, state.Servers, state.Changed = records.Settled, cfg.ClusterName, out.Servers, nil
+	return out, records.PivotCopyOf(tools).SetState(state)
 }
 
 // sameServers is an error where the servers are not those from before the move. It is returned once
 // before --yes can agree to it: an operator who gives --yes with every run has not looked at these servers.
-func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *pivotcopy.State, servers []int64) error {
+func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *records.PivotState,
+	servers []int64) error {
 	if state.Servers == nil || slices.Equal(servers, state.Servers) {
 		return nil
 	}
 	if tools.Consent && state.Changed != nil && slices.Equal(servers, state.Changed) {
 		say("as agreed, the servers are %v, and were %v before the pivot", servers, state.Servers)
 		state.Servers, state.Changed = servers, nil
-		return pivotcopy.In(tools).SetState(*state)
+		return records.PivotCopyOf(tools).SetState(*state)
 	}
 	was := state.Servers
 	state.Changed = servers
-	if err := pivotcopy.In(tools).SetState(*state); err != nil {
+	if err := records.PivotCopyOf(tools).SetState(*state); err != nil {
 		return err
 	}
 	return fmt.Errorf("the servers changed during the pivot: %v before, %v now: see which Machine they belong to "+
@@ -69,13 +70,13 @@ func sameServers(cfg config.Config, tools platform.Tools, say flow.Say, state *p
 // are deleted together with the Cluster object. Anything else that stayed is not expected, and left to the operator.
 func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say,
 	source *kube.Cluster) error {
-	copied, err := pivotcopy.In(tools).All()
+	copied, err := records.PivotCopyOf(tools).All()
 	if err != nil {
 		return err
 	}
 	var stayed []string
 	for _, o := range copied {
-		is, err := objectcopy.Read(ctx, source, o)
+		is, err := apply.ReadCopied(ctx, source, o)
 		if err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func sweepSource(ctx context.Context, cfg config.Config, tools platform.Tools, s
 		case is == nil:
 		case is.GetKind() == "Secret" || is.GetKind() == "ConfigMap":
 			say("removing %s, which stayed in the management cluster", capi.ObjectKeyOf(o))
-			if err := objectcopy.Remove(ctx, source, is); err != nil {
+			if err := apply.RemoveCopy(ctx, source, is); err != nil {
 				return err
 			}
 		default:

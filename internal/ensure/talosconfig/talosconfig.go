@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -73,7 +73,7 @@ func write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 		if nodes, missing, err = nodesOf(ctx, mgmt, cfg.Namespace, c.Name, c.ControlPlane); missing != "" || err != nil {
 			return missing, err
 		}
-		config, err = management.SecretValue(ctx, mgmt, cfg.Namespace, c.Name+"-talosconfig", "talosconfig")
+		config, err = connect.SecretValue(ctx, mgmt, cfg.Namespace, c.Name+"-talosconfig", "talosconfig")
 		if kube.Absent(err) {
 			return "its Secret does not exist yet", nil
 		}
@@ -113,7 +113,8 @@ func accepted(data []byte, namespace, cluster string) (*talos.Credentials, error
 	credentials, err := talos.Parse(data)
 	if err != nil {
 		return nil, fmt.Errorf("the talosconfig in %s is not used: %w. The bootstrap provider writes no such talosconfig: "+
-			"find out who changed the Secret; once it is deleted, the provider writes it anew", secretOf(namespace, cluster), err)
+			"find out who changed the Secret; once it is deleted, the provider writes it anew", secretOf(namespace, cluster),
+			err)
 	}
 	return credentials, nil
 }
@@ -177,7 +178,7 @@ func Verify(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *
 	if err != nil {
 		return flow.Gone("the file %s is damaged: %v", was.File, err)
 	}
-	config, err := management.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err := connect.SecretValue(ctx, mgmt, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return kube.Verdict(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/replace"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -175,14 +174,14 @@ func explainsCount(g scale.Record, d deviations.Deviation) bool {
 }
 
 func (r reader) pivot() ([]Operation, error) {
-	state, err := pivotcopy.In(r.tools).State(r.cluster)
-	if err != nil || state.Phase != pivotcopy.Copied && state.Phase != pivotcopy.Moving {
+	state, err := records.PivotCopyOf(r.tools).State(r.cluster)
+	if err != nil || state.Phase != records.Copied && state.Phase != records.Moving {
 		return nil, err
 	}
 	o := Operation{Operation: Pivot, Began: state.Since,
 		Sentence: fmt.Sprintf("the pivot of cluster %s begun at %s", r.cluster, at(state.Since))}
 	where := ", before it moved an object"
-	if state.Phase == pivotcopy.Moving {
+	if state.Phase == records.Moving {
 		where = " while it moves the objects of Cluster API, whose controllers are paused until it ends"
 	}
 	return r.cutOff(o, where, Pivot), nil

@@ -6,9 +6,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
@@ -179,7 +178,7 @@ func TestReplacementThatWasCutOff(t *testing.T) {
 		`{"asked": "k8s-control-plane-a", "machine": "m-1"}`: "the replacement of Machine m-1 was cut off",
 	} {
 		tools := newTools(t)
-		if err := tools.Files.Write(management.ReplacementFile, []byte(record)); err != nil {
+		if err := tools.Files.Write(connect.ReplacementFile, []byte(record)); err != nil {
 			t.Fatal(err)
 		}
 		wantOne(t, In(t.Context(), tools, "k8s", ""), says, "bootstrap replace-machine k8s-control-plane-a")
@@ -195,7 +194,7 @@ func TestOtherOperations(t *testing.T) {
 	quorum := records.Quorum{Cluster: "k8s", Began: began.Add(time.Hour)}
 	readopt := records.Readopt{Began: began, Ended: began}
 	for _, err := range []error{restore.Write(tools.Files), quorum.Begin(tools.Files), readopt.Write(tools.Files),
-		pivotcopy.In(tools).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s",
+		records.PivotCopyOf(tools).SetState(records.PivotState{Phase: records.Moving, Cluster: "k8s",
 			Since: began.Add(2 * time.Hour)})} {
 		if err != nil {
 			t.Fatal(err)
@@ -213,7 +212,7 @@ func TestOtherOperations(t *testing.T) {
 	if !all[2].ResumedBy([]string{"all"}) || all[0].ResumedBy([]string{"all"}) {
 		t.Error("all resumes the pivot, and no restore")
 	}
-	if err := pivotcopy.In(tools).SetState(pivotcopy.State{Phase: pivotcopy.Settled, Cluster: "k8s"}); err != nil {
+	if err := records.PivotCopyOf(tools).SetState(records.PivotState{Phase: records.Settled, Cluster: "k8s"}); err != nil {
 		t.Fatal(err)
 	}
 	if all := In(t.Context(), tools, "k8s", ""); len(all) != 2 {

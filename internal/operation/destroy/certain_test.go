@@ -17,12 +17,13 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// A project without the cluster, and a cluster that nothing can be asked of, may be a wrong token and a broken network. The keys stay.
+// A project without the cluster, and a cluster that nothing can be asked of, may be a wrong token and a broken network.
+// The keys stay.
 func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -87,7 +88,8 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	clustertest.Define(source, clustertest.ClusterAPIKinds())
 	source.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"spec": clustertest.Map{}}))
-	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.DefaultNamespace, "k8s-b",
+	machine := kubetest.Object("infrastructure.cluster.x-k8s.io/v1beta1", "HCloudMachine", config.DefaultNamespace,
+		"k8s-b",
 		clustertest.Map{"spec": clustertest.Map{"providerID": "hcloud://2"}})
 	machine.SetLabels(map[string]string{"cluster.x-k8s.io/cluster-name": "k8s"})
 	source.Put(machine)
@@ -102,8 +104,8 @@ func TestDestroyNamesAProtectedServer(t *testing.T) {
 	}
 }
 
-// The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the cluster's own
-// management cluster is gone.
+// The kubeconfig of another management cluster, or another provider than the recorded one, is no evidence that the
+// cluster's own management cluster is gone.
 func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 	another := kubetest.New("another", clustertest.ClusterAPIKinds()...)
 	defer another.Close()
@@ -150,7 +152,7 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 				}
 				return
 			}
-			var wrong *management.WrongManagementError
+			var wrong *connect.WrongManagementError
 			if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("got %v, want %q", err, tt.says)
 			}

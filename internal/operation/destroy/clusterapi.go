@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -28,7 +28,7 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		say("no management cluster answers: continuing through the Hetzner API")
 		return nil
 	}
-	object, err := management.FindCluster(ctx, d.cfg, source)
+	object, err := connect.FindCluster(ctx, d.cfg, source)
 	if err != nil && ctx.Err() != nil {
 		return err
 	}
@@ -40,10 +40,10 @@ func (d Destroyer) deleteThroughCAPI(ctx context.Context, say flow.Say, source *
 		say("the management cluster does not hold cluster %s", d.cfg.ClusterName)
 		return nil
 	}
-	if state, err := pivotcopy.In(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == pivotcopy.Moving {
+	if state, err := records.PivotCopyOf(d.tools).State(d.cfg.ClusterName); err == nil && state.Phase == records.Moving {
 		say("a pivot was under way, neither cluster has all objects: continuing through the Hetzner API, with the Cluster " +
 			"paused in both")
-		if management.Paused(object) {
+		if connect.Paused(object) {
 			return nil
 		}
 		return capi.SetPaused(ctx, d.cfg, source, true)
@@ -74,7 +74,7 @@ func (d Destroyer) startDeletion(ctx context.Context, say flow.Say, source *kube
 			return fmt.Errorf("delete %s: %w", kube.Describe(object), err)
 		}
 	}
-	if !management.Paused(object) {
+	if !connect.Paused(object) {
 		return nil
 	}
 	// Only now: what is being deleted is not repaired.
@@ -117,7 +117,8 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 	changes := source.Changes(watching,
 		kube.Selection{List: capi.ListOf(capi.ClusterKind),
 			Options: []client.ListOption{client.InNamespace(d.cfg.Namespace)}},
-		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.Namespace, d.cfg.ClusterName)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(d.cfg.Namespace,
+			d.cfg.ClusterName)},
 	)
 	last, moved := "", time.Now()
 	left := d.cloudLook(removal)
@@ -139,7 +140,7 @@ func (d Destroyer) awaitDeletion(ctx context.Context, say flow.Say, source *kube
 
 // undeleted says what is still there. Once the HCloudMachines are gone, it is up to Hetzner.
 func (d Destroyer) undeleted(ctx context.Context, source *kube.Cluster, left *cloudLook) (string, error) {
-	object, err := management.FindCluster(ctx, d.cfg, source)
+	object, err := connect.FindCluster(ctx, d.cfg, source)
 	if err != nil || object == nil {
 		return "", err
 	}

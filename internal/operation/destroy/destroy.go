@@ -19,8 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -192,8 +190,8 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 	}
 	asking, cancel := context.WithTimeout(ctx, d.cfg.ManagementTimeout.D())
 	defer cancel()
-	source, uid, err := management.Open(asking, d.cfg, d.tools, say)
-	switch wrong := (*management.WrongManagementError)(nil); {
+	source, uid, err := connect.OpenManagement(asking, d.cfg, d.tools, say)
+	switch wrong := (*connect.WrongManagementError)(nil); {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
 	case errors.As(err, &wrong):
@@ -211,7 +209,7 @@ func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cl
 		}
 		return source, silent, nil
 	}
-	object, err := management.FindCluster(asking, d.cfg, source)
+	object, err := connect.FindCluster(asking, d.cfg, source)
 	switch {
 	case ctx.Err() != nil:
 		return nil, silent, context.Cause(ctx)
@@ -265,7 +263,7 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 	if err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	ctx, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
 	volumes := &corev1.PersistentVolumeList{}
 	if err := self.List(ctx, volumes); err != nil {
@@ -286,7 +284,7 @@ func (d Destroyer) volumesInUse(ctx context.Context) []int64 {
 // deleteManagement deletes the temporary management cluster unless it manages other clusters, or was not made by us.
 func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	p, name := d.tools.Management, d.cfg.ManagementName()
-	if err := management.CheckManagementProvider(d.tools); err != nil {
+	if err := connect.CheckManagementProvider(d.tools); err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but its management cluster may create the servers "+
 			"again: %w", d.cfg.ClusterName, err)
 	}
@@ -303,12 +301,12 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 	case !exists:
 		return nil
 	}
-	source, uid, err := management.Open(ctx, d.cfg, d.tools, say)
+	source, uid, err := connect.OpenManagement(ctx, d.cfg, d.tools, say)
 	if err != nil {
 		return fmt.Errorf("nothing of cluster %s is left at Hetzner, but management cluster %s is not deleted: %w",
 			d.cfg.ClusterName, name, err)
 	}
-	switch given, err := management.Given(ctx, d.cfg, d.tools); {
+	switch given, err := connect.ManagementGiven(ctx, d.cfg, d.tools); {
 	case err != nil:
 		return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 	case given:
@@ -320,7 +318,7 @@ func (d Destroyer) deleteManagement(ctx context.Context, say flow.Say) error {
 			return fmt.Errorf("management cluster %s is not deleted: %w", name, err)
 		}
 		if len(others) > 0 {
-			if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
+			if err := connect.CheckClusterAbsent(ctx, d.cfg, source); err != nil {
 				return fmt.Errorf("management cluster %s is not deleted, because it manages %s: %w", name,
 					strings.Join(others, ", "), err)
 			}
@@ -340,10 +338,10 @@ func (d Destroyer) leaveManagement(ctx context.Context, say flow.Say, source *ku
 		say("leaving management cluster %s: %v", d.cfg.ManagementName(), steps.ErrNotOurs)
 		return nil
 	}
-	if err := management.AbsentFrom(ctx, d.cfg, source); err != nil {
+	if err := connect.CheckClusterAbsent(ctx, d.cfg, source); err != nil {
 		return err
 	}
-	used, err := management.Uses(d.tools, uid)
+	used, err := connect.UsesManagement(d.tools, uid)
 	if err != nil {
 		return err
 	}
@@ -389,7 +387,7 @@ func otherClusters(ctx context.Context, cfg config.Config, c *kube.Cluster) ([]s
 // forget removes what opened the cluster: it is gone, and its name may come again. What reports that it is goes last.
 func (d Destroyer) forget() error {
 	for _, name := range []string{platform.Kubeconfig, platform.Talosconfig, platform.ManagementKubeconfig,
-		management.CleaningFile, management.ReplacementFile, destroyedFile} {
+		connect.CleaningFile, connect.ReplacementFile, destroyedFile} {
 		if err := d.tools.Files.Remove(name); err != nil {
 			return err
 		}
@@ -402,5 +400,5 @@ func (d Destroyer) forget() error {
 			return err
 		}
 	}
-	return pivotcopy.Forget(d.tools.Files)
+	return records.ForgetPivot(d.tools.Files)
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -113,7 +113,8 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 	t.Logf("killed at each of %d requests, before and after it arrived", requests)
 }
 
-// A volume that the cluster alone knows is listed before it is deleted; and one that came up after the list was made is not.
+// A volume that the cluster alone knows is listed before it is deleted; and one that came up after the list was made is
+// not.
 func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 	kinds := append(clustertest.ClusterAPIKinds(),
 		kubetest.Resource{Version: "v1", Kind: "PersistentVolume", Plural: "persistentvolumes", Cluster: true})
@@ -194,7 +195,8 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 	}
 }
 
-// TestDestroyAsksASilentClusterOnce: each question to a cluster that has lost its quorum takes seconds until it is given up.
+// TestDestroyAsksASilentClusterOnce: each question to a cluster that has lost its quorum takes seconds until it is
+// given up.
 func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -273,7 +275,8 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 	}
 }
 
-// What a recovery that was under way knows goes with the cluster: it would keep every target out of the folder, for good.
+// What a recovery that was under way knows goes with the cluster: it would keep every target out of the folder, for
+// good.
 func TestDestroyEndsARecovery(t *testing.T) {
 	s := hetznertest.NewStore()
 	defer s.Close()
@@ -315,7 +318,7 @@ func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
 	pausedFirst := false
 	err := listAndDestroy(t.Context(), o, Options{}, func(name, _ string, do func(flow.Say) error) error {
 		if name == "sweep" {
-			pausedFirst = management.Paused(self.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"))
+			pausedFirst = connect.Paused(self.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"))
 			if len(s.Writes()) != 2 { // the labels of a load balancer and a volume
 				t.Errorf("before the sweep it wrote %v", s.Writes())
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -29,7 +29,7 @@ import (
 // A destroy that was killed resumes: the reservation of the name is deleted last, so something is there until then. So
 // does one after everything was deleted by hand, where the manager works with this very token.
 func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster) error {
-	asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+	asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 	defer cancel()
 	machines, unseen := capi.List(asking, manager, d.cfg.Namespace, capi.HCloudMachineKind, d.cfg.ClusterName)
 	if kube.Absent(unseen) || unseen == nil && !slices.ContainsFunc(machines, capi.HasHCloudServer) {

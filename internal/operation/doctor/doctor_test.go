@@ -21,8 +21,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -81,7 +81,7 @@ func newClinic(t *testing.T) *clinic {
 	t.Cleanup(c.charts.Close)
 	c.cfg.CiliumRepository, c.cfg.HCloudCCMRepository, c.cfg.TalosCCMRepository = c.charts.URL, c.charts.URL, c.charts.URL
 	c.cfg.ProviderRepository = t.TempDir()
-	for _, p := range providers.Of(c.cfg) {
+	for _, p := range capi.ConfiguredProviders(c.cfg) {
 		c.release(t, p, "v1beta1")
 	}
 	return c
@@ -114,7 +114,7 @@ func (p engineProvider) Engine(context.Context) (platform.Engine, error) {
 }
 
 // components are manifests with the kinds that the cluster's objects are of; only those of CAPH have a schema.
-func components(t *testing.T, p providers.Provider) string {
+func components(t *testing.T, p capi.Provider) string {
 	t.Helper()
 	lax := func(group, version, kind string) string {
 		return fmt.Sprintf("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: "+
@@ -143,7 +143,7 @@ func components(t *testing.T, p providers.Provider) string {
 }
 
 // release puts a provider's version into the local repository.
-func (c *clinic) release(t *testing.T, p providers.Provider, keeps string) {
+func (c *clinic) release(t *testing.T, p capi.Provider, keeps string) {
 	t.Helper()
 	dir := filepath.Join(c.cfg.ProviderRepository, p.Label, p.Version)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -323,7 +323,7 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 		"two controllers for one": {values("talos-ccm-values.yaml", "  - node-csr-approval", "  - node-csr-approval\n  - "+
 			"cloud-node"), "helm-values", Failed, "enabledControllers"},
 		"a provider that keeps another contract": {func(t *testing.T, c *clinic) {
-			c.release(t, providers.Of(c.cfg)[3], "v1beta2")
+			c.release(t, capi.ConfiguredProviders(c.cfg)[3], "v1beta2")
 		}, "providers", Failed, "keeps the contract v1beta2"},
 		"a provider's version that is not there": {cfg("CAPH_VERSION=v1.0.99"), "providers", Failed, "v1.0.99"},
 		"a chart's version that is not there": {cfg("CILIUM_VERSION=1.18.99"), "charts", Failed,
@@ -456,8 +456,10 @@ func TestDoctorFindsWhatIsNotWell(t *testing.T) {
 			"12 of 120 requests are left; a bootstrap may need 300 within 1h00m"},
 		"requests untold": {func(_ *testing.T, c *clinic) { c.store.Budget(0, 0) }, "hetzner-budget", Unknown,
 			"does not say"},
-		"a pool's server type that does not exist": {pool(config.WorkerPool{ServerType: "cx99"}), "worker-pools", Failed, "cx99"},
-		"a pool out of stock":                      {pool(config.WorkerPool{ServerType: "cpx62"}), "worker-pools", Failed, "worker pool general: "},
+		"a pool's server type that does not exist": {pool(config.WorkerPool{ServerType: "cx99"}), "worker-pools", Failed,
+			"cx99"},
+		"a pool out of stock": {pool(config.WorkerPool{ServerType: "cpx62"}), "worker-pools", Failed,
+			"worker pool general: "},
 		"a pool whose image does not exist": {pool(config.WorkerPool{Image: "gpu"}), "worker-pools", Failed,
 			"worker pool general: no image for amd64 carries the label caph-image-name=gpu (a snapshot's description does not count)"},
 		"a pool of another architecture": {pool(config.WorkerPool{ServerType: "cax21"}), "worker-pools", Failed,

@@ -16,8 +16,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // addressRanges holds the ranges against each other and against this machine's routes: what lies behind a route of the
@@ -125,7 +125,7 @@ func (d *Doctor) manifests(context.Context) Finding {
 
 // helmValues looks for what the charts allow and what does not work in a cluster of Talos servers at Hetzner.
 func (d *Doctor) helmValues(context.Context) Finding {
-	for _, in := range charts.All(d.cfg, d.sources) {
+	for _, in := range render.AllCharts(d.cfg, d.sources) {
 		if f := checks.ChartValues(d.cfg, d.sources, in); f != nil {
 			return failed(f.Hint, "%s", f.Reason)
 		}

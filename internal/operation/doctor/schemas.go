@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 )
 
 // largestComponents bounds a provider's manifest; Cluster API's own, the largest, has 1 MiB.
@@ -19,7 +19,7 @@ func (d *Doctor) schemas(ctx context.Context) Finding {
 		return failed("see the check manifests", "%v", err)
 	}
 	wrong, held, err := checks.Schemas(d.cfg, d.sources, objects,
-		func(p providers.Provider, name string) ([]byte, string, error) {
+		func(p capi.Provider, name string) ([]byte, string, error) {
 			return d.file(ctx, p, name, largestComponents)
 		})
 	var missing *checks.MissingError

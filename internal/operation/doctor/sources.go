@@ -18,9 +18,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -91,7 +91,7 @@ func (d *Doctor) manager() string {
 
 // providersReachable looks for the providers' releases, and for the contract that each keeps.
 func (d *Doctor) providersReachable(ctx context.Context) Finding {
-	for _, p := range providers.Of(d.cfg) {
+	for _, p := range capi.ConfiguredProviders(d.cfg) {
 		metadata, where, err := d.metadata(ctx, p)
 		var missing *checks.MissingError
 		switch {
@@ -114,7 +114,7 @@ func (d *Doctor) providersReachable(ctx context.Context) Finding {
 }
 
 // metadata is a provider's metadata.yaml. A local repository must have its manifest beside it.
-func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byte, where string, err error) {
+func (d *Doctor) metadata(ctx context.Context, p capi.Provider) (data []byte, where string, err error) {
 	if local := d.cfg.ProviderRepository; local != "" {
 		manifest := filepath.Join(local, p.Label, p.Version, p.File)
 		if _, err := os.Stat(manifest); err != nil {
@@ -125,7 +125,7 @@ func (d *Doctor) metadata(ctx context.Context, p providers.Provider) (data []byt
 }
 
 // file is a file of a provider's release, from the local repository or the releases.
-func (d *Doctor) file(ctx context.Context, p providers.Provider, name string, most int64) (data []byte, where string,
+func (d *Doctor) file(ctx context.Context, p capi.Provider, name string, most int64) (data []byte, where string,
 	err error) {
 	if data, where, err = checks.LocalProviderFile(d.cfg, p, name); !errors.Is(err, checks.ErrNoRepository) {
 		return data, where, err
@@ -161,7 +161,7 @@ func contractOf(data []byte, version string) (string, error) {
 // chartsReachable looks for the charts' versions in the indexes of their repositories, or asks their registries.
 func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 	var found, unasked []string
-	for _, in := range charts.All(d.cfg, d.sources) {
+	for _, in := range render.AllCharts(d.cfg, d.sources) {
 		source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 		address := kube.WithoutCredentials(in.Repository)
 		if source.Registry() {
@@ -202,7 +202,7 @@ func (d *Doctor) chartsReachable(ctx context.Context) Finding {
 
 // chartValues renders the charts with the values that they are installed with.
 func (d *Doctor) chartValues(ctx context.Context) Finding {
-	wrong, unchecked := checks.Charts(ctx, d.cfg, d.sources, charts.All(d.cfg, d.sources),
+	wrong, unchecked := checks.Charts(ctx, d.cfg, d.sources, render.AllCharts(d.cfg, d.sources),
 		func(ctx context.Context, from kube.ChartSource) ([]byte, error) {
 			return kube.DownloadChart(ctx, from, d.tools.Files.Path("helm"), io.Discard)
 		})

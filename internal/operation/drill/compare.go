@@ -16,11 +16,10 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -66,7 +65,7 @@ func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness,
 }
 
 // CompareBackup holds a restored cluster against its backup, which knows less of it than marks do.
-func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source source.Backup) ([]Likeness, error) {
+func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source backup.Cluster) ([]Likeness, error) {
 	return d.compareWith(ctx, say, func(c comparer) []question {
 		h := source.Contents.Header
 		questions := []question{
@@ -150,12 +149,12 @@ func (c comparer) sameAuthority(ca, endpoint string) (seen, differs string, err 
 
 // authorityOf compares with the Secret of the authority in a backup. A lab has other addresses than whatever it was
 // taken of.
-func (c comparer) authorityOf(from source.Backup) (seen, differs string, err error) {
+func (c comparer) authorityOf(from backup.Cluster) (seen, differs string, err error) {
 	secret := from.Secret(c.cfg.ClusterName + "-ca")
 	if secret == nil {
 		return "the backup has no record of it besides the keys", "", nil
 	}
-	want, err := source.SecretData(secret, "tls.crt")
+	want, err := backup.SecretData(secret, "tls.crt")
 	if err != nil {
 		return "", "", err
 	}
@@ -268,13 +267,13 @@ func (c comparer) members(ctx context.Context) (seen, differs string, err error)
 }
 
 func (c comparer) managesItself(ctx context.Context) (seen, differs string, err error) {
-	cluster, err := management.FindCluster(ctx, c.cfg, c.cluster)
+	cluster, err := connect.FindCluster(ctx, c.cfg, c.cluster)
 	switch {
 	case err != nil:
 		return "", "", err
 	case cluster == nil:
 		return "", "it does not hold its Cluster object", nil
-	case management.Paused(cluster):
+	case connect.Paused(cluster):
 		return "", "its Cluster object is paused", nil
 	}
 	return "it holds its Cluster object, which is not paused", "", nil

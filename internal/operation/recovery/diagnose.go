@@ -10,10 +10,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -66,7 +65,7 @@ type facts struct {
 	servers    []hetzner.Server // of the control plane
 	balancer   *hetzner.Survivor
 	endpoint   *hetzner.Endpoint // nil: no Primary IP keeps the cluster's address
-	source     *source.Backup    // nil: no file was given
+	source     *backup.Cluster   // nil: no file was given
 	file       string
 	restoring  *records.Restore
 	recovering *records.Quorum
@@ -98,7 +97,7 @@ const (
 
 // Diagnose finds out which disaster has befallen the cluster. It changes nothing. source is the backup to restore from,
 // which file names; nil: none was given.
-func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *source.Backup,
+func Diagnose(ctx context.Context, cfg config.Config, tools platform.Tools, source *backup.Cluster,
 	file string) (Diagnosis, error) {
 	tools = tools.WithDefaults()
 	f := &facts{cluster: cfg.ClusterName, tools: tools, now: time.Now(), source: source, file: file}
@@ -181,7 +180,7 @@ func askAPIOf(ctx context.Context, cfg config.Config, tools platform.Tools, f *f
 		return
 	}
 	f.api = workload.Host()
-	object, err := management.FindCluster(ctx, cfg, workload)
+	object, err := connect.FindCluster(ctx, cfg, workload)
 	if err != nil {
 		f.whose = fmt.Errorf("the cluster could not be asked whether it manages itself: %w", err)
 	}
@@ -193,12 +192,12 @@ func askBeside(ctx context.Context, cfg config.Config, tools platform.Tools, f *
 	f.besideOf = cfg.ManagementName()
 	mgmt, err := connect.Cluster(tools, platform.ManagementKubeconfig)
 	if err == nil {
-		asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+		asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 		defer cancel()
 		_, err = mgmt.UID(asking)
 	}
 	if err == nil {
-		object, err := management.FindCluster(ctx, cfg, mgmt)
+		object, err := connect.FindCluster(ctx, cfg, mgmt)
 		if f.beside = besideEmpty; object != nil {
 			f.beside = besideHolds
 		} else if err != nil {
@@ -228,7 +227,7 @@ func fileOrSecret(tools platform.Tools, name string, f *facts, suffix, key strin
 		return data, err
 	}
 	if s := f.source.Secret(f.cluster + suffix); s != nil {
-		return source.SecretData(s, key)
+		return backup.SecretData(s, key)
 	}
 	return nil, fmt.Errorf("neither the state folder nor the backup has a %s: %w", name, fs.ErrNotExist)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
@@ -24,10 +23,11 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-func backupOf(uid string, taken time.Time) *source.Backup {
-	return &source.Backup{Contents: &backup.Contents{
+func backupOf(uid string, taken time.Time) *backup.Cluster {
+	return &backup.Cluster{Contents: &backup.Contents{
 		Header: backup.Header{Cluster: "k8s", UID: uid, Taken: taken, Etcd: backup.Etcd{Revision: 7}},
-		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace, "k8s",
+		Objects: []unstructured.Unstructured{*kubetest.Object(clustertest.CAPH, "HetznerCluster", config.DefaultNamespace,
+			"k8s",
 			nil)},
 	}}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -145,7 +144,7 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 	if r.New, r.Now, err = replacer.awaitReplacement(ctx, say, manager, workload, r); err != nil {
 		return Replacement{}, err
 	}
-	if err := replacer.tools.Files.Remove(management.ReplacementFile); err != nil {
+	if err := replacer.tools.Files.Remove(connect.ReplacementFile); err != nil {
 		return Replacement{}, err
 	}
 	_, err = talosconfig.Refresh(ctx, replacer.cfg, replacer.tools, replacer.observer, say, manager)
@@ -153,7 +152,8 @@ func (replacer Replacer) Replace(ctx context.Context, say flow.Say, name string)
 }
 
 // unnamedNode is the name of a Machine's node where that is not its server's; empty: it is.
-func unnamedNode(ctx context.Context, manager, workload *kube.Cluster, cfg config.Config, r Replacement) (string, error) {
+func unnamedNode(ctx context.Context, manager, workload *kube.Cluster, cfg config.Config, r Replacement) (string,
+	error) {
 	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
 	if err != nil {
 		return "", err
@@ -230,7 +230,7 @@ func (replacer Replacer) underway() (r Replacement, ok bool) {
 
 // Begun is the replacement that was begun and has not ended; nil: there is none.
 func Begun(files platform.Files) (*Replacement, error) {
-	data, err := files.Read(management.ReplacementFile)
+	data, err := files.Read(connect.ReplacementFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -239,7 +239,7 @@ func Begun(files platform.Files) (*Replacement, error) {
 		err = json.Unmarshal(data, r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which Machine is being replaced, in %s: %w", files.Path(management.ReplacementFile), err)
+		return nil, fmt.Errorf("read which Machine is being replaced, in %s: %w", files.Path(connect.ReplacementFile), err)
 	}
 	return r, nil
 }
@@ -265,7 +265,7 @@ func (replacer Replacer) removeMachine(ctx context.Context, say flow.Say, manage
 	if err != nil {
 		return err
 	}
-	if err := replacer.tools.Files.Write(management.ReplacementFile, append(record, '\n')); err != nil {
+	if err := replacer.tools.Files.Write(connect.ReplacementFile, append(record, '\n')); err != nil {
 		return err
 	}
 	say("deleting %s", kube.Describe(machine))

@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -33,7 +32,7 @@ func (s seenSide) answers() bool { return s.cluster != nil && s.err == nil }
 
 // manages reports whether it holds the Cluster object, unpaused.
 func (s seenSide) manages() bool {
-	return s.answers() && s.object != nil && !management.Paused(s.object)
+	return s.answers() && s.object != nil && !connect.Paused(s.object)
 }
 
 // seeSide asks the cluster of a kubeconfig in the state folder who it is, and for the Cluster object.
@@ -50,7 +49,7 @@ func seeSide(cfg config.Config, tools platform.Tools, q *inquiry, file string) (
 	}
 	q.answer()
 	s.object, s.err = situation.Within(q.ctx,
-		func() (*unstructured.Unstructured, error) { return management.FindCluster(q.ctx, cfg, c) })
+		func() (*unstructured.Unstructured, error) { return connect.FindCluster(q.ctx, cfg, c) })
 	return s
 }
 

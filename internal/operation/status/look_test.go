@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 	"github.com/slipway-k8s/slipway/platform"
@@ -199,7 +199,7 @@ func TestLookAmidAPivot(t *testing.T) {
 		!strings.Contains(o.Pivot.Sentence, "has moved no object") {
 		t.Errorf("before the copy: %+v", o.Pivot)
 	}
-	if err := pivotcopy.In(w.Tools()).SetState(pivotcopy.State{Phase: pivotcopy.Moving, Cluster: "k8s",
+	if err := records.PivotCopyOf(w.Tools()).SetState(records.PivotState{Phase: records.Moving, Cluster: "k8s",
 		UID: "x"}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 )
 
@@ -21,12 +21,12 @@ type Pivot struct {
 }
 
 // Phases of a pivot in words.
-const pivotBegun pivotcopy.Phase = "begun" // the step has begun, and has not copied anything
+const pivotBegun records.PivotPhase = "begun" // the step has begun, and has not copied anything
 
 // pivot is a pivot that was begun and has not ended; nil: there is none.
 func (l *Look) pivot(self, beside seenSide) *Pivot {
-	state, err := pivotcopy.In(l.tools).State(l.cfg.ClusterName)
-	if err != nil || state.Phase == pivotcopy.Settled || l.recorded.Pivot == flow.StateDone || state.Phase == "" &&
+	state, err := records.PivotCopyOf(l.tools).State(l.cfg.ClusterName)
+	if err != nil || state.Phase == records.Settled || l.recorded.Pivot == flow.StateDone || state.Phase == "" &&
 		l.recorded.Pivot == "" {
 		return nil
 	}
@@ -40,11 +40,11 @@ func (l *Look) pivot(self, beside seenSide) *Pivot {
 	}
 	where := fmt.Sprintf("management cluster %s %s, cluster %s %s", l.cfg.ManagementName(), p.Management, name, p.Cluster)
 	switch state.Phase {
-	case pivotcopy.Moving:
+	case records.Moving:
 		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has begun to move the objects of Cluster API, "+
 			"and its controllers are paused until it ends; %s; a copy of every object is in %s",
-			name, where, pivotcopy.In(l.tools).Files)
-	case pivotcopy.Copied:
+			name, where, records.PivotCopyOf(l.tools).Files)
+	case records.Copied:
 		p.Sentence = fmt.Sprintf("the pivot of cluster %s has not ended: it has copied the objects of Cluster API and "+
 			"moved none; %s", name, where)
 	default:
@@ -63,7 +63,7 @@ func holdsOf(s seenSide) string {
 		return "could not be asked (" + why.ShortError(s.err.Error()) + ")"
 	case s.object == nil:
 		return "does not hold the Cluster object"
-	case management.Paused(s.object):
+	case connect.Paused(s.object):
 		return "holds the Cluster object, paused"
 	}
 	return "holds the Cluster object, not paused"

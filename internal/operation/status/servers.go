@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -77,7 +77,8 @@ const cloudFirst = 700 * time.Millisecond
 
 // seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its
 // members.
-func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects], clusters lookedClusters) (seen seenTalos) {
+func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects],
+	clusters lookedClusters) (seen seenTalos) {
 	seen.answers = map[string]why.Talos{}
 	config, err := l.talosconfig(clusters)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -140,7 +141,7 @@ func (l *Look) talosconfig(clusters lookedClusters) ([]byte, error) {
 	if manager == nil {
 		return nil, err
 	}
-	config, err = management.SecretValue(l.ctx, manager, l.cfg.Namespace, l.cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err = connect.SecretValue(l.ctx, manager, l.cfg.Namespace, l.cfg.ClusterName+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -29,7 +29,7 @@ func (p providersStep) add(g *flow.Graph) *flow.Step[Providers] {
 		Name:     StageProviders,
 		Doc:      "Cluster API and its providers have the new versions, in the cluster that manages this one",
 		Run:      flow.Do(p.run),
-		Spec:     providers.Versions(p.cfg),
+		Spec:     capi.ProviderVersions(p.cfg),
 		Verify:   p.verify,
 		Deadline: 5*p.cfg.ProvidersTimeout.D() + wait.Overhead,
 		Waits: []flow.Wait{
@@ -52,12 +52,12 @@ func (p providersStep) run(ctx context.Context, say flow.Say) (Providers, error)
 			return Providers{}, err
 		}
 	}
-	return Providers{Versions: providers.Versions(p.cfg)}, nil
+	return Providers{Versions: capi.ProviderVersions(p.cfg)}, nil
 }
 
 // inWorkload upgrades the providers that were installed in the cluster for a pivot that has not happened yet.
 func (p providersStep) inWorkload(ctx context.Context, say flow.Say, c clusters) error {
-	installed, err := providers.Installed(ctx, c.workload)
+	installed, err := capi.InstalledProviders(ctx, c.workload)
 	if kube.Absent(err) || err == nil && len(installed) == 0 {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (p providersStep) verify(ctx context.Context, was Providers) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	installed, err := providers.Installed(ctx, c.manager)
+	installed, err := capi.InstalledProviders(ctx, c.manager)
 	if err != nil {
 		return kube.Verdict(err)
 	}
@@ -199,7 +199,8 @@ func (c *controlPlane) drainable(ctx context.Context, nodes []string) error {
 }
 
 func blocked(budgets []rollout.Budget) string {
-	return "a server that goes is drained first, and that would wait without an end for " + rollout.BudgetSentence(budgets) +
+	return "a server that goes is drained first, and that would wait without an end for " +
+		rollout.BudgetSentence(budgets) +
 		": scale its Pods up or change it, then run again"
 }
 

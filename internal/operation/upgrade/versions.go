@@ -7,7 +7,6 @@ import (
 	"github.com/blang/semver/v4"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
@@ -27,13 +26,14 @@ func providerVariables() []string {
 
 // chartVariables are the versions of the charts, in the order in which they are upgraded, and the step of each.
 func chartVariables() []chartVariable {
-	return []chartVariable{{"CILIUM_VERSION", "cilium", charts.Cilium}, {"HCLOUD_CCM_VERSION", "hcloud-ccm", charts.HCloudCCM},
-		{"TALOS_CCM_VERSION", "talos-ccm", charts.TalosCCM}}
+	return []chartVariable{{"CILIUM_VERSION", "cilium", render.CiliumChart}, {"HCLOUD_CCM_VERSION", "hcloud-ccm",
+		render.HCloudCCMChart},
+		{"TALOS_CCM_VERSION", "talos-ccm", render.TalosCCMChart}}
 }
 
 type chartVariable struct {
 	name, step   string
-	installation func(config.Config, render.Sources) charts.Installation
+	installation func(config.Config, render.Sources) render.Chart
 }
 
 // variables are all of them.

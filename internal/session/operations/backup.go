@@ -11,8 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/collector"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -60,7 +58,7 @@ func (b Backups) Once(ctx context.Context) (saved backup.Stored, err error) {
 	}
 	var revision int64
 	err = b.Hub.Task("backup", "everything that restores the cluster, in one file", func(say flow.Say) (err error) {
-		saved, revision, err = b.save(ctx, say, collector.New(at.Cfg.Config, at.Tools))
+		saved, revision, err = b.save(ctx, say, backup.NewCollector(at.Cfg.Config, at.Tools))
 		return err
 	})
 	if err != nil {
@@ -79,7 +77,7 @@ func (b Backups) Once(ctx context.Context) (saved backup.Stored, err error) {
 	return saved, err
 }
 
-func (b Backups) save(ctx context.Context, say flow.Say, collector collector.Collector) (backup.Stored, int64, error) {
+func (b Backups) save(ctx context.Context, say flow.Say, collector backup.Collector) (backup.Stored, int64, error) {
 	source, err := collector.Look(ctx, say, session.Version())
 	if err != nil {
 		return backup.Stored{}, 0, err
@@ -117,7 +115,7 @@ func OpenBackup(ctx context.Context, k session.Cluster, o OpenOptions) (b Opened
 	b.Cluster = k
 	b.File = BackupAccess(k).File(o.Name, backupfile.Accept{Acts: true, Unencrypted: o.Unencrypted,
 		Unauthenticated: o.Unauthenticated})
-	b.Source = source.Backup{}
+	b.Source = backup.Cluster{}
 	if o.Etcd {
 		b.Source.Contents, _, err = b.File.Verify(ctx)
 	} else {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -14,7 +14,7 @@ import (
 
 // ReadoptOptions name the backup, and what of its differences from the cluster is accepted.
 type ReadoptOptions struct {
-	Source source.Backup
+	Source backup.Cluster
 	Accept []string // IDs of differences
 	// Show gets what was found, and refuses differences that are not accepted. Optional.
 	Show func(readopt.Readoption) error

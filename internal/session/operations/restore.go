@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
@@ -28,7 +27,7 @@ import (
 // RestoreOptions name the backup.
 type RestoreOptions struct {
 	File   backupfile.File
-	Source source.Backup // that was read from the file
+	Source backup.Cluster // that was read from the file
 }
 
 // Restore makes the cluster of a backup again, after all of its servers were lost. The result has the outputs of the
@@ -119,7 +118,7 @@ func extractSnapshot(ctx context.Context, s *session.Session, file backupfile.Fi
 	if err != nil {
 		return err
 	}
-	silenced, err := restore.SilenceSnapshot(source.Backup{Contents: contents, Snapshot: temporary})
+	silenced, err := restore.SilenceSnapshot(backup.Cluster{Contents: contents, Snapshot: temporary})
 	switch {
 	case err != nil: // the file may be damaged now
 		s.Hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)

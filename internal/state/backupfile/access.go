@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
+	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
@@ -119,7 +119,7 @@ func (a Access) Store(place string) (backup.Store, error) {
 		}
 		return backup.Folder(place), nil
 	}
-	o := backup.S3Options{Options: s3.Options{
+	o := backup.S3Options{S3Options: objectstore.S3Options{
 		Endpoint: a.Config.BackupS3Endpoint, Region: a.Config.BackupS3Region,
 		AccessKey: a.Environment[settings.AccessKeyVariable], SecretKey: a.Environment[settings.SecretKeyVariable],
 		Session: a.Environment[settings.SessionVariable],

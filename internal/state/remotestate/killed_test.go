@@ -18,7 +18,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
 )
 
 // everyStore makes a store of each kind.
@@ -33,7 +32,8 @@ func everyStore(t *testing.T) map[string]func(*testing.T) objectstore.Store {
 			}
 			server := httptest.NewServer(gofakes3.New(memory, gofakes3.WithLogger(gofakes3.DiscardLog())).Server())
 			t.Cleanup(server.Close)
-			bucket, err := s3.Open("s3://states/of/clusters", s3.Options{Endpoint: server.URL, Region: "nbg1", AccessKey: "a",
+			bucket, err := objectstore.OpenBucket("s3://states/of/clusters", objectstore.S3Options{Endpoint: server.URL,
+				Region: "nbg1", AccessKey: "a",
 				SecretKey: "b"})
 			if err != nil {
 				t.Fatal(err)

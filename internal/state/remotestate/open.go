@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/objectstore"
-	"github.com/slipway-k8s/slipway/internal/client/s3"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -93,7 +92,7 @@ func (a Access) Store() (objectstore.Store, error) {
 	if namespace, is := strings.CutPrefix(place, config.StateSecretsScheme); is {
 		return a.secrets(namespace)
 	}
-	o := s3.Options{
+	o := objectstore.S3Options{
 		Endpoint: a.Config.StateS3Endpoint, Region: a.Config.StateS3Region,
 		AccessKey: a.Environment[settings.AccessKeyVariable], SecretKey: a.Environment[settings.SecretKeyVariable],
 		Session: a.Environment[settings.SessionVariable],
@@ -103,7 +102,7 @@ func (a Access) Store() (objectstore.Store, error) {
 			settings.SecretKeyVariable, place)
 	}
 	a.Hide.Learn(o.SecretKey, o.Session)
-	bucket, err := s3.Open(place, o)
+	bucket, err := objectstore.OpenBucket(place, o)
 	if err != nil {
 		return nil, &usage.Error{Err: err}
 	}

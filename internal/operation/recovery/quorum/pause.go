@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -45,7 +44,7 @@ func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (
 	if err != nil || cluster == nil {
 		return Pause{}, err
 	}
-	if management.Paused(cluster) {
+	if connect.Paused(cluster) {
 		say("the cluster is paused in the management cluster already")
 		return Pause{Paused: cluster.GetAnnotations()[pausedAnnotation] != ""}, nil
 	}
@@ -59,11 +58,11 @@ func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not
 // answer is an error: it may act at any moment.
 func (q pauseStep) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
-	mgmt, _, err := management.Open(ctx, q.cfg, q.tools, say)
+	mgmt, _, err := connect.OpenManagement(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
 		return nil, nil, err
 	}
-	cluster, err := management.FindCluster(ctx, q.cfg, mgmt)
+	cluster, err := connect.FindCluster(ctx, q.cfg, mgmt)
 	return mgmt, cluster, err
 }
 

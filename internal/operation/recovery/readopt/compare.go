@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
@@ -54,15 +54,15 @@ type Adopted struct {
 
 // comparing is a comparison in the making.
 type comparing struct {
-	source source.Backup
+	source backup.Cluster
 	living
-	machines  []source.Machine
+	machines  []backup.ClusterMachine
 	found     []Mismatch
 	explained map[string]bool // names of servers that a difference speaks of
 }
 
 // mismatches compares. It makes no request.
-func mismatches(s source.Backup, l living) []Mismatch {
+func mismatches(s backup.Cluster, l living) []Mismatch {
 	c := &comparing{source: s, living: l, machines: s.Machines(), explained: map[string]bool{}}
 	c.match()
 	c.compareMachines()
@@ -103,7 +103,7 @@ func (c *comparing) match() {
 // unknown lists the servers of the cluster that no Machine of the backup has.
 func (c *comparing) unknown() (servers []hetzner.Server) {
 	for _, s := range c.servers {
-		if !slices.ContainsFunc(c.machines, func(m source.Machine) bool { return m.Now != nil && m.Now.ID == s.ID }) {
+		if !slices.ContainsFunc(c.machines, func(m backup.ClusterMachine) bool { return m.Now != nil && m.Now.ID == s.ID }) {
 			servers = append(servers, s)
 		}
 	}
@@ -171,7 +171,7 @@ func (c *comparing) compareMachines() {
 }
 
 // deletesMachine is what deletes a Machine.
-func deletesMachine(m source.Machine) string {
+func deletesMachine(m backup.ClusterMachine) string {
 	if m.ControlPlane {
 		return "replace-machine, or kubectl delete,"
 	}
@@ -179,13 +179,14 @@ func deletesMachine(m source.Machine) string {
 }
 
 // missing is about a Machine without a server.
-func (c *comparing) missing(m source.Machine) {
+func (c *comparing) missing(m backup.ClusterMachine) {
 	seen := fmt.Sprintf("server %d", m.ServerID)
 	if m.ServerID == 0 {
 		seen = "a server, which was not made yet when the backup was taken,"
 	}
 	stale := "its Machine and what hangs on it are left out, and its node is removed"
-	would := "CAPH would create server " + m.Server + " again, with an empty disk, which cannot join etcd while that counts " +
+	would := "CAPH would create server " + m.Server +
+		" again, with an empty disk, which cannot join etcd while that counts " +
 		"the lost one"
 	if c.isMember(m.Server) {
 		stale += "; the control plane provider then takes its member out of etcd"

@@ -20,7 +20,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -28,7 +27,7 @@ import (
 
 // managedBackup is a backup of a cluster with three control plane Machines. Machine k8s-control-plane-m0 has the
 // HCloudMachine, server, node and etcd member k8s-control-plane-0, and so on.
-func managedBackup() source.Backup {
+func managedBackup() backup.Cluster {
 	c := &backup.Contents{
 		Header:   backup.Header{Cluster: "k8s", UID: "workload", Taken: time.Now(), Etcd: backup.Etcd{Revision: 1}},
 		Snapshot: backup.Snapshot{Size: 1, SHA256: "5a5a"},
@@ -94,7 +93,7 @@ func managedBackup() source.Backup {
 	secret("k8s-talosconfig", "talosconfig", "credentials", "Cluster/k8s")
 	secret("k8s-kubeconfig", "value", "set by the test", "TalosControlPlane/k8s-control-plane")
 	secret(config.TokenSecretName, config.TokenSecretKey, "yesterday's token", "HetznerCluster/k8s")
-	return source.Backup{Contents: c}
+	return backup.Cluster{Contents: c}
 }
 
 // lively is the environment of managedBackup.
@@ -131,14 +130,16 @@ func (l *living) forget(name string) {
 // TestEveryDifferenceIsFound has a case for each: what of the environment or the backup is changed, what is found, what
 // follows when it is accepted.
 func TestEveryDifferenceIsFound(t *testing.T) {
-	change := func(kind, name string, value any, fields ...string) func(*source.Backup) {
-		return func(b *source.Backup) { _ = unstructured.SetNestedField(b.Object(kind, name).Object, value, fields...) }
+	change := func(kind, name string, value any, fields ...string) func(*backup.Cluster) {
+		return func(b *backup.Cluster) {
+			_ = unstructured.SetNestedField(b.Object(kind, name).Object, value, fields...)
+		}
 	}
 	const last = "k8s-control-plane-2"
 	for _, c := range []struct {
 		what   string
 		change func(*living)
-		backup func(*source.Backup)
+		backup func(*backup.Cluster)
 		want   []string // IDs
 		says   string
 		then   Comparison
@@ -210,7 +211,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 			want: []string{"server-replaced/" + last}, says: "202",
 			then: Comparison{Replaced: map[string]int64{last: 202}}},
 		{what: "a server was renamed", change: func(l *living) { l.servers[2].Machine = "" }},
-		{what: "a server had no ID yet", backup: func(b *source.Backup) {
+		{what: "a server had no ID yet", backup: func(b *backup.Cluster) {
 			unstructured.RemoveNestedField(b.Object("HCloudMachine", last).Object, "spec", "providerID")
 			unstructured.RemoveNestedField(b.Object("Machine", "k8s-control-plane-m2").Object, "spec", "providerID")
 		}},
@@ -220,7 +221,7 @@ func TestEveryDifferenceIsFound(t *testing.T) {
 		{what: "a rollout of a version", backup: change("TalosControlPlane", "k8s-control-plane", "v1.33.1", "spec",
 			"version"), says: "deletes this one", then: Comparison{Rolling: true},
 			want: []string{"rollout/k8s-control-plane-0", "rollout/k8s-control-plane-1", "rollout/" + last}},
-		{what: "a rollout of a template", backup: func(b *source.Backup) {
+		{what: "a rollout of a template", backup: func(b *backup.Cluster) {
 			b.Object("HCloudMachine", last).SetAnnotations(map[string]string{capi.ClonedFromAnnotation: "older"})
 		}, want: []string{"rollout/" + last}, says: "template older", then: Comparison{Rolling: true}},
 		{what: "a member of nobody", change: func(l *living) {
@@ -315,11 +316,11 @@ func TestServersThatComeAndGo(t *testing.T) {
 // What is said of a worker names neither etcd nor the control plane provider, nor a command that is for the control
 // plane alone.
 func TestWorkersHaveNothingToDoWithEtcd(t *testing.T) {
-	worker := source.Machine{Name: "k8s-general-a-b", Server: "k8s-general-a-b", ServerID: 7}
+	worker := backup.ClusterMachine{Name: "k8s-general-a-b", Server: "k8s-general-a-b", ServerID: 7}
 	c := &comparing{explained: map[string]bool{}}
 	c.missing(worker)
 	worker.Now, worker.Deleting = &hetzner.Server{ID: 7, Name: worker.Server}, true
-	c.machines = []source.Machine{worker}
+	c.machines = []backup.ClusterMachine{worker}
 	c.compareMachines()
 	c.compareNodes()
 	var ids []string

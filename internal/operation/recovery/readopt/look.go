@@ -14,10 +14,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 )
 
@@ -106,7 +106,7 @@ func (r compareStep) unlabelled(ctx context.Context, listed []hetzner.Server) (m
 
 // withoutLabel is about a Machine whose server exists, and is not found by the cluster's label. To leave it out would
 // take its node, its Pods and its member of etcd away.
-func (c *comparing) withoutLabel(m source.Machine) {
+func (c *comparing) withoutLabel(m backup.ClusterMachine) {
 	role := "worker"
 	if m.ControlPlane {
 		role = "control_plane"
@@ -129,7 +129,7 @@ func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, 
 	if secret == nil {
 		return nil, fmt.Errorf("ask etcd for its members: the backup has no Secret %s-talosconfig", r.cfg.ClusterName)
 	}
-	config, err := source.SecretData(secret, "talosconfig")
+	config, err := backup.SecretData(secret, "talosconfig")
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (r compareStep) leftAt(ctx context.Context, workload *kube.Cluster) (left [
 		if o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName {
 			continue // of every cluster that is managed from there
 		}
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil {
 			return nil, err
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
@@ -46,7 +46,7 @@ func (r orphanStep) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 		return Orphan{}, err
 	}
 	if underway == nil {
-		underway = &records.Readopt{Identity: r.source.Identity(), Began: time.Now().UTC()}
+		underway = &records.Readopt{ClusterIdentity: r.source.Identity(), Began: time.Now().UTC()}
 	}
 	underway.Accepted = r.accept
 	if err := underway.Write(r.tools.Files); err != nil {
@@ -112,7 +112,7 @@ func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 		return nil, nil, err
 	}
 	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil {
-		value, err := source.SecretData(s, "value")
+		value, err := backup.SecretData(s, "value")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -129,7 +129,7 @@ func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, er
 			failed = append(failed, err)
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, management.AliveWithin)
+		asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
 		uid, err := c.UID(asking)
 		cancel()
 		switch {
@@ -166,7 +166,7 @@ func otherAuthority(mine [][]byte, ofBackup []byte) error {
 // refuseManager refuses where a cluster has the Cluster object. target tells that this is where the readoption puts it,
 // so that one with its mark is its own.
 func (r orphanStep) refuseManager(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
-	cluster, err := management.FindCluster(ctx, r.cfg, c)
+	cluster, err := connect.FindCluster(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
 	}
@@ -184,11 +184,11 @@ func (r orphanStep) refuseManager(ctx context.Context, c *kube.Cluster, where st
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, and it is being deleted, with every server of it. To stop that, "+
 			"scale the Deployments of Cluster API and its providers in %s to 0 at once, take the finalizers of its objects "+
 			"away, and run again", ErrManaged, where, kube.Describe(cluster), where)
-	case mine && management.Paused(cluster):
+	case mine && connect.Paused(cluster):
 		return Orphan{Paused: true}, nil
 	case mine && underway:
 		return Orphan{Released: true}, nil
-	case management.Paused(cluster):
+	case connect.Paused(cluster):
 		return Orphan{}, fmt.Errorf("%w: %s holds %s, paused: where a pivot was under way, run pivot to its end; else "+
 			"unpause it (spec.paused). If its objects are unusable, remove them without their finalizers first", ErrManaged,
 			where, kube.Describe(cluster))

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 )
@@ -53,7 +53,7 @@ func (r inputs) returned(o *unstructured.Unstructured, d Comparison) *unstructur
 	switch o.GroupVersionKind().GroupKind() {
 	case capi.ClusterKind.GroupKind():
 		set(true, "spec", "paused")
-		source.Annotate(o, capi.ReadoptedAnnotation, r.source.Identity().Snapshot)
+		backup.Annotate(o, capi.ReadoptedAnnotation, r.source.Identity().Snapshot)
 	case capi.HetznerClusterKind.GroupKind():
 		if d.Balancer != "" {
 			set(d.Balancer, "spec", "controlPlaneLoadBalancer", "name")
@@ -82,13 +82,13 @@ func (r inputs) returned(o *unstructured.Unstructured, d Comparison) *unstructur
 // machineFor makes the objects of a server that the backup does not know, out of those of another control plane
 // Machine: they differ in nothing but their names, the server and its place.
 func (r inputs) machineFor(a Adopted, d Comparison) (made []*unstructured.Unstructured, err error) {
-	machines := slices.DeleteFunc(r.source.Machines(), func(m source.Machine) bool { return !m.ControlPlane })
+	machines := slices.DeleteFunc(r.source.Machines(), func(m backup.ClusterMachine) bool { return !m.ControlPlane })
 	if len(machines) == 0 {
 		return nil, fmt.Errorf("make a Machine for server %s: the backup has none of the control plane that it could be like",
 			a.Server)
 	}
 	// One that is not outdated, or it would be replaced.
-	slices.SortStableFunc(machines, func(a, b source.Machine) int {
+	slices.SortStableFunc(machines, func(a, b backup.ClusterMachine) int {
 		return recovery.FalseFirst(a.Outdated != "", b.Outdated != "")
 	})
 	like := machines[0]

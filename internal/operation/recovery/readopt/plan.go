@@ -10,9 +10,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -57,7 +57,7 @@ type inputs struct {
 	tools    platform.Tools
 	sources  render.Sources
 	observer *situation.Observer
-	source   source.Backup
+	source   backup.Cluster
 	accept   []string // IDs of differences
 }
 
@@ -79,7 +79,7 @@ var mismatchKinds = []string{
 
 // New plans the readoption of a cluster out of a backup of it. accept are the IDs of differences that a person
 // accepts.
-func New(cfg config.Config, tools platform.Tools, source source.Backup, accept []string) (*Plan, error) {
+func New(cfg config.Config, tools platform.Tools, source backup.Cluster, accept []string) (*Plan, error) {
 	cfg, err := source.Configure(cfg)
 	if err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func (p *Plan) reopen(cfg config.Config) error {
 		Doc:      doc,
 		Run:      flow.Do(put.manageAgain),
 		After:    flow.Of(p.Comparison, p.Sweep),
-		Spec:     management.Spec(cfg, r.tools),
+		Spec:     connect.ManagementSpec(cfg, r.tools),
 		Verify:   put.verifyManager,
 		Deadline: cfg.ManagementTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Management},

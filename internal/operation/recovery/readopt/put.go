@@ -18,13 +18,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
@@ -34,7 +31,7 @@ import (
 // manageAgain makes or finds the cluster that the objects go to.
 func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Management, error) {
 	if !r.itself() {
-		m, err := management.Ensure(ctx, r.cfg, r.tools, say)
+		m, err := connect.EnsureManagement(ctx, r.cfg, r.tools, say)
 		return steps.Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID},
 			err
 	}
@@ -49,7 +46,7 @@ func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Managemen
 // verifyManager asks who answers there.
 func (r putStep) verifyManager(ctx context.Context, m steps.Management) flow.Verdict {
 	if !r.itself() {
-		return management.Verify(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
+		return connect.VerifyManagement(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
@@ -116,7 +113,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 	if err != nil {
 		return steps.Providers{}, err
 	}
-	installed, err := providers.Installed(ctx, target)
+	installed, err := capi.InstalledProviders(ctx, target)
 	if err != nil && !kube.Absent(err) {
 		return steps.Providers{}, err
 	}
@@ -133,7 +130,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 			}
 		}
 	}
-	return steps.Providers{Versions: providers.Versions(r.cfg)},
+	return steps.Providers{Versions: capi.ProviderVersions(r.cfg)},
 		capiinit.Install(ctx, r.cfg, r.tools, r.sources, say, m.Kubeconfig)
 }
 
@@ -147,12 +144,12 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 	if err != nil {
 		return steps.Cluster{}, err
 	}
-	cluster, err := management.FindCluster(ctx, r.cfg, target)
+	cluster, err := connect.FindCluster(ctx, r.cfg, target)
 	if err != nil {
 		return steps.Cluster{}, err
 	}
 	// Once it is unpaused it is the controllers' again, and nothing of it is put back a second time.
-	if cluster == nil || management.Paused(cluster) {
+	if cluster == nil || connect.Paused(cluster) {
 		if err := r.makeRoom(ctx, say, target, cluster != nil, objects, d); err != nil {
 			return steps.Cluster{}, err
 		}
@@ -196,7 +193,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 	}
 	remove := func(o *unstructured.Unstructured, why string) error {
 		say("removing %s, %s, without its finalizers", capi.ObjectKeyOf(o), why)
-		return objectcopy.Remove(ctx, target, o)
+		return apply.RemoveCopy(ctx, target, o)
 	}
 	for _, o := range inv.Of(r.cfg.ClusterName) {
 		key := capi.ObjectKeyOf(&o)
@@ -212,7 +209,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 		if i < 0 {
 			continue
 		}
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil {
 			return err
 		}
@@ -236,11 +233,11 @@ func (r putStep) isBacked(key capi.ObjectKey) bool {
 func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
 	w := wait.Wait{What: "the webhooks for " + kube.Describe(o), Within: r.cfg.LoadBalancerTimeout.D()}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		is, err := objectcopy.Read(ctx, target, o)
+		is, err := apply.ReadCopied(ctx, target, o)
 		if err != nil || is != nil {
 			return "", err
 		}
-		err = objectcopy.Create(ctx, target, o)
+		err = apply.CreateCopy(ctx, target, o)
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 			return "", nil
@@ -288,7 +285,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return steps.Pivot{}, err
 	}
 	out := steps.Pivot{Cluster: string(cluster.GetUID()), Servers: d.Servers}
-	if !management.Paused(cluster) {
+	if !connect.Paused(cluster) {
 		say("%s is unpaused already", kube.Describe(cluster))
 		return out, nil
 	}
@@ -300,7 +297,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return o.GetKind() == "Secret" && o.GetName() == config.TokenSecretName
 	})
 	say("comparing every object with the backup")
-	wrong, err := objectcopy.Repair(ctx, say, target, objects)
+	wrong, err := apply.RepairCopies(ctx, say, target, objects)
 	if err != nil {
 		return steps.Pivot{}, err
 	}

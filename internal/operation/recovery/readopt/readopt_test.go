@@ -21,7 +21,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
@@ -33,7 +33,7 @@ import (
 // readoptWorld is an environment in which managedBackup's cluster exists without management.
 type readoptWorld struct {
 	*clustertest.Environment
-	source source.Backup
+	source backup.Cluster
 	etcd   []talos.EtcdMember
 	said   []string
 
@@ -191,11 +191,11 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 }
 
 func TestReadoptRefusesOnPaper(t *testing.T) {
-	for says, change := range map[string]func(*source.Backup) []string{
-		"CLUSTER_NAME=other": func(b *source.Backup) []string { b.Contents.Header.Cluster = "other"; return nil },
-		"server-gone/x":      func(*source.Backup) []string { return []string{"server-gone/x"} },
-		"server-missing":     func(*source.Backup) []string { return []string{"server-missing"} },
-		"k8s-talos":          func(b *source.Backup) []string { b.Contents.Secrets = nil; return nil },
+	for says, change := range map[string]func(*backup.Cluster) []string{
+		"CLUSTER_NAME=other": func(b *backup.Cluster) []string { b.Contents.Header.Cluster = "other"; return nil },
+		"server-gone/x":      func(*backup.Cluster) []string { return []string{"server-gone/x"} },
+		"server-missing":     func(*backup.Cluster) []string { return []string{"server-missing"} },
+		"k8s-talos":          func(b *backup.Cluster) []string { b.Contents.Secrets = nil; return nil },
 	} {
 		source := managedBackup()
 		accept := change(&source)
@@ -241,7 +241,7 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 		w := newReadoptWorld(t)
 		p := w.plan(t)
 		files := p.in.tools.Files
-		if err := (records.Readopt{Identity: w.source.Identity(), Ended: ended}).Write(files); err != nil {
+		if err := (records.Readopt{ClusterIdentity: w.source.Identity(), Ended: ended}).Write(files); err != nil {
 			t.Fatal(err)
 		}
 		if err := records.RoomForReadopt(files, w.source); err != nil {

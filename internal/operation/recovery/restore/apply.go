@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -185,7 +185,7 @@ func (r applyStep) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if ip == "" {
 				unstructured.RemoveNestedField(o.Object, "spec", "controlPlaneRef")
 			}
-			source.Annotate(o, capi.RestoredAnnotation, r.source.Identity().Snapshot)
+			backup.Annotate(o, capi.RestoredAnnotation, r.source.Identity().Snapshot)
 		case capi.HetznerClusterKind.Kind:
 			if net.ParseIP(host) != nil || host == "" { // a name stays a name
 				_ = unstructured.SetNestedField(o.Object, ip, "spec", "controlPlaneEndpoint", "host")
@@ -200,13 +200,13 @@ func (r applyStep) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if ip == "" {
 				continue
 			}
-			source.Annotate(o, situation.PausedAnnotation, "true")
+			backup.Annotate(o, situation.PausedAnnotation, "true")
 		}
-		if ip == "" && source.Mentions(o.Object, was) {
+		if ip == "" && backup.Mentions(o.Object, was) {
 			continue
 		}
 		if ip != "" && was != "" && was != ip {
-			o.Object = source.ReplaceText(o.Object, was, ip).(map[string]any)
+			o.Object = backup.ReplaceText(o.Object, was, ip).(map[string]any)
 		}
 		objects = append(objects, o)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
@@ -201,7 +200,7 @@ func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdvi
 // identify asks the cluster who it is. A new etcd has another kube-system, and begins at
 // revision 1.
 func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
-	config, err := management.WorkloadKubeconfig(ctx, mgmt, r.cfg.Namespace, c.Name)
+	config, err := connect.WorkloadKubeconfig(ctx, mgmt, r.cfg.Namespace, c.Name)
 	if err != nil {
 		return recovery.Etcd{}, err
 	}

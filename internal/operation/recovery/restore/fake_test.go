@@ -19,9 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -92,7 +90,7 @@ func (w *restoreWorld) restored(t *testing.T, annotations map[string]any) steps.
 	w.Hetzner.SetNetworks(schema.Network{ID: 78, Labels: map[string]string{"caph-cluster-k8s": "owned"},
 		IPRange: "10.10.0.0/16"})
 	w.Workload.Put(kubetest.Object("v1", "Secret", "kube-system", config.CCMSecretName,
-		map[string]any{"data": map[string]any{charts.HCloudNetworkKey: "Nzc="}}))
+		map[string]any{"data": map[string]any{render.HCloudNetworkKey: "Nzc="}}))
 	return steps.Kubeconfig{File: platform.Kubeconfig}
 }
 
@@ -189,7 +187,7 @@ func (f *fakeEtcd) BootstrapRecovered(_ context.Context, r talos.Route) error {
 type restoreWorld struct {
 	*clustertest.Environment
 	etcd   *fakeEtcd
-	source source.Backup
+	source backup.Cluster
 	r      inputs
 	said   []string
 }
@@ -201,7 +199,7 @@ func (w *restoreWorld) say(format string, args ...any) {
 const theSnapshot = "a snapshot of etcd"
 
 // lostBackup is a backup of a cluster that managed itself.
-func lostBackup(t *testing.T) source.Backup {
+func lostBackup(t *testing.T) backup.Cluster {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	if err := os.WriteFile(file, []byte(theSnapshot), 0o600); err != nil {
@@ -245,7 +243,7 @@ func lostBackup(t *testing.T) source.Backup {
 		Secrets: []unstructured.Unstructured{object("v1", "Secret", "k8s-talos", map[string]any{"data": map[string]any{
 			"bundle": base64.StdEncoding.EncodeToString([]byte("every key"))}})},
 	}
-	return source.Backup{Contents: c, Snapshot: file}
+	return backup.Cluster{Contents: c, Snapshot: file}
 }
 
 func newRestoreWorld(t *testing.T) *restoreWorld {
@@ -282,7 +280,7 @@ func restoredCluster(w *restoreWorld) *unstructured.Unstructured {
 }
 
 // inputsOf are the inputs of a restore's steps in a folder without files of the operator.
-func inputsOf(cfg config.Config, tools platform.Tools, backup source.Backup) inputs {
+func inputsOf(cfg config.Config, tools platform.Tools, backup backup.Cluster) inputs {
 	tools, sources := tools.WithDefaults(), render.Sources{Vars: render.VariablesOf(cfg)}
 	return inputs{cfg: cfg, tools: tools, sources: sources, source: backup,
 		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}}

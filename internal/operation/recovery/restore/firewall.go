@@ -5,7 +5,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
@@ -81,7 +81,7 @@ func (r firewallStep) attachFirewall(ctx context.Context, say flow.Say) (Detache
 }
 
 // hadFirewall tells whether the cluster was behind a firewall when the backup was made.
-func hadFirewall(s source.Backup) bool {
+func hadFirewall(s backup.Cluster) bool {
 	for _, resource := range s.Contents.Inventory.Resources {
 		if resource.Kind == string(hetzner.KindFirewall) {
 			return true

@@ -13,12 +13,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
@@ -74,7 +73,7 @@ func (r lostStep) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 			return Lost{}, fmt.Errorf("set the files of the lost cluster aside: %w", err)
 		}
 		// From here on the folder is the restore's, and what is in it is its own.
-		began := records.Restore{Identity: r.source.Identity(), Began: time.Now().UTC()}
+		began := records.Restore{ClusterIdentity: r.source.Identity(), Began: time.Now().UTC()}
 		if err := began.Write(r.tools.Files); err != nil {
 			return Lost{}, err
 		}
@@ -126,7 +125,7 @@ func (r lostStep) refuseOthers(ctx context.Context) error {
 // underway tells whether the folder is in the middle of the restore of this very backup.
 func (r lostStep) underway() (bool, error) {
 	record, err := records.ReadRestore(r.tools.Files)
-	return record != nil && record.Identity == r.source.Identity() && record.Ended.IsZero(), err
+	return record != nil && record.ClusterIdentity == r.source.Identity() && record.Ended.IsZero(), err
 }
 
 // refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own
@@ -166,7 +165,7 @@ func (r lostStep) heldBeside(ctx context.Context) (*unstructured.Unstructured, e
 	if err != nil || mgmt == nil {
 		return nil, err
 	}
-	cluster, err := management.FindCluster(ctx, r.cfg, mgmt)
+	cluster, err := connect.FindCluster(ctx, r.cfg, mgmt)
 	if err != nil {
 		return nil, fmt.Errorf("find out whether management cluster %s holds the cluster: %w", r.cfg.ManagementName(), err)
 	}
@@ -200,7 +199,7 @@ func (r lostStep) refuseAnswer(ctx context.Context) error {
 		kubeconfigs = append(kubeconfigs, mine)
 	}
 	if s := r.source.Secret(r.cfg.ClusterName + "-kubeconfig"); s != nil && !r.source.Copies {
-		if value, err := source.SecretData(s, "value"); err == nil {
+		if value, err := backup.SecretData(s, "value"); err == nil {
 			kubeconfigs = append(kubeconfigs, value)
 		}
 	}
@@ -227,8 +226,8 @@ func (r lostStep) refuseAnswer(ctx context.Context) error {
 // setLostAside moves what the state folder has of the lost cluster aside: its journal says of every step that
 // it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
 func (r lostStep) setLostAside() error {
-	for _, name := range []string{bootstrapJournal, pivotcopy.Folder, platform.Kubeconfig, platform.Talosconfig,
-		platform.ManagementKubeconfig, management.CleaningFile, management.ReplacementFile, records.QuorumFolder,
+	for _, name := range []string{bootstrapJournal, records.PivotFolder, platform.Kubeconfig, platform.Talosconfig,
+		platform.ManagementKubeconfig, connect.CleaningFile, connect.ReplacementFile, records.QuorumFolder,
 		records.ReadoptFolder} {
 		if err := r.tools.Files.Move(name, filepath.Join(records.RestoreFolder, lostFolder, name)); err != nil {
 			return err

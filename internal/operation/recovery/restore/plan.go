@@ -6,8 +6,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -58,7 +57,7 @@ type Plan struct {
 
 // New plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster
 // (the server type, the image, the versions, the number of servers) is taken from there.
-func New(cfg config.Config, tools platform.Tools, source source.Backup) (*Plan, error) {
+func New(cfg config.Config, tools platform.Tools, source backup.Cluster) (*Plan, error) {
 	cfg, err := source.Configure(cfg)
 	if err != nil {
 		return nil, err
@@ -137,10 +136,10 @@ type inputs struct {
 	tools    platform.Tools
 	sources  render.Sources
 	observer *situation.Observer
-	source   source.Backup
+	source   backup.Cluster
 }
 
-func newInputs(cfg config.Config, tools platform.Tools, source source.Backup) (inputs, error) {
+func newInputs(cfg config.Config, tools platform.Tools, source backup.Cluster) (inputs, error) {
 	tools = tools.WithDefaults()
 	sources, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
 	if err != nil {
@@ -165,8 +164,8 @@ type (
 // folder is the lost cluster's.
 func (r lostStep) movedByThis() (bool, error) {
 	record, err := records.ReadRestore(r.tools.Files)
-	if err != nil || record == nil || record.Identity != r.source.Identity() {
+	if err != nil || record == nil || record.ClusterIdentity != r.source.Identity() {
 		return false, err
 	}
-	return pivotcopy.In(r.tools).Underway(r.cfg.ClusterName)
+	return records.PivotCopyOf(r.tools).Underway(r.cfg.ClusterName)
 }

@@ -19,14 +19,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
-	"github.com/slipway-k8s/slipway/internal/ensure/objectcopy"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -38,7 +36,7 @@ const (
 // SilenceSnapshot takes the Cluster API of the time of a snapshot out of it, where the cluster managed itself: its
 // objects describe servers that are gone, and its CAPH would create every one of them again as soon as a node takes its
 // Pod, whichever request comes first. The names of its Deployments are returned.
-func SilenceSnapshot(s source.Backup) ([]string, error) {
+func SilenceSnapshot(s backup.Cluster) ([]string, error) {
 	if !s.Contents.Header.SelfManaged {
 		return nil, nil
 	}
@@ -101,7 +99,7 @@ func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 // hasStaleObjects tells whether the restored cluster has Cluster API objects of its own that are of the time of the
 // snapshot, and not those that this restore has moved into it since.
 func (r staleStep) hasStaleObjects(ctx context.Context, workload *kube.Cluster) (bool, error) {
-	cluster, err := management.FindCluster(ctx, r.cfg, workload)
+	cluster, err := connect.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
 	}
@@ -197,7 +195,7 @@ func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
 func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
-	namespace := charts.HCloudCCM(r.cfg, r.sources).Namespace
+	namespace := render.HCloudCCMChart(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
 	if kube.Absent(err) {
@@ -234,7 +232,7 @@ func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 		}
 		name := o.GetNamespace() + "/" + o.GetName()
 		others = append(others, name)
-		if management.Paused(o) {
+		if connect.Paused(o) {
 			continue
 		}
 		say("note: pausing cluster %s, which this one manages, too: its objects are of the time of the backup. Compare "+
@@ -264,7 +262,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	})
 	for i := range objects {
 		say("removing the stale %s", capi.ObjectKeyOf(&objects[i]))
-		if err := objectcopy.Remove(ctx, workload, &objects[i]); err != nil {
+		if err := apply.RemoveCopy(ctx, workload, &objects[i]); err != nil {
 			return 0, err
 		}
 	}

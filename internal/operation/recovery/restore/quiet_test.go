@@ -11,9 +11,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/management"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -50,7 +50,8 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		w.Workload.Get("v1", "Node", "", "k8s-control-plane-0"), w.Workload.Get("v1", "Pod", "shop", "k8s-control-plane-0"),
 		w.Workload.Get("v1", "Pod", "shop", "waits"),
 		w.Workload.Get("v1", "Node", "", "dedicated"), w.Workload.Get("v1", "Pod", "shop", "dedicated"),
-		w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "shop"), w.Workload.Get(clustertest.CAPI, "Cluster",
+		w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "shop"), w.Workload.Get(clustertest.CAPI,
+			"Cluster",
 			"team", "shop"),
 		w.Workload.Get("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "shop"),
 	} {
@@ -60,7 +61,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	}
 	for _, namespace := range []string{config.DefaultNamespace, "team"} {
 		if other := w.Workload.Get(clustertest.CAPI, "Cluster", namespace, "shop"); other != nil &&
-			!management.Paused(other) {
+			!connect.Paused(other) {
 			t.Errorf("cluster %s/shop is not paused: its stale objects are acted upon as soon as the providers are back",
 				namespace)
 		}
@@ -69,7 +70,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 		t.Errorf("somebody's Deployment has %d replicas", n)
 	}
 	if network := capi.Text(w.Workload.Get("v1", "Secret", "kube-system", config.CCMSecretName), "data",
-		charts.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
+		render.HCloudNetworkKey); network != base64.StdEncoding.EncodeToString([]byte("78")) {
 		t.Errorf("the cloud controller manager is told of network %q", network)
 	}
 }
@@ -87,7 +88,7 @@ func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 		capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas") != 1 {
 		t.Error("what this restore's own pivot moved was taken for stale")
 	}
-	if management.Paused(w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop")) {
+	if connect.Paused(w.Workload.Get(clustertest.CAPI, "Cluster", "team", "shop")) {
 		t.Error("a cluster that somebody may have let go since is paused again")
 	}
 }

@@ -20,10 +20,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/pivotcopy"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -41,10 +40,10 @@ func TestABackupSaysWhatItsClusterIsMadeOf(t *testing.T) {
 		cfg.Spread != config.SpreadHost {
 		t.Errorf("what it had, and for lack of stock others of its architecture: %q, %v", cfg.ServerType, err)
 	}
-	for name, spoil := range map[string]func(*source.Backup){
-		"CLUSTER_NAME=other": func(b *source.Backup) { b.Contents.Header.Cluster = "other" },
-		"Secret k8s-talos":   func(b *source.Backup) { b.Contents.Secrets = nil },
-		"TalosControlPlane":  func(b *source.Backup) { b.Contents.Objects = b.Contents.Objects[:2] },
+	for name, spoil := range map[string]func(*backup.Cluster){
+		"CLUSTER_NAME=other": func(b *backup.Cluster) { b.Contents.Header.Cluster = "other" },
+		"Secret k8s-talos":   func(b *backup.Cluster) { b.Contents.Secrets = nil },
+		"TalosControlPlane":  func(b *backup.Cluster) { b.Contents.Objects = b.Contents.Objects[:2] },
 	} {
 		b := lostBackup(t)
 		spoil(&b)
@@ -160,13 +159,14 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Errorf("the restore's own kubeconfig was set aside: %q, %v", data, err)
 	}
 	w.Provider.There = false // and when its pivot has moved that, and the management cluster is gone
-	if err := pivotcopy.In(w.r.tools).SetState(pivotcopy.State{Cluster: "k8s", Phase: pivotcopy.Moving}); err != nil {
+	if err := records.PivotCopyOf(w.r.tools).SetState(records.PivotState{Cluster: "k8s",
+		Phase: records.Moving}); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("with a pivot under way", true)
 	contents := *w.source.Contents
 	contents.Snapshot.SHA256 = "another"
-	if err := records.PrepareRestore(files, source.Backup{Contents: &contents}); err == nil {
+	if err := records.PrepareRestore(files, backup.Cluster{Contents: &contents}); err == nil {
 		t.Error("the restore of another backup begins in the middle of this one")
 	}
 }
@@ -303,7 +303,8 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	addons, mine := w.Management.Get("v1", "ConfigMap", config.DefaultNamespace, "addons"), w.Management.Get("v1", "Secret",
+	addons, mine := w.Management.Get("v1", "ConfigMap", config.DefaultNamespace, "addons"), w.Management.Get("v1",
+		"Secret",
 		config.DefaultNamespace, "mine")
 	if addons == nil || capi.Text(addons, "data", "manifest") != "kind: Namespace" ||
 		len(addons.GetOwnerReferences()) > 0 {
@@ -470,7 +471,7 @@ func TestAnAddressIsReplacedAsAWhole(t *testing.T) {
 		"10.0.0.1": "9.9.9.9", "https://10.0.0.1:6443": "https://9.9.9.9:6443", "110.0.0.1": "110.0.0.1",
 		"10.0.0.12 10.0.0.1": "10.0.0.12 9.9.9.9", "10.0.0.1.5": "10.0.0.1.5",
 	} {
-		if is := source.ReplaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
+		if is := backup.ReplaceAddress(was, "10.0.0.1", "9.9.9.9"); is != want {
 			t.Errorf("%q becomes %q", was, is)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup/source"
+	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -45,9 +45,9 @@ func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Managem
 	if err != nil {
 		return Seed{}, err
 	}
-	name := r.cfg.ClusterName + source.TalosSecretSuffix
+	name := r.cfg.ClusterName + backup.TalosSecretSuffix
 	was := r.source.Secret(name)
-	data, err := source.SecretDataOf(was)
+	data, err := backup.SecretDataOf(was)
 	if err != nil {
 		return Seed{}, err
 	}

@@ -18,8 +18,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/images"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/charts"
-	"github.com/slipway-k8s/slipway/internal/cluster/providers"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
 )
@@ -74,14 +73,14 @@ func Configured(ctx context.Context, cfg config.Config, sources render.Sources) 
 		caph,
 		{Project: CertManager, Version: version, Source: manifest, Instead: "CERT_MANAGER_URL",
 			files: []file{{"cert-manager.yaml", manifest}}},
-		chartRelease(HCloudCCM, "HCLOUD_CCM_REPOSITORY", charts.HCloudCCM(cfg, sources)),
-		chartRelease(TalosCCM, "TALOS_CCM_REPOSITORY", charts.TalosCCM(cfg, sources)),
+		chartRelease(HCloudCCM, "HCLOUD_CCM_REPOSITORY", render.HCloudCCMChart(cfg, sources)),
+		chartRelease(TalosCCM, "TALOS_CCM_REPOSITORY", render.TalosCCMChart(cfg, sources)),
 	}, nil
 }
 
 func caphRelease(cfg config.Config, sources render.Sources) (Release, error) {
 	r := Release{Project: CAPH, Version: cfg.CAPHVersion, Instead: "PROVIDER_REPOSITORY"}
-	for _, p := range providers.Of(cfg) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
 		if p.Kind != "InfrastructureProvider" {
 			continue
 		}
@@ -97,10 +96,11 @@ func caphRelease(cfg config.Config, sources render.Sources) (Release, error) {
 	return r, nil
 }
 
-func chartRelease(project, variable string, in charts.Installation) Release {
+func chartRelease(project, variable string, in render.Chart) Release {
 	source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
-	return Release{Project: project, Version: in.Version, Source: kube.WithoutCredentials(in.Repository), Instead: variable,
-		chart: &source}
+	return Release{Project: project, Version: in.Version, Source: kube.WithoutCredentials(in.Repository),
+		Instead: variable,
+		chart:   &source}
 }
 
 // errNoAddress means that manifests/clusterctl.yaml has no address of a provider.

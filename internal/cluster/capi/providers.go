@@ -1,0 +1,69 @@
+package capi
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+)
+
+// Provider is one of the four that a cluster of Talos servers at Hetzner needs.
+type Provider struct {
+	Label    string // clusterctl's name for it: of its inventory object, of its folder in a local repository
+	Kind     string // clusterctl's type
+	Name     string // as clusterctl init takes it
+	Version  string
+	File     string // its manifest
+	Variable string // that configures the version
+}
+
+// clusterctl's types of providers.
+const (
+	CoreProvider           = "CoreProvider"
+	BootstrapProvider      = "BootstrapProvider"
+	ControlPlaneProvider   = "ControlPlaneProvider"
+	InfrastructureProvider = "InfrastructureProvider"
+)
+
+// ConfiguredProviders lists the providers of a configuration: core, bootstrap, control plane, infrastructure.
+func ConfiguredProviders(cfg config.Config) []Provider {
+	return []Provider{
+		{"cluster-api", CoreProvider, "cluster-api", cfg.CAPIVersion, "core-components.yaml", "CAPI_VERSION"},
+		{"bootstrap-talos", BootstrapProvider, "talos", cfg.CABPTVersion, "bootstrap-components.yaml", "CABPT_VERSION"},
+		{"control-plane-talos", ControlPlaneProvider, "talos", cfg.CACPPTVersion, "control-plane-components.yaml",
+			"CACPPT_VERSION"},
+		{"infrastructure-hetzner", InfrastructureProvider, "hetzner", cfg.CAPHVersion, "infrastructure-components.yaml",
+			"CAPH_VERSION"},
+	}
+}
+
+// ProviderVersions are the configured providers: clusterctl's name of each → its version.
+func ProviderVersions(cfg config.Config) map[string]string {
+	versions := map[string]string{}
+	for _, p := range ConfiguredProviders(cfg) {
+		versions[p.Label] = p.Version
+	}
+	return versions
+}
+
+// InstalledProviders lists what clusterctl has installed: provider → version.
+func InstalledProviders(ctx context.Context, mgmt *kube.Cluster) (map[string]string, error) {
+	l := ListOf(ProviderKind)
+	if err := mgmt.List(ctx, l); err != nil {
+		return nil, fmt.Errorf("list the installed providers: %w", err)
+	}
+	installed := map[string]string{}
+	for i := range l.Items {
+		installed[l.Items[i].GetName()] = Text(&l.Items[i], "version")
+	}
+	return installed, nil
+}
+
+// Namespaces of cert-manager.
+const (
+	// CertManagerNamespace is the one that clusterctl installs cert-manager in.
+	CertManagerNamespace = "cert-manager"
+	// CertManagerTestNamespace is the one in which clusterctl tries out cert-manager, and which it deletes.
+	CertManagerTestNamespace = "cert-manager-test"
+)

@@ -1,0 +1,218 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The ServiceAccounts of a fleet's namespace, beside those of the clusters.
+const (
+	// Administrator may do everything in the management cluster: it installs the providers, and applies a fleet from Git.
+	Administrator = "slipway"
+	// Advancer begins the Jobs of a rollout.
+	Advancer = "slipway-advance"
+
+	accountPrefix = "slipway-cluster-"
+	keyPrefix     = "slipway-state-key-"
+)
+
+// longestName is that of a namespace.
+const longestName = 63
+
+// AccountName is the ServiceAccount of a cluster's Jobs, in the fleet's namespace.
+func AccountName(cluster string) string { return accountPrefix + cluster }
+
+// KeyName is the Secret with the key to a cluster's state, in the fleet's namespace.
+func KeyName(cluster string) string { return keyPrefix + cluster }
+
+// StateNamespace is the namespace of a cluster's state. One that would be too long is cut, and ends with a hash.
+func StateNamespace(namespace, cluster string) string {
+	name := namespace + "-" + cluster
+	if len(name) <= longestName {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.TrimRight(name[:longestName-11], "-") + "-" + hex.EncodeToString(sum[:])[:10]
+}
+
+// Access is what the Jobs of one cluster can reach.
+type Access struct {
+	Namespace        string // the fleet's
+	Cluster          string
+	ClusterNamespace string // of the cluster's Cluster API objects
+}
+
+// clusterAPIGroups are those of Cluster API and of its providers for Talos and Hetzner. Those that only the core
+// provider's controllers write, such as addons, are among them: a move of the cluster lists them.
+var clusterAPIGroups = []string{"cluster.x-k8s.io", "bootstrap.cluster.x-k8s.io", "controlplane.cluster.x-k8s.io",
+	"infrastructure.cluster.x-k8s.io", "addons.cluster.x-k8s.io", "ipam.cluster.x-k8s.io", "runtime.cluster.x-k8s.io"}
+
+var (
+	readVerbs = []string{"get", "list", "watch"}
+	write     = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+)
+
+func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{Verbs: verbs, APIGroups: []string{group}, Resources: resources}
+}
+
+// Objects are the namespaces that the cluster's Jobs work in, their ServiceAccount and its permissions. RBAC cannot
+// restrict the creation of a Secret to names, nor a list: so the state is in a namespace of its own. The namespaces are
+// created here, so that no Job of a cluster has to create one.
+func (a Access) Objects() []client.Object {
+	state, account := StateNamespace(a.Namespace, a.Cluster), AccountName(a.Cluster)
+	clusterWide := a.Namespace + "-" + account
+	all := []client.Object{
+		namespaceOf(state, map[string]string{restricted: restrictedLevel}),
+		namespaceOf(a.ClusterNamespace, nil),
+		accountOf(a.Namespace, account),
+		a.role(state, account, rule(write, "", "secrets"), rule(write, "coordination.k8s.io", "leases")),
+		a.role(a.ClusterNamespace, account, a.rules()...),
+		// Runs of one Hetzner project share its rate limit by Leases.
+		a.role(a.Namespace, account, rule(write, "coordination.k8s.io", "leases")),
+		&rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"), ObjectMeta: a.meta("", clusterWide),
+			Rules: []rbacv1.PolicyRule{
+				{Verbs: []string{"get", "patch", "delete"}, APIGroups: []string{""}, Resources: []string{"namespaces"},
+					ResourceNames: []string{a.ClusterNamespace}},
+				{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"namespaces"},
+					ResourceNames: []string{metav1.NamespaceSystem, state}},
+			}},
+	}
+	for _, namespace := range []string{state, a.ClusterNamespace, a.Namespace} {
+		all = append(all, &rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: a.meta(namespace,
+			account),
+			RoleRef: roleRef("Role", account), Subjects: subject(a.Namespace, account)})
+	}
+	for _, role := range []string{clusterWide, ReaderName(a.Namespace)} {
+		all = append(all, &rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"),
+			ObjectMeta: a.meta("", role+bindingSuffix(role, clusterWide, a.Cluster)), RoleRef: roleRef("ClusterRole", role),
+			Subjects: subject(a.Namespace, account)})
+	}
+	return all
+}
+
+// bindingSuffix tells the clusters' bindings of a role that they share from each other.
+func bindingSuffix(role, own, cluster string) string {
+	if role == own {
+		return ""
+	}
+	return "-" + cluster
+}
+
+// rules are those in the namespace of the cluster's objects. Reading all of it is what a run needs to find out,
+// before it deletes the namespace, whether something else is in it.
+func (a Access) rules() []rbacv1.PolicyRule {
+	rules := []rbacv1.PolicyRule{
+		rule(readVerbs, "*", "*"),
+		rule(write, "", "secrets", "configmaps", "events"),
+		rule(write, "coordination.k8s.io", "leases"),
+		rule(write, "events.k8s.io", "events"),
+	}
+	return append(rules, rbacv1.PolicyRule{Verbs: write, APIGroups: clusterAPIGroups, Resources: []string{"*"}})
+}
+
+// meta has the cluster's label: what Slipway made for a cluster does not keep the cluster's namespace.
+func (a Access) meta(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{managedBy: application, ClusterLabel: a.Cluster}}
+}
+
+func (a Access) role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+	return &rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: a.meta(namespace, name), Rules: rules}
+}
+
+const (
+	rbacGroup       = "rbac.authorization.k8s.io"
+	rbacVersion     = rbacGroup + "/v1"
+	restricted      = "pod-security.kubernetes.io/enforce"
+	restrictedLevel = "restricted"
+)
+
+func roleRef(kind, name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacGroup, Kind: kind, Name: name}
+}
+
+func subject(namespace, account string) []rbacv1.Subject {
+	return []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}}
+}
+
+func namespaceOf(name string, labels map[string]string) *corev1.Namespace {
+	all := map[string]string{managedBy: application}
+	for key, value := range labels {
+		all[key] = value
+	}
+	return &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}
+}
+
+// accountOf is a ServiceAccount whose token is mounted only into the Pods that ask for it.
+func accountOf(namespace, name string) *corev1.ServiceAccount {
+	no := false
+	return &corev1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), AutomountServiceAccountToken: &no,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedBy: application}}}
+}
+
+// ReaderName is the ClusterRole by which the Jobs of all clusters of a namespace read what is not of one cluster.
+func ReaderName(namespace string) string { return namespace + "-slipway-reader" }
+
+// readerRole lets a run see that the providers are installed and serve, and that a move of its cluster takes none of
+// another's objects along. It has no Secrets in it.
+func readerRole(namespace string) *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"),
+		ObjectMeta: metav1.ObjectMeta{Name: ReaderName(namespace), Labels: map[string]string{managedBy: application}},
+		Rules: []rbacv1.PolicyRule{
+			rule(readVerbs, "apiextensions.k8s.io", "customresourcedefinitions"),
+			rule(readVerbs, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
+			rule(readVerbs, "clusterctl.cluster.x-k8s.io", "providers"),
+			rule(readVerbs, "apps", "deployments"),
+			rule(readVerbs, "cluster.x-k8s.io", "clusters"),
+		}}
+}
+
+// Shared are the objects that the Jobs of all clusters of a namespace use, but for Secrets. The administrator
+// installs Cluster API's providers: that is to create their definitions and permissions.
+func Shared(namespace string) []client.Object {
+	labels := map[string]string{managedBy: application}
+	meta := func(namespace, name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}
+	}
+	return []client.Object{
+		namespaceOf(namespace, map[string]string{restricted: restrictedLevel}),
+		accountOf(namespace, Administrator),
+		&rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"),
+			ObjectMeta: meta("", namespace+"-slipway"), RoleRef: roleRef("ClusterRole", "cluster-admin"),
+			Subjects: subject(namespace, Administrator)},
+		accountOf(namespace, Advancer),
+		&rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: meta(namespace, Advancer), Rules: []rbacv1.PolicyRule{
+			rule([]string{"get", "list", "watch", "patch"}, "batch", "jobs"),
+			rule([]string{"get", "list", "watch"}, "", "pods"),
+			// Not create: what a Job is made from stays what the operator has applied.
+			rule([]string{"get", "list", "watch", "update", "patch", "delete"}, "", "configmaps"),
+		}},
+		&rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: meta(namespace, Advancer),
+			RoleRef: roleRef("Role", Advancer), Subjects: subject(namespace, Advancer)},
+		readerRole(namespace),
+	}
+}
+
+// ProviderReading lets the Jobs of the clusters see why a provider does not serve, in the provider's namespace. With
+// moves they can also list its Secrets, as clusterctl does with those of the infrastructure provider when it moves a
+// cluster: the certificate and the key of its webhook are in them.
+func ProviderReading(namespace, provider string, moves bool) []client.Object {
+	name := namespace + "-slipway"
+	meta := metav1.ObjectMeta{Namespace: provider, Name: name, Labels: map[string]string{managedBy: application}}
+	rules := []rbacv1.PolicyRule{rule(readVerbs, "", "pods", "events")}
+	if moves {
+		rules = append(rules, rule([]string{"get", "list"}, "", "secrets"))
+	}
+	return []client.Object{
+		&rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: meta, Rules: rules},
+		&rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: meta, RoleRef: roleRef("Role", name),
+			Subjects: []rbacv1.Subject{{APIGroup: rbacGroup, Kind: "Group", Name: "system:serviceaccounts:" + namespace}}},
+	}
+}

@@ -1,0 +1,241 @@
+package fleet
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/slipway-k8s/slipway/internal/state/settings"
+)
+
+// Labels of what belongs to a fleet.
+const (
+	FleetLabel   = "slipway.dev/fleet"   // its name
+	ClusterLabel = "slipway.dev/cluster" // the cluster's name
+	ChangeLabel  = "slipway.dev/change"  // hash of what the Job is made from
+	ActionLabel  = "slipway.dev/action"  // Apply or Destroy
+
+	managedBy   = "app.kubernetes.io/managed-by"
+	application = "slipway"
+	// QueueLabel gives a Job to Kueue, which admits it by its quota.
+	QueueLabel = "kueue.x-k8s.io/queue-name"
+)
+
+// What a Job does with its cluster.
+const (
+	Apply   = "apply"
+	Destroy = "destroy"
+)
+
+// consent is the flag by which a run is told that it may replace and delete.
+const consent = "--yes"
+
+const (
+	// Container is the container of a Job's Pods.
+	Container = "slipway"
+	// TokenSecretKey is the key of a token in its Secret.
+	TokenSecretKey = "token"
+	// IdentitySecret is the Secret with the key of the operator, from which the keys to the states are derived.
+	IdentitySecret = "slipway-state-identity"
+	// IdentitySecretKey is its key.
+	IdentitySecretKey = "identity"
+
+	configDir, stateDir, tempDir = "/config", "/state", "/tmp"
+	// ChangeConfigFile is the cluster's configuration in Change.Files.
+	ChangeConfigFile = "bootstrap.yaml"
+	nonRoot          = 65532 // of Slipway's image
+	// endWithin is how long a run may take to stop where it can be resumed, once its Pod is deleted (seconds).
+	endWithin = 60
+	// usageExit is the exit code of a run that refuses its configuration: to try again would not help.
+	usageExit = 2
+	// mostConfig is what a ConfigMap can hold, less a part for its metadata (bytes).
+	mostConfig = 1<<20 - 16<<10
+)
+
+// Change is what is to be done with one cluster.
+type Change struct {
+	Fleet     string
+	Namespace string
+	Cluster   string
+	Action    string // Apply or Destroy
+	Image     string
+	Arguments []string          // of the command: its targets and flags
+	Files     map[string][]byte // bootstrap.yaml, and the operator's files by their paths beside it
+	Token     string            // name of the Secret with the Hetzner token
+	// Account is the ServiceAccount, and Key the Secret with the key to the state. Empty: those of a fleet that was made
+	// before its clusters had their own, Administrator and IdentitySecret.
+	Account  string `json:",omitempty"`
+	Key      string `json:",omitempty"`
+	Retries  int
+	Deadline time.Duration
+	// Consent is to servers that are replaced, and all else that a run asks for. It is no part of what the change is.
+	Consent bool `json:"-"`
+}
+
+// Hash identifies the change: two with the same content have the same.
+func (c Change) Hash() string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // plain data
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])[:10]
+}
+
+// longestStem leaves room for a hash in the name of a Job, which is a label of its Pods.
+const longestStem = 63 - 11
+
+// Name is that of the Job and of its ConfigMap.
+func (c Change) Name() string {
+	stem := c.Fleet + "-" + c.Cluster
+	if len(stem) > longestStem {
+		stem = strings.TrimRight(stem[:longestStem], "-")
+	}
+	return stem + "-" + c.Hash()
+}
+
+func (c Change) labels() map[string]string {
+	return map[string]string{managedBy: application, FleetLabel: c.Fleet, ClusterLabel: c.Cluster, ChangeLabel: c.Hash(),
+		ActionLabel: c.Action}
+}
+
+// key is a file's key in the ConfigMap, which has no slashes.
+func key(file string) string { return strings.ReplaceAll(file, "/", "_") }
+
+// ConfigMap has the files of the change. It cannot be changed, so that a Job never reads another configuration. It
+// outlives the Job: it says what the cluster was made from.
+func (c Change) ConfigMap() (*corev1.ConfigMap, error) {
+	m, err := configMap(c.meta(), c.Files)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.Cluster, err)
+	}
+	m.Annotations = map[string]string{changeAnnotation: c.description()}
+	return m, nil
+}
+
+func configMap(meta metav1.ObjectMeta, files map[string][]byte) (*corev1.ConfigMap, error) {
+	immutable, size := true, 0
+	m := &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta, Immutable: &immutable,
+		BinaryData: map[string][]byte{}}
+	for file, data := range files {
+		if _, taken := m.BinaryData[key(file)]; taken {
+			return nil, fmt.Errorf("two files have the name %s in a ConfigMap: rename one of them", key(file))
+		}
+		m.BinaryData[key(file)] = data
+		size += len(file) + len(data)
+	}
+	if size > mostConfig {
+		return nil, fmt.Errorf("the configuration and its files have %d bytes, more than the %d that a ConfigMap can hold: remove "+
+			"files that are the built-in ones", size, mostConfig)
+	}
+	return m, nil
+}
+
+func (c Change) meta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name(), Labels: c.labels()}
+}
+
+func kind(apiVersion, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
+}
+
+// Job is suspended: it begins once its turn has come. A Pod that fails is followed by another one, which resumes, but
+// for one that refuses its configuration. A Pod that was evicted, or whose node is gone, is no failure.
+func (c Change) Job() *batchv1.Job {
+	suspend, retries, deadline, exit := true, int32(c.Retries), int64(c.Deadline.Seconds()), Container
+	return &batchv1.Job{
+		TypeMeta: kind("batch/v1", "Job"), ObjectMeta: c.meta(),
+		Spec: batchv1.JobSpec{
+			Suspend: &suspend, BackoffLimit: &retries, ActiveDeadlineSeconds: &deadline,
+			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
+				{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
+					{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
+				{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
+					ContainerName: &exit, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{usageExit}}},
+			}},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.labels()}, Spec: c.pod()},
+		},
+	}
+}
+
+func (c Change) pod() corev1.PodSpec {
+	grace, mount := int64(endWithin), true
+	arguments := append([]string{}, c.Arguments...)
+	if c.Consent {
+		arguments = append(arguments, consent)
+	}
+	return corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+		ServiceAccountName: cmp.Or(c.Account, Administrator), AutomountServiceAccountToken: &mount,
+		SecurityContext: podSecurity(),
+		Volumes: []corev1.Volume{
+			filesVolume(c.Name(), c.Files),
+			scratch("state"), scratch("temp"),
+		},
+		Containers: []corev1.Container{{
+			Name: Container, Image: c.Image,
+			Args: append(arguments, "--config", path.Join(configDir, ChangeConfigFile), "--state-dir", stateDir),
+			Env: []corev1.EnvVar{
+				secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
+				secretVariable(settings.StateIdentityVariable, cmp.Or(c.Key, IdentitySecret), IdentitySecretKey),
+				{Name: "HOME", Value: stateDir}, {Name: "TMPDIR", Value: tempDir},
+			},
+			VolumeMounts: []corev1.VolumeMount{filesMount(),
+				{Name: "state", MountPath: stateDir}, {Name: "temp", MountPath: tempDir}},
+			SecurityContext: containerSecurity(), Resources: requests(),
+			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		}},
+	}
+}
+
+// requests are what a run was seen to take, and what Kueue counts: 0.1 processors on average, and 200 MiB.
+func requests() corev1.ResourceRequirements {
+	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
+		corev1.ResourceMemory: resource.MustParse("256Mi")}}
+}
+
+func scratch(name string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
+}
+
+func secretVariable(variable, secret, key string) corev1.EnvVar {
+	return corev1.EnvVar{Name: variable, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}}
+}
+
+// podSecurity and containerSecurity are what the level restricted of Pod Security asks for.
+func podSecurity() *corev1.PodSecurityContext {
+	user, notRoot := int64(nonRoot), true
+	return &corev1.PodSecurityContext{RunAsNonRoot: &notRoot, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user,
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+}
+
+func containerSecurity() *corev1.SecurityContext {
+	no, yes := false, true
+	return &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+}
+
+// TokenSecretName is the Secret of a token that a fleet's file takes from elsewhere.
+func TokenSecretName(fleet, token string) string { return fleet + "-token-" + token }
+
+// Secret is a Secret of a fleet: a token under TokenSecretKey, for example.
+func Secret(namespace, name, key string, value []byte) *corev1.Secret {
+	return &corev1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		Labels: map[string]string{managedBy: application}}, Data: map[string][]byte{key: value}}
+}
+
+// IdentitySecretOf is the Secret with the key of the operator.
+func IdentitySecretOf(namespace string, key []byte) *corev1.Secret {
+	return Secret(namespace, IdentitySecret, IdentitySecretKey, key)
+}

@@ -1,0 +1,187 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+)
+
+// Rollout is one change of a fleet.
+type Rollout struct {
+	Fleet       string    `json:"fleet"`
+	Namespace   string    `json:"namespace"`
+	Action      string    `json:"action"` // objects.Apply or objects.Destroy
+	Began       time.Time `json:"began"`
+	MaxParallel int       `json:"maxParallel"`
+	MaxFailures int       `json:"maxFailures"`
+	Canary      []string  `json:"canary,omitempty"`
+	Queue       string    `json:"queue,omitempty"` // LocalQueue of Kueue; empty: Kueue is not used
+	// Image is what all Jobs of the rollout run, by its digest. It is not here where an earlier release wrote the rollout.
+	Image string `json:"image,omitempty"`
+	// Providers is the Job that installs the providers, before any other. Empty: none does.
+	Providers string  `json:"providers,omitempty"`
+	Entries   []Entry `json:"clusters"` // in their order
+	// Released are the clusters whose turn has come. A name is written here before its Job begins.
+	Released []string `json:"released,omitempty"`
+	Stopped  bool     `json:"stopped,omitempty"` // no further cluster is begun
+}
+
+// Entry is a cluster with the Job that changes it.
+type Entry struct {
+	Cluster string `json:"cluster"`
+	Job     string `json:"job"`
+}
+
+// ErrReplaced means that another rollout of the same fleet has begun.
+var ErrReplaced = errors.New("another rollout of this fleet has begun since, and goes on in its place")
+
+// ErrNone means that a fleet has no rollout.
+var ErrNone = errors.New("nothing was ever applied")
+
+func ignoreNone(err error) error {
+	if errors.Is(err, ErrNone) {
+		return nil
+	}
+	return err
+}
+
+const rolloutKey = "rollout.json"
+
+// RolloutName is the ConfigMap that a fleet's rollout is in.
+func RolloutName(fleet string) string { return "fleet-" + fleet }
+
+// ConfigMap is a rollout as it is stored.
+func (r Rollout) ConfigMap() (*corev1.ConfigMap, error) {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.ConfigMap{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: RolloutName(r.Fleet),
+			Labels: map[string]string{FleetLabel: r.Fleet, "app.kubernetes.io/managed-by": "slipway"}},
+		Data: map[string]string{rolloutKey: string(data)},
+	}, nil
+}
+
+// stored is a rollout and the object that it was read from.
+type stored struct {
+	Rollout
+	object *corev1.ConfigMap
+}
+
+// ReadRollout reads the newest rollout of a fleet. Its error wraps ErrNone where there is none.
+func ReadRollout(ctx context.Context, c *kube.Cluster, namespace, fleet string) (Rollout, error) {
+	s, err := readStored(ctx, c, namespace, fleet)
+	return s.Rollout, err
+}
+
+func readStored(ctx context.Context, c *kube.Cluster, namespace, fleet string) (s stored, err error) {
+	s.object = &corev1.ConfigMap{}
+	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: RolloutName(fleet)}, s.object)
+	if apierrors.IsNotFound(err) {
+		return s, fmt.Errorf("fleet %s in namespace %s: %w", fleet, namespace, ErrNone)
+	}
+	if err != nil {
+		return s, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, RolloutName(fleet), err)
+	}
+	if err := json.Unmarshal([]byte(s.object.Data[rolloutKey]), &s.Rollout); err != nil {
+		return s, fmt.Errorf("ConfigMap %s/%s does not hold a rollout: %w", namespace, RolloutName(fleet), err)
+	}
+	return s, nil
+}
+
+// ListRollouts reads the newest rollouts of all fleets of a namespace; of all namespaces, where it is empty.
+func ListRollouts(ctx context.Context, c *kube.Cluster, namespace string) (all []Rollout, err error) {
+	found := &corev1.ConfigMapList{}
+	if err := c.List(ctx, found, client.InNamespace(namespace), client.HasLabels{FleetLabel}); err != nil {
+		return nil, fmt.Errorf("list the fleets: %w", err)
+	}
+	for _, o := range found.Items {
+		var r Rollout
+		if text, is := o.Data[rolloutKey]; is && json.Unmarshal([]byte(text), &r) == nil {
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was
+// being prepared.
+type ReplacedMeanwhileError struct{ Fleet string }
+
+func (e *ReplacedMeanwhileError) Error() string {
+	return fmt.Sprintf("another process has changed the rollout of fleet %s while this one was prepared, and that one counts: "+
+		"none of this command's Jobs begins; look at it (fleet status), and run the command again if it is still to be done",
+		e.Fleet)
+}
+
+// begin makes a rollout the newest of its fleet, where that still is the one that the preparation has seen: so it is
+// decided from what is there, and of two that are prepared at once the second is refused as a whole. Where the newest
+// has the same Jobs already, it goes on.
+func (p *preparing) begin(ctx context.Context) error {
+	r := p.Rollout
+	was, err := readStored(ctx, p.cluster, r.Namespace, r.Fleet)
+	if err != nil && !errors.Is(err, ErrNone) {
+		return err
+	}
+	exists := err == nil
+	switch {
+	case exists && was.Action == r.Action && slices.Equal(was.Entries, r.Entries):
+		r.Released, r.Began = was.Released, was.Began
+	case exists != p.seen.exists, exists && !was.as(p.seen.Rollout):
+		return &ReplacedMeanwhileError{r.Fleet}
+	}
+	o, err := r.ConfigMap()
+	if err != nil {
+		return err
+	}
+	if exists {
+		o.ResourceVersion = was.object.ResourceVersion
+		err = p.cluster.Update(ctx, o)
+	} else {
+		err = p.cluster.Create(ctx, o)
+	}
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return &ReplacedMeanwhileError{r.Fleet}
+	}
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, RolloutName(r.Fleet), err)
+	}
+	return nil
+}
+
+// as reports whether two readings are of one rollout at one moment: no cluster was begun in between, by which what was
+// found out of the Jobs would be outdated.
+func (r Rollout) as(other Rollout) bool {
+	return r.Action == other.Action && r.Stopped == other.Stopped && r.Began.Equal(other.Began) &&
+		slices.Equal(r.Entries, other.Entries) && slices.Equal(r.Released, other.Released)
+}
+
+// release writes which clusters' turn has come. Two processes that advance one rollout cannot both do so: the second
+// sees a conflict and looks again.
+func (s stored) release(ctx context.Context, c *kube.Cluster, clusters []string) (again bool, err error) {
+	s.Released = append(slices.Clone(s.Released), clusters...)
+	o, err := s.ConfigMap()
+	if err != nil {
+		return false, err
+	}
+	o.ResourceVersion = s.object.ResourceVersion
+	switch err := c.Update(ctx, o); {
+	case apierrors.IsConflict(err):
+		return true, nil
+	case err != nil:
+		return false, fmt.Errorf("write ConfigMap %s/%s: %w", s.Namespace, RolloutName(s.Fleet), err)
+	}
+	return false, nil
+}
