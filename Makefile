@@ -161,7 +161,7 @@ PACE ?= fast,real
 .PHONY: bench bench-flow bench-fleet
 bench:           ; $(GO) run ./test/bench -pairs $(PAIRS) -pace $(PACE)
 bench-flow:      ; $(GO) test -run '^$$' -bench BenchmarkRun -benchtime 3x ./flow
-bench-fleet:     ; $(GO) test -p 1 -run '^$$' -bench 'BenchmarkRollout|BenchmarkFleetRender' -benchtime 5x ./internal/fleet/rollout ./internal/cli
+bench-fleet:     ; $(GO) test -p 1 -run '^$$' -bench 'BenchmarkRollout|BenchmarkFleetRender' -benchtime 5x ./internal/fleet ./internal/cli
 
 # Static binaries for linux and darwin on amd64 and arm64, with checksums and SBOMs, and a container image of those for linux, in
 # dist/; release-image builds the image and its binaries alone: make release-image PUSH=registry/repository:tag pushes it.

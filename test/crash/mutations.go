@@ -60,7 +60,7 @@ func Mutations() []Mutation {
 			Old: "	if !unfinished(last.Info.Status) && last.Info", New: "	if last.Info"},
 		{Name: "a living owner's Helm release is trampled", File: "internal/client/kube/stuck.go", Package: "internal/client/kube",
 			Old: "	case still < abandonedAfter:", New: "	case still < 0:"},
-		{Name: "a management cluster is known by its address alone", File: "internal/cluster/management/ensure.go", Package: "steps",
+		{Name: "a management cluster is known by its address alone", File: "internal/cluster/connect/management_ensure.go", Package: "steps",
 			Run: "Management",
 			Old: "	case err == nil && uid == m.UID:", New: "	case err == nil && uid != \"\":"},
 		{Name: "a dead run's test of cert-manager is not waited for", File: "internal/ensure/capiinit/install.go", Package: "steps",
