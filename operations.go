@@ -117,6 +117,6 @@ func Backup(ctx context.Context, cfg config.Config, o Options) (r BackupResult, 
 	if err != nil {
 		return r, err
 	}
-	saved, err := b.Once(ctx)
+	saved, err := b.Create(ctx)
 	return BackupResult{Place: b.Store.String(), Name: saved.Name, Bytes: saved.Size}, err
 }

@@ -153,7 +153,7 @@ func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
 	}
 	k = session.Cluster{
 		Caller: &session.Caller{Environment: settings.Environ(os.Environ()), WorkDir: workDir, Hide: hide, Notes: o.Note,
-			Once: &session.Once{}, Token: o.Token, Management: o.Management, Equip: func(t *platform.Tools) {
+			Memory: &session.Memory{}, Token: o.Token, Management: o.Management, Equip: func(t *platform.Tools) {
 				if o.Hetzner != nil {
 					t.Hetzner = o.Hetzner
 				}

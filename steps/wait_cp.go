@@ -85,7 +85,7 @@ func (step controlPlaneStep) run(ctx context.Context, say flow.Say, m Management
 		if did != "" || err != nil {
 			return did, err
 		}
-		changed, lacks, err := stock.Look(ctx, mgmt)
+		changed, lacks, err := stock.Check(ctx, mgmt)
 		if err != nil || changed {
 			return a.Summary(), err
 		}

@@ -98,7 +98,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 		if len(missing) == 0 {
 			return "", nil
 		}
-		_, lacks, err := stock.Look(ctx, mgmt)
+		_, lacks, err := stock.Check(ctx, mgmt)
 		return wait.Sentences(append(missing, lacks)...), err
 	})
 	out.Continued = stock.Changed

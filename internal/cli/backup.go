@@ -71,7 +71,7 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	}
 	switch every := o.Every; {
 	case every == 0:
-		_, err := b.Once(ctx)
+		_, err := b.Create(ctx)
 		return err
 	case every < shortestEvery:
 		return usage.Errorf("--every %s is too often: %s is the least", every, shortestEvery)
@@ -199,7 +199,8 @@ func newBackupCommand(in *invocation) *cobra.Command {
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
-	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupKeyCommand(in), newBackupCronJobCommand(in))
+	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupKeyCommand(in),
+		newBackupCronJobCommand(in))
 	return cmd
 }
 

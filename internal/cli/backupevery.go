@@ -24,7 +24,7 @@ func backUpAgain(ctx context.Context, b operations.Backups, every time.Duration)
 	last := func(ctx context.Context) (time.Time, error) {
 		return lastBackup(ctx, b.Store, b.Cluster.Cfg.ClusterName)
 	}
-	once := func(ctx context.Context) error { _, err := b.Once(ctx); return err }
+	once := func(ctx context.Context) error { _, err := b.Create(ctx); return err }
 	return repeat(ctx, every, last, once, b.Hub.Note)
 }
 

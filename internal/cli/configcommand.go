@@ -74,7 +74,7 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 // is up can tell is unknown while it is down.
 func settingsInLab(ctx context.Context, c *console, o options, cfg settings.Configuration) ([]settings.Setting, error) {
 	state := statedir.New(o.StateDir, cfg.ClusterName, c.workDir)
-	info, err := c.cluster(arguments{Options: o}, cfg).LabToLook(state).Answering(ctx)
+	info, err := c.cluster(arguments{Options: o}, cfg).LabToInspect(state).Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
 		all := settings.List(cfg)
 		for _, d := range lab.Decides(cfg, lab.Info{}) {

@@ -67,7 +67,7 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	took := runs.ReadDurations(state, a.Options.Environment())
-	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}

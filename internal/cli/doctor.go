@@ -47,7 +47,7 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,7 @@ func newDrill(c *console, a arguments, o drillOptions) (*drillRun, error) {
 		}
 	}
 	own := *c
-	own.environment, own.stateStays = maps.Clone(c.environment), true
+	own.environment, own.keepStateLocal = maps.Clone(c.environment), true
 	d := &drillRun{console: &own, given: a, options: o, state: state, parts: 6,
 		report: drillReport{Kind: "drill", Cluster: cfg.ClusterName, Began: time.Now().UTC(), Seed: o.Faults}}
 	if o.Backup != "" {
@@ -114,7 +114,7 @@ func (d *drillRun) end(ctx context.Context, err error) error {
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := d.cluster(d.given, settings.Configuration{}).LabToLook(d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
+	if _, downErr := d.cluster(d.given, settings.Configuration{}).LabToInspect(d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {

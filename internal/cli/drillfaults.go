@@ -75,7 +75,7 @@ func (d *drillRun) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	client := d.cluster(d.arguments(), settings.Configuration{}).LabToLook(d.state).Client
+	client := d.cluster(d.arguments(), settings.Configuration{}).LabToInspect(d.state).Client
 	var list struct{ Faults []lab.Fault }
 	if err := client.Do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
 		return err

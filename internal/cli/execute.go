@@ -102,7 +102,7 @@ func exitCode(err error) int {
 	case errors.Is(err, flow.ErrInterrupted):
 		return ExitInterrupted
 	case errors.As(err, &bad), errors.As(err, &invalid), errors.As(err, &unknown), errors.As(err, &sealed) &&
-		session.Refused(sealed):
+		session.TargetRefused(sealed):
 		return ExitUsage
 	default:
 		return ExitFailed

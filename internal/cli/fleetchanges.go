@@ -340,7 +340,7 @@ func (f *openedFleet) refuseOtherToken(ctx context.Context, name string, token p
 	}
 	if f.lab == nil { // the lab has but one, which may write
 		tools := platform.Tools{Hetzner: session.HetznerClient(f.console.environment[settings.EndpointVariable], token, nil,
-			f.console.caller().LookGovernor())}
+			f.console.caller().InspectionGovernor())}
 		err := apply.CheckToken(ctx, tools, wanted.Namespace, wanted.Name)
 		if errors.Is(err, hetzner.ErrReadOnly) || errors.Is(err, hetzner.ErrToken) {
 			err = &usage.Error{Err: err}

@@ -125,14 +125,14 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	if err != nil {
 		return of, err
 	}
-	at := session.Look{Cluster: f.console.cluster(arguments{Targets: []string{targetAll}, Options: f.options}, cfg)}
+	at := session.Inspection{Cluster: f.console.cluster(arguments{Targets: []string{targetAll}, Options: f.options}, cfg)}
 	tools := at.CommonTools(state, io.Discard)
 	endpoint := f.console.environment[settings.EndpointVariable]
 	if f.lab != nil {
 		endpoint, tools = f.labInfo.HetznerEndpoint, f.lab.Client.Equip(tools)
 	}
 	tools.Token = token
-	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.console.caller().LookGovernor())
+	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.console.caller().InspectionGovernor())
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	at.Tools = tools
 	return of, at.Predict(ctx, state, &of)

@@ -50,7 +50,7 @@ func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedi
 	if err != nil {
 		return nil, "", err
 	}
-	tools, err := c.cluster(a, cfg).OfflineLook(state)
+	tools, err := c.cluster(a, cfg).LocalTools(state)
 	if err != nil {
 		return nil, "", err
 	}

@@ -123,7 +123,7 @@ func runLabSave(ctx context.Context, c *console, a arguments) error {
 		return usage.Errorf("the local management cluster of %s runs outside of the lab and cannot be saved with it: "+
 			"save before kind-create, or after clean", state)
 	}
-	l := c.cluster(a, cfg).LabToLook(state)
+	l := c.cluster(a, cfg).LabToInspect(state)
 	return labTask(c, a.Options, func(say flow.Say) error { return l.Save(ctx, state, cfg.ClusterName, to, say) })
 }
 

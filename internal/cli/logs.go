@@ -75,13 +75,14 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 		return err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	at, err := c.cluster(a, cfg).Look(ctx, state)
+	at, err := c.cluster(a, cfg).Inspect(ctx, state)
 	if err != nil {
 		return err
 	}
 	tools, offline := at.Tools, at.Offline
 	cfg = at.Cfg
-	if environment, err := state.Environment(); err == nil && offline != "" && (a.Options.Lab || environment == statedir.EnvironmentLab) {
+	if environment, err := state.Environment(); err == nil && offline != "" && (a.Options.Lab ||
+		environment == statedir.EnvironmentLab) {
 		return errors.New(offline) // Hetzner is not needed for it
 	}
 	out := newLogPrinter(c, a.Options)

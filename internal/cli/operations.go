@@ -93,7 +93,7 @@ func look(ctx context.Context, c *console, a arguments, do func(config.Config, p
 	if err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).Reach(ctx)
+	at, err := c.cluster(a, cfg).InspectOnline(ctx)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	at, err := k.LookAhead(ctx, state)
+	at, err := k.InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}

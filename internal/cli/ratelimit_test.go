@@ -74,7 +74,7 @@ func TestLookSaysThatItIsSlow(t *testing.T) {
 		fmt.Fprint(w, `{"locations":[],"meta":{"pagination":{}}}`)
 	}))
 	defer server.Close()
-	client := session.HetznerClient(server.URL, platform.NewSecret("t"), nil, c.caller().LookGovernor())
+	client := session.HetznerClient(server.URL, platform.NewSecret("t"), nil, c.caller().InspectionGovernor())
 	if _, _, err := client.Location.List(t.Context(), hcloud.LocationListOpts{}); err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err := records.RoomForReadopt(state.Files(), source); err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}

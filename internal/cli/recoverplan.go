@@ -56,7 +56,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	}
 	platform.RedirectLibraryLogs(io.Discard)
 	took := runs.ReadDurations(state, a.Options.Environment())
-	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func surveyForForecast(ctx context.Context, c *console, o options, plan *quorum.
 	h := &session.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []session.Display{newDisplay(c, o)}}
 	defer h.Close()
 	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
-		survey, err := plan.Look(ctx, say)
+		survey, err := plan.Inspect(ctx, say)
 		if err == nil {
 			f.add(survey)
 		}

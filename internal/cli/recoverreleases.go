@@ -105,7 +105,7 @@ func clusterOfState(ctx context.Context, c *console, a arguments) (settings.Conf
 	k := c.cluster(a, cfg)
 	tools := k.CommonTools(state, io.Discard)
 	if a.Options.Lab || environment == statedir.EnvironmentLab {
-		at, err := k.Look(ctx, state)
+		at, err := k.Inspect(ctx, state)
 		if err != nil {
 			return cfg, state, nil, err
 		}

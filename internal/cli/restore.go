@@ -63,7 +63,7 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).LookAhead(ctx, state)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ type running struct {
 func (c *console) caller() *session.Caller {
 	return &session.Caller{
 		Environment: c.environment, WorkDir: c.workDir, Hide: c.hide, Faults: c.faults, Equip: c.equip, Charts: c.charts,
-		StateStays: c.stateStays, Once: &c.once,
+		KeepStateLocal: c.keepStateLocal, Memory: &c.memory,
 		Notes:       func(line string) { c.note(line) },
 		CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -44,7 +44,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 		return status.Report{}, err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
-	at, err := c.cluster(a, cfg).Look(ctx, state)
+	at, err := c.cluster(a, cfg).Inspect(ctx, state)
 	if err != nil {
 		return status.Report{}, err
 	}
@@ -55,7 +55,7 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	}
 	r := status.Report{State: string(state), Offline: offline, Notes: []string{}}
 	run := statedir.AtWork(state)
-	r.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, run)
+	r.Begun = unfinished.In(ctx, b.Tools, b.Cfg.ClusterName, run)
 	recorded, err := b.Plan.Graph.Recorded(ctx, state.Journal())
 	if offline != "" || err != nil {
 		r.Add(recorded)
@@ -92,11 +92,11 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 
 // existingFor is session.Cluster.Existing; in a folder in which nothing was begun, which has no client of Hetzner, with
 // the token.
-func existingFor(ctx context.Context, at session.Look, b planning.Bootstrap) (*claims.ExistingCluster, error) {
+func existingFor(ctx context.Context, at session.Inspection, b planning.Bootstrap) (*claims.ExistingCluster, error) {
 	tools := b.Tools
 	if tools.Hetzner == nil {
 		at.Tools = tools
-		asked, err := at.AtHetzner(ctx)
+		asked, err := at.WithHetzner(ctx)
 		if err != nil && context.Cause(ctx) == nil {
 			return nil, nil // status shows what the folder has, also without a token
 		}
@@ -123,7 +123,7 @@ func newStatusCommand(in *invocation) *cobra.Command {
 
 // lookedFrom is what the journal has of the steps that a look needs to know of, and which of the operations that have
 // not ended pauses the cluster.
-func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []begun.Operation) (out status.Recorded) {
+func lookedFrom(plan *steps.Plan, recorded []flow.Status, unended []unfinished.Operation) (out status.Recorded) {
 	for _, o := range unended {
 		if o.Pauses() {
 			out.Pauses = o.Operation

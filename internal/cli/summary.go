@@ -62,7 +62,7 @@ func summarise(ctx context.Context, r *running, result session.Result, of output
 	j, report := result.Journal, result.Report
 	s = summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.Cfg.ClusterName, State: string(r.Folder),
-		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.Before, report.Steps),
+		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.PriorSteps, report.Steps),
 		Hetzner: r.Limit.Counts(), Elapsed: time.Since(r.Began),
 	}
 	management, managed := output(ctx, j, of.management, &err)
@@ -140,7 +140,8 @@ func (s summary) print(out io.Writer, format string, width int) error {
 	}
 	for _, line := range []struct{ name, value string }{
 		{"cluster", s.Cluster}, {"endpoint", s.Endpoint}, {"kubeconfig", s.Kubeconfig}, {"talosconfig", s.Talosconfig},
-		{"management", s.Management}, {"Hetzner", s.Hetzner.String()}, {"state", s.State}, {"report", s.Report}, {"took", took},
+		{"management", s.Management}, {"Hetzner", s.Hetzner.String()}, {"state", s.State}, {"report", s.Report}, {"took",
+			took},
 	} {
 		if line.value != "" {
 			fmt.Fprintf(w, "%s\t%s\n", line.name, line.value)

@@ -113,7 +113,7 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 	if err := preparation.begin(ctx); err != nil {
 		return err
 	}
-	// LastChange: until here everything that was known of a cluster is kept.
+	// Last: until here everything that was known of a cluster is kept.
 	for _, job := range jobs {
 		if replaced(r.Entries, job.Labels[ClusterLabel], job.Name) {
 			if err := deleteJob(ctx, c, &job); err != nil {

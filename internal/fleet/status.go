@@ -37,7 +37,7 @@ type ClusterStatus struct {
 	Job      string     `json:"job"`
 	Action   string     `json:"action"`
 	Phase    Phase      `json:"phase"`
-	Attempts int        `json:"attempts"` // JobPods that have run, or run
+	Attempts int        `json:"attempts"` // Pods that have run, or run
 	Began    *time.Time `json:"began,omitempty"`
 	Ended    *time.Time `json:"ended,omitempty"`
 	Pod      string     `json:"pod,omitempty"` // the newest

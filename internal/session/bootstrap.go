@@ -125,7 +125,7 @@ func (s *Session) refuseSecondRun(ctx context.Context) error {
 // for a change which it would not make. Nothing was changed then.
 func (s *Session) compareWithCluster(ctx context.Context, b planning.Bootstrap) error {
 	words := append([]string{}, s.Targets...)
-	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Begun)
+	found := forecast.Compare(ctx, b, s.Journal(), s.Cfg, words, s.Unfinished)
 	found.WithoutSecrets(s.Caller.Hide)
 	if !found.Refused {
 		if found.Uncompared != "" {
@@ -210,13 +210,13 @@ func (s *Session) resumable(err error) error {
 		reasonsOnce(err), s.Folder, s.Files.Log.Name())
 }
 
-// Refused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
+// TargetRefused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
 // is gone.
-func Refused(e *flow.SealedError) bool { return e.Step != e.By }
+func TargetRefused(e *flow.SealedError) bool { return e.Step != e.By }
 
 // adviseOnSealed says what can be done about a step that must not be run a second time.
 func (s *Session) adviseOnSealed(err error, e *flow.SealedError) error {
-	if Refused(e) {
+	if TargetRefused(e) {
 		return fmt.Errorf("%w\nto continue from there: %s\nto fetch kubeconfig and talosconfig again: %s\nto look: %s",
 			err, s.Caller.Command(TargetAll), s.Caller.Command("access"), s.Caller.Command("status"))
 	}

@@ -31,14 +31,14 @@ type Caller struct {
 	Equip func(*platform.Tools)
 	// Charts downloads what a prediction renders; nil: as a run does.
 	Charts checks.Download
-	// StateStays keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
-	StateStays bool
-	// Once has what is asked for and said once by a program that looks again and again.
-	Once *Once
+	// KeepStateLocal keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
+	KeepStateLocal bool
+	// Memory is kept between the inspections of one program. Optional.
+	Memory *Memory
 }
 
-// Once is what a program does the first time alone.
-type Once struct {
+// Memory is what a program that inspects a cluster again and again asks for, and says, once.
+type Memory struct {
 	token *tokenAnswer // of hcloudTokenCommand, which may ask a person; nil: it has not been run
 	note  string       // the last note about the state in a store
 }
@@ -81,14 +81,14 @@ func (c *Caller) Note(format string, args ...any) {
 	}
 }
 
-// noteOnce is Note for what each look of one program would say.
+// noteOnce is Note for what each inspection by one program would say.
 func (c *Caller) noteOnce(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
-	if c.Once != nil && c.Once.note == line {
+	if c.Memory != nil && c.Memory.note == line {
 		return
 	}
-	if c.Once != nil {
-		c.Once.note = line
+	if c.Memory != nil {
+		c.Memory.note = line
 	}
 	c.Note("%s", line)
 }
@@ -101,15 +101,15 @@ func (c *Caller) Command(target ...string) string {
 	return c.CommandLine(target...)
 }
 
-// tokenOnce is the token for a look. The command that prints it may ask a person each time it runs: so it runs for the
-// first of all looks alone.
+// tokenOnce is the token for an inspection. The command that prints it may ask a person each time it runs: so it runs for the
+// first inspection alone.
 func (c *Caller) tokenOnce(ctx context.Context, cfg settings.Configuration) (platform.Secret, error) {
-	if c.Once != nil && c.Once.token != nil {
-		return c.Once.token.token, c.Once.token.err
+	if c.Memory != nil && c.Memory.token != nil {
+		return c.Memory.token.token, c.Memory.token.err
 	}
 	token, err := c.token(ctx, cfg)
-	if c.Once != nil && cfg.TokenCommand != "" && context.Cause(ctx) == nil {
-		c.Once.token = &tokenAnswer{token, err}
+	if c.Memory != nil && cfg.TokenCommand != "" && context.Cause(ctx) == nil {
+		c.Memory.token = &tokenAnswer{token, err}
 	}
 	return token, err
 }

@@ -100,7 +100,7 @@ func (k Cluster) view(ctx context.Context, state statedir.Dir, place remotestate
 	defer func() { _ = unlock() }()
 	asking, cancel := context.WithTimeout(ctx, pullWithin)
 	defer cancel()
-	dir, d, relation, err := place.Look(asking)
+	dir, d, relation, err := place.Inspect(asking)
 	diverged, refused := (*remotestate.DivergedError)(nil), (*remotestate.RefusedError)(nil)
 	switch {
 	case errors.As(err, &diverged), errors.As(err, &refused), err != nil && context.Cause(ctx) == nil && !isUsage(err):

@@ -65,8 +65,8 @@ func (h *Hub) follow(e flow.Event) {
 	}
 }
 
-// Alone is the step that is at work, where there is one and no other.
-func (h *Hub) Alone() string {
+// OnlyRunningStep is the step that is at work, where there is one and no other.
+func (h *Hub) OnlyRunningStep() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.atWork) != 1 {

@@ -28,8 +28,8 @@ func (k Cluster) LabFolder(state statedir.Dir) string {
 	return filepath.Join(k.Caller.WorkDir, k.LabDir)
 }
 
-// LabToLook is the lab of a state folder, for what does not start it.
-func (k Cluster) LabToLook(state statedir.Dir) *lab.Lab {
+// LabToInspect is the lab of a state folder, for what does not start it.
+func (k Cluster) LabToInspect(state statedir.Dir) *lab.Lab {
 	dir := k.LabFolder(state)
 	return &lab.Lab{
 		Dir: dir, Latency: k.LabLatency, API: k.LabAPI, Images: k.labImages(), Until: k.LabUntil,
@@ -38,7 +38,7 @@ func (k Cluster) LabToLook(state statedir.Dir) *lab.Lab {
 	}
 }
 
-// LabToStart is LabToLook for what may start the lab: with where its programs come from.
+// LabToStart is LabToInspect for what may start the lab: with where its programs come from.
 func (k Cluster) LabToStart(state statedir.Dir) (*lab.Lab, error) {
 	if err := k.CheckLabImages(); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (k Cluster) LabToStart(state statedir.Dir) (*lab.Lab, error) {
 	if err != nil {
 		return nil, &usage.Error{Err: err}
 	}
-	l := k.LabToLook(state)
+	l := k.LabToInspect(state)
 	l.Programs = programs
 	return l, nil
 }
@@ -110,7 +110,7 @@ func (s *Session) connectToLab(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Before = append(s.Before, flow.StepReport{Name: "lab", Outcome: outcome, Elapsed: time.Since(s.Began)})
+	s.PriorSteps = append(s.PriorSteps, flow.StepReport{Name: "lab", Outcome: outcome, Elapsed: time.Since(s.Began)})
 	cfg, tools, notes, err := s.enterLab(s.Tools, l.Client, info, s.Limit)
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ func (k Cluster) store() remotestate.Access {
 
 // Place is where the state of the configured cluster is; ok is false where it is in the state folder alone.
 func (k Cluster) Place(state statedir.Dir) (p remotestate.Place, ok bool, err error) {
-	if k.Cfg.State == "" || k.Caller.StateStays {
+	if k.Cfg.State == "" || k.Caller.KeepStateLocal {
 		return p, false, nil
 	}
 	command := strings.Join(k.Targets, " ")
@@ -42,7 +42,7 @@ func (k Cluster) Place(state statedir.Dir) (p remotestate.Place, ok bool, err er
 // sharePeers has the run keep to its part of the rate limit of the Hetzner project, where the state is in a Kubernetes
 // cluster: there the runs of a project find one another. It needs the run's token, and comes before its first request.
 func (s *Session) sharePeers(ctx context.Context) {
-	if s.Caller.StateStays {
+	if s.Caller.KeepStateLocal {
 		return
 	}
 	leases, ok, err := s.store().Leases()

@@ -14,8 +14,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -25,7 +25,7 @@ import (
 
 // Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of
 // the environment, the caller has set in f.
-func (l Look) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
+func (l Inspection) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
 	l.Tools.ServerTakes = runs.ReadDurations(state, f.Environment).Server()
 	b, err := planning.New(l.Cfg.Config, l.Tools)
 	if err != nil {
@@ -42,7 +42,7 @@ func (k Cluster) predict(ctx context.Context, f *forecast.Forecast, b planning.B
 	}
 	f.Files = b.Sources.List()
 	f.Remarks = k.Cfg.Remarks(time.Now())
-	f.Begun = begun.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
+	f.Begun = unfinished.In(ctx, b.Tools, b.Cfg.ClusterName, statedir.AtWork(state))
 	if f.Offline == "" {
 		f.Remarks = append(f.Remarks, k.Cfg.UpgradeRemarks(nil, b.Seen(ctx)...)...)
 		if f.Existing, err = k.Existing(ctx, b.Tools); err != nil {

@@ -33,7 +33,7 @@ func (s *Session) RunGraph(ctx context.Context, graph *flow.Graph, folder platfo
 // whose cluster another one has taken over.
 func (s *Session) CheckProject(ctx context.Context) error {
 	err := claims.CheckProject(ctx, s.Cfg.Config, s.Tools)
-	other, went := (*claims.OtherProjectError)(nil), (*claims.WentOverError)(nil)
+	other, went := (*claims.OtherProjectError)(nil), (*claims.TakenOverError)(nil)
 	if errors.As(err, &other) || errors.As(err, &went) {
 		return &usage.Error{Err: err}
 	}
@@ -43,10 +43,10 @@ func (s *Session) CheckProject(ctx context.Context) error {
 	return err
 }
 
-// RefuseWentOver refuses a recovery of a cluster that another state folder has taken over: its last step would fail.
-func (s *Session) RefuseWentOver(ctx context.Context) error {
+// RefuseTakenOver refuses a recovery of a cluster that another state folder has taken over: its last step would fail.
+func (s *Session) RefuseTakenOver(ctx context.Context) error {
 	err := claims.CheckProject(ctx, s.Cfg.Config, s.Tools)
-	if went := (*claims.WentOverError)(nil); errors.As(err, &went) {
+	if went := (*claims.TakenOverError)(nil); errors.As(err, &went) {
 		return &usage.Error{Err: err}
 	}
 	return nil // the recovery asks Hetzner, too

@@ -20,8 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/client/ratepeers"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -32,17 +32,17 @@ import (
 // what the lab decides.
 type Session struct {
 	Cluster
-	Folder  statedir.Dir // of the state
-	ID      string       // of the run
-	Files   *statedir.RunFiles
-	Effects *effect.Recorder
-	Limit   *ratelimit.Governor
-	Hub     *Hub
-	Log     io.Writer
-	Tools   platform.Tools
-	Began   time.Time
-	Before  []flow.StepReport // work before the graph's
-	Begun   []begun.Operation // that have not ended, by their records in the state folder
+	Folder     statedir.Dir // of the state
+	ID         string       // of the run
+	Files      *statedir.RunFiles
+	Effects    *effect.Recorder
+	Limit      *ratelimit.Governor
+	Hub        *Hub
+	Log        io.Writer
+	Tools      platform.Tools
+	Began      time.Time
+	PriorSteps []flow.StepReport      // work before the graph's
+	Unfinished []unfinished.Operation // operations that were begun and have not ended, by their records in the state folder
 
 	configured settings.Configuration // before the lab decided a part of it
 	agreed     []string               // summaries of the consequences that the operator agreed to
@@ -168,8 +168,8 @@ func (s *Session) open(ctx context.Context, displays []Display) (err error) {
 // noteBegun says which operations were begun in the state folder and have not ended, but for those that this run
 // resumes.
 func (s *Session) noteBegun(ctx context.Context) {
-	s.Begun = begun.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
-	for _, o := range s.Begun {
+	s.Unfinished = unfinished.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
+	for _, o := range s.Unfinished {
 		if !o.ResumedBy(s.Targets) {
 			s.Hub.Note("%s", o)
 		}
@@ -194,7 +194,7 @@ func (s *Session) Journal() flow.Journal {
 func (s *Session) Begin(ctx context.Context, targets []string) {
 	s.Targets = targets
 	s.keepSetup()
-	s.Begun = begun.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
+	s.Unfinished = unfinished.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
 }
 
 // Locked calls do while it holds the journal's lock, so that no other run works on the same cluster.
@@ -252,7 +252,7 @@ func (s *Session) newRecorder(tracer *telemetry.Tracer) *effect.Recorder {
 			if name := flow.StepName(ctx); name != "" {
 				return name
 			}
-			return s.Hub.Alone()
+			return s.Hub.OnlyRunningStep()
 		},
 	}
 	if tracer != nil {

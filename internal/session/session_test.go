@@ -94,7 +94,7 @@ func TestARehearsalNeedsNoEngine(t *testing.T) {
 	for _, lab := range []bool{false, true} {
 		k := Cluster{Caller: &Caller{Hide: &redact.Redactor{}}, Request: Request{Options: Options{Lab: lab}},
 			Cfg: settings.Configuration{Config: config.Defaults()}}
-		if _, err := k.OfflineLook(statedir.Dir(t.TempDir())); (err == nil) != lab {
+		if _, err := k.LocalTools(statedir.Dir(t.TempDir())); (err == nil) != lab {
 			t.Errorf("in the lab %t: %v", lab, err)
 		}
 	}

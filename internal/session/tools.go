@@ -44,8 +44,8 @@ func HetznerClient(endpoint string, token platform.Secret, effects *effect.Recor
 	return hcloud.NewClient(options...)
 }
 
-// LookGovernor is the governor of what has no run: its messages are notes of the caller.
-func (c *Caller) LookGovernor() *ratelimit.Governor { return ratelimit.New(c.Note) }
+// InspectionGovernor is the governor of what has no run: its messages are notes of the caller.
+func (c *Caller) InspectionGovernor() *ratelimit.Governor { return ratelimit.New(c.Note) }
 
 // Connect creates the session's clients for Hetzner, or for the lab, which it starts.
 func (s *Session) Connect(ctx context.Context) error {
@@ -73,20 +73,20 @@ func (s *Session) Connect(ctx context.Context) error {
 	return nil
 }
 
-// Look is a cluster that is read and not changed, with the tools for it: Cluster.Look of one that was begun, LookAhead
-// also of one that was not, Reach of one whose Hetzner project or lab has to answer.
-type Look struct {
+// Inspection is a cluster that is read and not changed, with the tools for it: Cluster.Inspect of one that was begun, InspectForPlan
+// also of one that was not, InspectOnline of one whose Hetzner project or lab has to answer.
+type Inspection struct {
 	Cluster
 	Tools platform.Tools
 	// Offline is why the environment that the cluster is in does not answer; empty: it does, or nothing was begun there.
 	Offline string
 }
 
-// Look has the tools to read from the environment that the state folder belongs to.
-func (k Cluster) Look(ctx context.Context, state statedir.Dir) (l Look, err error) {
+// Inspect has the tools to read from the environment that the state folder belongs to.
+func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection, err error) {
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	l.Cluster = k
-	if l.Tools, err = k.OfflineLook(state); err != nil {
+	if l.Tools, err = k.LocalTools(state); err != nil {
 		return l, err
 	}
 	environment, err := state.Environment()
@@ -99,7 +99,7 @@ func (k Cluster) Look(ctx context.Context, state statedir.Dir) (l Look, err erro
 	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return l, err // nothing was begun, so there is nothing to ask about
 	}
-	at, err := l.AtHetzner(ctx)
+	at, err := l.WithHetzner(ctx)
 	if err != nil && context.Cause(ctx) == nil { // there is a journal to be read
 		l.Offline = err.Error()
 		return l, nil
@@ -107,15 +107,15 @@ func (k Cluster) Look(ctx context.Context, state statedir.Dir) (l Look, err erro
 	return at, err
 }
 
-// OfflineLook has the tools of the state folder, with nothing behind them that answers.
-func (k Cluster) OfflineLook(state statedir.Dir) (tools platform.Tools, err error) {
+// LocalTools has the tools of the state folder, with nothing behind them that answers.
+func (k Cluster) LocalTools(state statedir.Dir) (tools platform.Tools, err error) {
 	tools = k.CommonTools(state, io.Discard)
 	tools.Management, err = k.newManagement(state, tools.Files, false, io.Discard, nil)
 	return tools, err
 }
 
-func (l Look) inLab(ctx context.Context, state statedir.Dir) (Look, error) {
-	is := l.LabToLook(state)
+func (l Inspection) inLab(ctx context.Context, state statedir.Dir) (Inspection, error) {
+	is := l.LabToInspect(state)
 	l.Tools.Management = lab.Management{Client: is.Client}
 	info, err := is.Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
@@ -126,13 +126,13 @@ func (l Look) inLab(ctx context.Context, state statedir.Dir) (Look, error) {
 		return l, err
 	}
 	l.Caller.Hide.Learn(info.Token)
-	l.Cfg, l.Tools, _, err = l.enterLab(l.Tools, is.Client, info, l.Caller.LookGovernor())
+	l.Cfg, l.Tools, _, err = l.enterLab(l.Tools, is.Client, info, l.Caller.InspectionGovernor())
 	l.Tools = rehearsedManagement(l.Cfg, l.Tools, state, is, info)
 	return l, err
 }
 
-// AtHetzner adds a client to look at Hetzner with, without a recorder. Without a token Offline says so.
-func (l Look) AtHetzner(ctx context.Context) (Look, error) {
+// WithHetzner adds a client to look at Hetzner with, without a recorder. Without a token Offline says so.
+func (l Inspection) WithHetzner(ctx context.Context) (Inspection, error) {
 	token, err := l.Caller.tokenOnce(ctx, l.Cfg)
 	if errors.Is(err, settings.ErrNoToken) {
 		l.Offline = settings.TokenVariable + " is not set"
@@ -142,19 +142,19 @@ func (l Look) AtHetzner(ctx context.Context) (Look, error) {
 		return l, err
 	}
 	l.Tools.Token = token
-	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil, l.Caller.LookGovernor())
+	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil, l.Caller.InspectionGovernor())
 	return l, nil
 }
 
-// Reach is Look for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts no lab.
-func (k Cluster) Reach(ctx context.Context) (l Look, err error) {
+// InspectOnline is Inspect for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts no lab.
+func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	state, err := k.State(ctx)
 	if err != nil {
 		return l, err
 	}
 	platform.RedirectLibraryLogs(io.Discard)
 	if k.Lab {
-		l, err = k.Look(ctx, state)
+		l, err = k.Inspect(ctx, state)
 		if err == nil && l.Offline != "" {
 			err = errors.New(l.Offline)
 		}
@@ -167,17 +167,17 @@ func (k Cluster) Reach(ctx context.Context) (l Look, err error) {
 	if err != nil {
 		return l, err
 	}
-	l = Look{Cluster: k, Tools: k.CommonTools(state, io.Discard)}
-	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil, k.Caller.LookGovernor())
+	l = Inspection{Cluster: k, Tools: k.CommonTools(state, io.Discard)}
+	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil, k.Caller.InspectionGovernor())
 	if k.Caller.Equip != nil {
 		k.Caller.Equip(&l.Tools)
 	}
 	return l, nil
 }
 
-// LookAhead is Look for what a run would work with, also before the first one.
-func (k Cluster) LookAhead(ctx context.Context, state statedir.Dir) (Look, error) {
-	l, err := k.Look(ctx, state)
+// InspectForPlan is Inspect for what a run would work with, also before the first one.
+func (k Cluster) InspectForPlan(ctx context.Context, state statedir.Dir) (Inspection, error) {
+	l, err := k.Inspect(ctx, state)
 	if err != nil || l.Tools.Hetzner != nil {
 		return l, err
 	}
@@ -189,5 +189,5 @@ func (k Cluster) LookAhead(ctx context.Context, state statedir.Dir) (Look, error
 		}
 		return l, err
 	}
-	return l.AtHetzner(ctx)
+	return l.WithHetzner(ctx)
 }

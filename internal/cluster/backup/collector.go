@@ -38,9 +38,9 @@ func NewCollector(cfg config.Config, tools platform.Tools) Collector {
 	return Collector{cfg: cfg, tools: tools.WithDefaults()}
 }
 
-// Look reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
+// Read reads everything that a backup holds but the snapshot of etcd. It only reads: nothing is paused, no cluster is
 // written to, and none is made where one is missing. version is that of the command.
-func (collector Collector) Look(ctx context.Context, say flow.Say, version string) (*CollectorSource, error) {
+func (collector Collector) Read(ctx context.Context, say flow.Say, version string) (*CollectorSource, error) {
 	s := &CollectorSource{o: collector}
 	var err error
 	if s.manager, s.Contents.Header.SelfManaged, err = collector.holder(ctx); err != nil {

@@ -56,7 +56,7 @@ func aCluster(t *testing.T) (*clustertest.Environment, backup.Collector) {
 func TestLookForBackup(t *testing.T) {
 	w, o := aCluster(t)
 	before := w.Writes()
-	s, err := o.Look(t.Context(), clustertest.Silent, "v1.2.3")
+	s, err := o.Read(t.Context(), clustertest.Silent, "v1.2.3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestTheRevisionIsReadFirst(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := o.Look(t.Context(), clustertest.Silent, ""); err != nil {
+	if _, err := o.Read(t.Context(), clustertest.Silent, ""); err != nil {
 		t.Fatal(err)
 	}
 	if len(order) < 2 || order[0] != "revision" || slices.Contains(order[1:], "revision") {
@@ -176,7 +176,7 @@ func checkFiles(t *testing.T, w *clustertest.Environment, c backup.Contents) {
 func TestHolder(t *testing.T) {
 	w, o := aCluster(t)
 	take := func() (bool, error) {
-		s, err := o.Look(t.Context(), clustertest.Silent, "")
+		s, err := o.Read(t.Context(), clustertest.Silent, "")
 		if err != nil {
 			return false, err
 		}
@@ -267,7 +267,7 @@ func TestSnapshotDoors(t *testing.T) {
 	}
 	tools := w.Tools()
 	tools.Talos = func([]byte) (talos.Client, error) { return fake, nil }
-	s, err := backup.NewCollector(w.Config(), tools).Look(t.Context(), clustertest.Silent, "")
+	s, err := backup.NewCollector(w.Config(), tools).Read(t.Context(), clustertest.Silent, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,14 +49,14 @@ func (e *ReservedError) Error() string {
 	return s.String()
 }
 
-// WentOverError says that another state folder has taken the cluster's name over from this one.
-type WentOverError struct {
+// TakenOverError says that another state folder has taken the cluster's name over from this one.
+type TakenOverError struct {
 	Cluster string
 	Claim   *hetzner.Reservation
 }
 
 // Error implements error.
-func (e *WentOverError) Error() string {
+func (e *TakenOverError) Error() string {
 	return fmt.Sprintf("cluster %s is another state folder's now: %s took the name over from this one%s. Nothing is "+
 		"changed from here, because two state folders would work on one cluster without knowing of each other. Work with "+
 		"that folder (--state-dir); where it is lost, take the cluster over into a new one: another --state-dir, with "+

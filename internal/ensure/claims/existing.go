@@ -49,11 +49,11 @@ func FindExisting(ctx context.Context, cfg config.Config, tools platform.Tools) 
 	if err != nil || found != nil && by != "" && found.By == by {
 		return nil, err
 	}
-	switch went, err := wentOver(tools, found, by); {
+	switch taken, err := takenOver(tools, found, by); {
 	case err != nil:
 		return nil, err
-	case went != nil:
-		return &ExistingCluster{Sentence: went.Error(), Refused: true}, nil
+	case taken != nil:
+		return &ExistingCluster{Sentence: taken.Error(), Refused: true}, nil
 	}
 	traces, err := hetzner.Traces(ctx, tools.Hetzner, cfg.ClusterName)
 	if err != nil || found == nil && len(traces) == 0 {
@@ -158,9 +158,9 @@ func isItself(ctx context.Context, cfg config.Config, manager *kube.Cluster) (bo
 	return false, nil
 }
 
-// wentOver is the error where another state folder has taken the name over from this one; nil: none has. found is the
+// takenOver is the error where another state folder has taken the name over from this one; nil: none has. found is the
 // reservation of now, by the identity that this folder has had before; empty: it had none.
-func wentOver(tools platform.Tools, found *hetzner.Reservation, by string) (*WentOverError, error) {
+func takenOver(tools platform.Tools, found *hetzner.Reservation, by string) (*TakenOverError, error) {
 	if found == nil || by == "" || found.By == by {
 		return nil, nil
 	}
@@ -168,5 +168,5 @@ func wentOver(tools platform.Tools, found *hetzner.Reservation, by string) (*Wen
 	if err != nil || record == nil || record.Reservation != found.ID {
 		return nil, err
 	}
-	return &WentOverError{Cluster: record.Cluster, Claim: found}, nil
+	return &TakenOverError{Cluster: record.Cluster, Claim: found}, nil
 }

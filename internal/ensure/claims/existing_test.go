@@ -120,7 +120,7 @@ func TestTheOldFolderIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var went *WentOverError
+	var went *TakenOverError
 	for what, err := range map[string]error{
 		"before a run": CheckProject(t.Context(), was.cfg, was.tools),
 		"the step":     func() error { _, err := was.reserve(t); return err }(),

@@ -54,10 +54,10 @@ func findOrReserve(ctx context.Context, cfg config.Config, tools platform.Tools,
 	if err != nil || found != nil && found.By == by {
 		return found, err
 	}
-	if went, err := wentOver(tools, found, known); err != nil {
+	if taken, err := takenOver(tools, found, known); err != nil {
 		return nil, err
-	} else if went != nil {
-		return nil, wait.Final(went)
+	} else if taken != nil {
+		return nil, wait.Final(taken)
 	}
 	traces, err := hetzner.Traces(ctx, api, cluster)
 	if err != nil {
@@ -150,8 +150,8 @@ func unreserved(ctx context.Context, cfg config.Config, tools platform.Tools, id
 }
 
 // CheckProject returns an *OtherProjectError where the token is of another project than the one in which the state
-// folder has reserved the cluster's name, and a *WentOverError where another state folder has that name now. A question
-// that cannot be asked is no error: what comes next asks Hetzner too, and says so.
+// folder has reserved the cluster's name, and a *TakenOverError where another state folder has that name now. A
+// question that cannot be asked is no error: what comes next asks Hetzner too, and says so.
 func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) error {
 	tools = tools.WithDefaults()
 	record, err := ownership.Read(tools.Files)
@@ -164,12 +164,12 @@ func CheckProject(ctx context.Context, cfg config.Config, tools platform.Tools) 
 		if err != nil {
 			return err
 		}
-		went, err := wentOver(tools, found, by)
+		taken, err := takenOver(tools, found, by)
 		if err != nil {
 			return err
 		}
-		if went != nil {
-			return went
+		if taken != nil {
+			return taken
 		}
 	}
 	if err != nil || found != nil {

@@ -43,7 +43,8 @@ func TestOrderedAgain(t *testing.T) {
 		"one server type":                {caph: "v1.0.12", types: "cx33", locations: "nbg1", once: true, want: "m2 m3"},
 		"a CAPH that tries again itself": {caph: "v1.0.7", types: "cx33", locations: "nbg1"},
 		"not given up":                   {caph: "v1.0.12", types: "cx33", locations: "nbg1"},
-		"in stock again":                 {caph: "v1.0.12", types: "cx33,cpx32", locations: "nbg1", once: true, want: "m2 m3"},
+		"in stock again": {caph: "v1.0.12", types: "cx33,cpx32", locations: "nbg1", once: true,
+			want: "m2 m3"},
 		"several, all out of stock": {caph: "v1.0.12", types: "cx33,cpx32", locations: "nbg1", once: true,
 			out: []string{"cx33 nbg1", "cpx32 nbg1"}},
 	} {
@@ -55,7 +56,7 @@ func TestOrderedAgain(t *testing.T) {
 			w.cfg.CAPHVersion, w.cfg.ServerType, w.cfg.Location = tt.caph, tt.types, tt.locations
 			watch := w.watch()
 			for range 3 {
-				if busy, _, err := watch.Look(t.Context(), w.mgmt); busy || err != nil {
+				if busy, _, err := watch.Check(t.Context(), w.mgmt); busy || err != nil {
 					t.Fatalf("busy %v, %v", busy, err)
 				}
 			}

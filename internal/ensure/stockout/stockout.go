@@ -38,17 +38,17 @@ type Watch struct {
 
 	asked   time.Time
 	ordered time.Time // when servers were ordered again last
-	keeps   string    // what Look said when Hetzner was asked last
+	keeps   string    // what Check said when Hetzner was asked last
 	Changed []string  // what it continued with, in words
 }
 
-// Look finds Machines that get no server because its type is out of stock. Where the operator agreed beforehand, it
+// Check finds Machines that get no server because its type is out of stock. Where the operator agreed beforehand, it
 // continues with the next configured server type or location that is in stock: servers that exist stay as they are, and
 // Machines without a server are deleted, so that the control plane provider creates others. busy tells that it has
 // changed something just now. keeps says what keeps the servers from being created otherwise, and what to do; empty:
 // stock is no problem, or only one server type in one location is configured. What CAPH does not order again by itself
 // is ordered again: when it is in stock again, or every minute where nothing else is configured.
-func (w *Watch) Look(ctx context.Context, mgmt *kube.Cluster) (busy bool, keeps string, err error) {
+func (w *Watch) Check(ctx context.Context, mgmt *kube.Cluster) (busy bool, keeps string, err error) {
 	several := w.Cfg.ChoosesPlacement()
 	if !several && !w.ordersOnce() {
 		return false, "", nil

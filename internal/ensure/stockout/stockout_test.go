@@ -93,9 +93,10 @@ func (w *environment) machine(name string, server bool) {
 			"severity": "Warning", "reason": "ServerCreateFailedReason",
 			"message": "error during placement (resource_unavailable, 3a4b5c6d7e8f9a0b)"}}
 	}
-	w.objects.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name, clustertest.Map{"metadata": meta,
-		"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "failureDomain": "nbg1",
-			"providerID": spec["providerID"]}}))
+	w.objects.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, name,
+		clustertest.Map{"metadata": meta,
+			"spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": name}, "failureDomain": "nbg1",
+				"providerID": spec["providerID"]}}))
 	w.objects.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, name,
 		clustertest.Map{"metadata": meta, "spec": spec, "status": status}))
 }
@@ -129,7 +130,7 @@ func (w *environment) look(ctx context.Context) string {
 	w.t.Helper()
 	watch := w.watch()
 	for range 10 {
-		busy, keeps, err := watch.Look(ctx, w.mgmt)
+		busy, keeps, err := watch.Check(ctx, w.mgmt)
 		if err != nil {
 			return "error: " + err.Error()
 		}
@@ -274,7 +275,8 @@ func TestWithoutConsentItChangesNothingAndSaysWhatToType(t *testing.T) {
 	w := newWorld(t, "cx33 nbg1", "cx33 fsn1")
 	w.consent = false
 	keeps := w.look(t.Context())
-	if len(w.objects.Writes()) > 0 || !strings.Contains(keeps, "server type cpx32 in nbg1 is in stock: run again with --yes") {
+	if len(w.objects.Writes()) > 0 || !strings.Contains(keeps,
+		"server type cpx32 in nbg1 is in stock: run again with --yes") {
 		t.Errorf("%d writes, it says %q", len(w.objects.Writes()), keeps)
 	}
 }
@@ -284,7 +286,7 @@ func TestAnotherLocationOfTheNetworkZone(t *testing.T) {
 	w.cfg.Location = "nbg1,ash,fsn1"
 	watch := w.watch()
 	for range 3 {
-		if _, _, err := watch.Look(t.Context(), w.mgmt); err != nil {
+		if _, _, err := watch.Check(t.Context(), w.mgmt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -336,7 +338,8 @@ func TestAServerTypeWithoutImageIsNotUsed(t *testing.T) {
 	w.hetzner.Put("images", 2, hetznertest.Image(2, "talos-arm64-v1.12.2", "arm", "available"))
 	w.look(t.Context())
 	name, serverType := w.template()
-	if has := capi.Text(w.get("HCloudMachineTemplate", name), "spec", "template", "spec", "imageName"); serverType != "cax21" ||
+	if has := capi.Text(w.get("HCloudMachineTemplate", name), "spec", "template", "spec",
+		"imageName"); serverType != "cax21" ||
 		has != "talos-arm64-v1.12.2" {
 		t.Errorf("%s with %s, image %s", name, serverType, has)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
@@ -43,14 +43,14 @@ type Comparison struct {
 // not ended is no deviation. A cluster that does not answer is no error: the run
 // says better what that means.
 func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg settings.Configuration,
-	words []string, unended []begun.Operation) (out Comparison) {
+	words []string, unended []unfinished.Operation) (out Comparison) {
 	all, err := compare(ctx, b, j, cfg)
 	if err != nil {
 		out.Uncompared = err.Error()
 	}
 	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(all)) > 0
 	for _, d := range all {
-		switch explained := slices.ContainsFunc(unended, func(o begun.Operation) bool { return o.Explains(d) }); {
+		switch explained := slices.ContainsFunc(unended, func(o unfinished.Operation) bool { return o.Explains(d) }); {
 		case !explained:
 			out.Deviations = append(out.Deviations, d)
 		case d.Requested:

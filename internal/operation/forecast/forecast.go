@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/steps"
@@ -28,14 +28,14 @@ import (
 
 // Forecast is what a run would do, in `bootstrap plan --output json`.
 type Forecast struct {
-	Kind        string              `json:"kind"` // "plan", to tell it from events
-	Cluster     string              `json:"cluster"`
-	Environment string              `json:"world"`
-	State       string              `json:"state"`
-	Offline     string              `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
-	Files       []render.SourceFile `json:"files"`             // that the cluster is made from
-	Remarks     []config.Remark     `json:"remarks,omitempty"` // on the configured versions
-	Begun       []begun.Operation   `json:"begun,omitempty"`   // operations that have not ended
+	Kind        string                 `json:"kind"` // "plan", to tell it from events
+	Cluster     string                 `json:"cluster"`
+	Environment string                 `json:"world"`
+	State       string                 `json:"state"`
+	Offline     string                 `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Files       []render.SourceFile    `json:"files"`             // that the cluster is made from
+	Remarks     []config.Remark        `json:"remarks,omitempty"` // on the configured versions
+	Begun       []unfinished.Operation `json:"begun,omitempty"`   // operations that have not ended
 	// Existing is what is known of a cluster of this name that the state folder did not create.
 	Existing *claims.ExistingCluster `json:"existing,omitempty"`
 	Losses   []string                `json:"losses,omitempty"` // of a restore

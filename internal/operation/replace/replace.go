@@ -390,7 +390,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		}
 		missing = append(missing, roll.Missing(replacer.cfg.NetworkCIDR)...)
 		if len(missing) > 0 {
-			_, lacks, err := stock.Look(ctx, manager)
+			_, lacks, err := stock.Check(ctx, manager)
 			return wait.Sentences(append(missing, lacks)...), err
 		}
 		e, err := etcdview.Ask(ctx, replacer.cfg, replacer.tools, manager, "")

@@ -155,7 +155,7 @@ func (p ControlPlane) awaitWhole(ctx context.Context, say func(string, ...any), 
 		if err != nil || len(now.lacks) == 0 {
 			return "", err
 		}
-		_, out, err := stock.Look(ctx, with.manager)
+		_, out, err := stock.Check(ctx, with.manager)
 		return wait.Sentences(append(now.lacks, out)...), err
 	})
 	return servers, err

@@ -102,7 +102,7 @@ type lookedClusters struct {
 
 // seeClusters asks both at once. Which of them manages the cluster is known as soon as one says so, or when both have
 // been heard.
-func (l *Look) seeClusters() lookedClusters {
+func (l *Reader) seeClusters() lookedClusters {
 	s := lookedClusters{
 		self:   async(func() seenSide { return seeSide(l.cfg, l.tools, l.api, platform.Kubeconfig) }),
 		beside: async(func() seenSide { return seeSide(l.cfg, l.tools, l.mgmt, platform.ManagementKubeconfig) }),

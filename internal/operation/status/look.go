@@ -20,10 +20,10 @@ const (
 	answersWithin = 8 * time.Second
 )
 
-// Look is one look at the cluster that asks every source at once and by itself: Hetzner, the management cluster, the
+// Reader is one look at the cluster that asks every source at once and by itself: Hetzner, the management cluster, the
 // cluster's API and each server's Talos. One that is silent costs two seconds, and keeps nothing back of what the
 // others say.
-type Look struct {
+type Reader struct {
 	cfg      config.Config
 	tools    platform.Tools
 	observer *situation.Observer
@@ -47,9 +47,9 @@ type Recorded struct {
 
 // Begin begins a look, which must be closed.
 func Begin(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	recorded Recorded) *Look {
+	recorded Recorded) *Reader {
 	tools = tools.WithDefaults()
-	l := &Look{
+	l := &Reader{
 		cfg: cfg, tools: tools, observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}, recorded: recorded,
 		began: time.Now(),
 	}
@@ -61,7 +61,7 @@ func Begin(ctx context.Context, cfg config.Config, tools platform.Tools, sources
 }
 
 // bound ends the look: when a source is silent, or when none is and the slowest has had its time.
-func (l *Look) bound() {
+func (l *Reader) bound() {
 	last := time.NewTimer(answersWithin)
 	defer last.Stop()
 	first := time.NewTimer(silentAfter)
@@ -83,20 +83,20 @@ func (l *Look) bound() {
 }
 
 // Context is for requests made beside the look: it ends with it, after two seconds where a source is silent.
-func (l *Look) Context() context.Context { return l.ctx }
+func (l *Reader) Context() context.Context { return l.ctx }
 
 // enough bounds what is asked beside the look once every source has been heard: twice the time that they took, which is
 // long on a loaded machine.
-func (l *Look) enough() {
+func (l *Reader) enough() {
 	took := time.Since(l.began)
 	within := max(silentAfter, 2*took)
 	time.AfterFunc(within-took, func() { l.cancel(fmt.Errorf("no answer within %s", within.Round(time.Second/10))) })
 }
 
 // Close ends the look.
-func (l *Look) Close() { l.cancel(context.Canceled) }
+func (l *Reader) Close() { l.cancel(context.Canceled) }
 
-func (l *Look) end() {
+func (l *Reader) end() {
 	for _, q := range []*inquiry{l.hetzner, l.mgmt, l.api} {
 		q.settle()
 	}

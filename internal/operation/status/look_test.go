@@ -47,7 +47,7 @@ func lookAt(t *testing.T, w *clustertest.Environment, pivot flow.State) (Overvie
 }
 
 // begin begins a look with the built-in files.
-func begin(t *testing.T, w *clustertest.Environment, cfg config.Config, recorded Recorded) *Look {
+func begin(t *testing.T, w *clustertest.Environment, cfg config.Config, recorded Recorded) *Reader {
 	t.Helper()
 	sources, err := render.Read(render.VariablesOf(cfg), w.Tools().Overrides)
 	if err != nil {

@@ -17,7 +17,7 @@ type Lost struct {
 }
 
 // lost says what is known of a cluster whose API does not answer any more; nil: it answers, or never has.
-func (l *Look) lost(s why.Situation, self seenSide, cloud seenCloud, servers seenTalos) *Lost {
+func (l *Reader) lost(s why.Situation, self seenSide, cloud seenCloud, servers seenTalos) *Lost {
 	if s.API == "" || self.none() || !l.recorded.APIAnswered {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // Notes are remarks on the cluster that are no step's failure: what the firewall, once it is applied, does not cover,
 // and snapshots that keep Cluster API from creating another server. None where the tools cannot ask Hetzner.
-func (l *Look) Notes() ([]string, error) {
+func (l *Reader) Notes() ([]string, error) {
 	if l.tools.Hetzner == nil {
 		return nil, nil
 	}

@@ -81,7 +81,7 @@ func (o *gathering) unknown(what string, err error) {
 }
 
 // Overview asks every source about the cluster. It never fails: what could not be asked is in Unknown, with the reason.
-func (l *Look) Overview() Overview {
+func (l *Reader) Overview() Overview {
 	o := &gathering{out: Overview{
 		Servers: []Server{}, Etcd: []EtcdMember{}, Releases: []kube.ReleaseState{}, Targets: []hetzner.Target{},
 		Certificates: []Certificate{}, Unknown: []Unasked{},
@@ -100,7 +100,7 @@ func (l *Look) Overview() Overview {
 }
 
 // cluster is about what Cluster API, Hetzner, Talos, the cluster's own API and etcd tell, each by itself.
-func (o *gathering) cluster(l *Look) {
+func (o *gathering) cluster(l *Reader) {
 	clusters, cloud := l.seeClusters(), async(l.seeCloud)
 	objects := async(func() seenObjects { return l.seeObjects(clusters) })
 	api := async(func() seenAPI { return l.seeAPI(clusters) })
@@ -149,7 +149,7 @@ func (o *gathering) cluster(l *Look) {
 const NoManagement = "the management cluster"
 
 // waiting is what the cluster is waited for, if anything.
-func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
+func (l *Reader) waiting(s why.Situation, self, beside seenSide) why.Answer {
 	switch {
 	case self.none() && beside.none():
 		return why.Answer{For: NoManagement, Missing: "there is none yet"}
@@ -160,7 +160,7 @@ func (l *Look) waiting(s why.Situation, self, beside seenSide) why.Answer {
 }
 
 // seeObjects reads the objects of Cluster API from the cluster that manages.
-func (l *Look) seeObjects(clusters lookedClusters) (seen seenObjects) {
+func (l *Reader) seeObjects(clusters lookedClusters) (seen seenObjects) {
 	manager := clusters.manager.get()
 	if manager == nil {
 		if err := clusters.beside.get().err; err != nil && !clusters.beside.get().none() && !clusters.self.get().answers() {
@@ -194,7 +194,7 @@ type seenAPI struct {
 
 // seeAPI asks the cluster by the kubeconfig in the state folder, or, before there is one, by what the control plane
 // provider keeps.
-func (l *Look) seeAPI(clusters lookedClusters) (seen seenAPI) {
+func (l *Reader) seeAPI(clusters lookedClusters) (seen seenAPI) {
 	self := clusters.self.get()
 	switch {
 	case self.uid != "":

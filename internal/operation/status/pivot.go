@@ -24,7 +24,7 @@ type Pivot struct {
 const pivotBegun records.PivotPhase = "begun" // the step has begun, and has not copied anything
 
 // pivot is a pivot that was begun and has not ended; nil: there is none.
-func (l *Look) pivot(self, beside seenSide) *Pivot {
+func (l *Reader) pivot(self, beside seenSide) *Pivot {
 	state, err := records.PivotCopyOf(l.tools).State(l.cfg.ClusterName)
 	if err != nil || state.Phase == records.Settled || l.recorded.Pivot == flow.StateDone || state.Phase == "" &&
 		l.recorded.Pivot == "" {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 )
 
 // Print writes the report for a person. width is the terminal's; 0: it is none.
@@ -62,7 +62,7 @@ func (r Report) printHead(out io.Writer, width int) {
 		printFirst(out, r.Existing.Sentence, "", "", width)
 	}
 	for _, o := range r.Begun {
-		if o.Operation != begun.Pivot || r.Now == nil || r.Now.Pivot == nil { // that one is said above, with more
+		if o.Operation != unfinished.Pivot || r.Now == nil || r.Now.Pivot == nil { // that one is said above, with more
 			printFirst(out, o.Sentence, "run the same again", o.Command, width)
 		}
 	}

@@ -29,7 +29,7 @@ type seenCloud struct {
 	err      error
 }
 
-func (l *Look) seeCloud() (c seenCloud) {
+func (l *Reader) seeCloud() (c seenCloud) {
 	if l.tools.Hetzner == nil {
 		l.hetzner.settle()
 		return seenCloud{err: errors.New("there is no token")}
@@ -77,7 +77,7 @@ const cloudFirst = 700 * time.Millisecond
 
 // seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its
 // members.
-func (l *Look) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects],
+func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects],
 	clusters lookedClusters) (seen seenTalos) {
 	seen.answers = map[string]why.Talos{}
 	config, err := l.talosconfig(clusters)
@@ -132,7 +132,7 @@ const etcdRuns = "Running"
 
 // talosconfig is the file in the state folder, or, before there is one, what the bootstrap provider keeps;
 // fs.ErrNotExist: neither is there.
-func (l *Look) talosconfig(clusters lookedClusters) ([]byte, error) {
+func (l *Reader) talosconfig(clusters lookedClusters) ([]byte, error) {
 	config, err := l.tools.Files.Read(platform.Talosconfig)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return config, err
@@ -150,7 +150,7 @@ func (l *Look) talosconfig(clusters lookedClusters) ([]byte, error) {
 
 // routes are the ways to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
 // as Cluster API does.
-func (l *Look) routes(cloud *promise[seenCloud], objects *promise[seenObjects],
+func (l *Reader) routes(cloud *promise[seenCloud], objects *promise[seenObjects],
 	balancers []string) map[string][]talos.Route {
 	patience := time.NewTimer(cloudFirst)
 	defer patience.Stop()

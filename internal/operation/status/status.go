@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
-	"github.com/slipway-k8s/slipway/internal/operation/begun"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 )
 
 // Step is a step in `bootstrap status --output json`.
@@ -32,9 +32,9 @@ type Step struct {
 
 // Report is `bootstrap status --output json`.
 type Report struct {
-	State   string            `json:"state"`
-	Offline string            `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
-	Begun   []begun.Operation `json:"begun,omitempty"`   // operations that have not ended
+	State   string                 `json:"state"`
+	Offline string                 `json:"offline,omitempty"` // why Hetzner and the clusters were not asked
+	Begun   []unfinished.Operation `json:"begun,omitempty"`   // operations that have not ended
 	// Existing is what is known of a cluster of this name that the state folder did not create.
 	Existing *claims.ExistingCluster `json:"existing,omitempty"`
 	Now      *Overview               `json:"now,omitempty"` // nil: Hetzner and the clusters were not asked

@@ -145,7 +145,7 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 			if len(v.lacks) == 0 || v.updated > before {
 				return "", nil
 			}
-			_, out, err := stock.Look(ctx, c.manager)
+			_, out, err := stock.Check(ctx, c.manager)
 			return wait.Sentences(append(v.lacks, out, held)...), err
 		})
 		switch {

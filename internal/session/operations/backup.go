@@ -50,9 +50,9 @@ func NewBackups(ctx context.Context, k session.Cluster, hub *session.Hub, plain 
 	return b, err
 }
 
-// Once makes one backup, and then makes room.
-func (b Backups) Once(ctx context.Context) (saved backup.Stored, err error) {
-	at, err := b.Cluster.Reach(ctx)
+// Create makes one backup, and then makes room.
+func (b Backups) Create(ctx context.Context) (saved backup.Stored, err error) {
+	at, err := b.Cluster.InspectOnline(ctx)
 	if err != nil {
 		return saved, err
 	}
@@ -78,7 +78,7 @@ func (b Backups) Once(ctx context.Context) (saved backup.Stored, err error) {
 }
 
 func (b Backups) save(ctx context.Context, say flow.Say, collector backup.Collector) (backup.Stored, int64, error) {
-	source, err := collector.Look(ctx, say, session.Version())
+	source, err := collector.Read(ctx, say, session.Version())
 	if err != nil {
 		return backup.Stored{}, 0, err
 	}

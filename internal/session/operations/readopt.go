@@ -24,7 +24,7 @@ type ReadoptOptions struct {
 func LookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
 	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
 		func(say flow.Say) (err error) {
-			found, err = plan.Look(ctx, say)
+			found, err = plan.Inspect(ctx, say)
 			return err
 		})
 	return found, err
@@ -34,7 +34,7 @@ func LookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (fo
 // agreed to.
 func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
 	ask session.Questions) (plan *readopt.Plan, result session.Result, err error) {
-	if err := s.RefuseWentOver(ctx); err != nil {
+	if err := s.RefuseTakenOver(ctx); err != nil {
 		return nil, result, err
 	}
 	if err := records.PrepareReadopt(s.Tools.Files, o.Source); err != nil {

@@ -34,7 +34,7 @@ type RestoreOptions struct {
 // plan.
 func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 	ask session.Questions) (plan *restore.Plan, result session.Result, err error) {
-	if err := s.RefuseWentOver(ctx); err != nil {
+	if err := s.RefuseTakenOver(ctx); err != nil {
 		return nil, result, err
 	}
 	if err := s.ExamineFor(ctx, doctor.ForRestore); err != nil {

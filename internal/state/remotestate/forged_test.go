@@ -123,7 +123,7 @@ func TestForgedDocuments(t *testing.T) {
 			}
 			before, right := files(t, a.Dir), m.stored()
 			m.put(a.name(), c.forge(m, m.get(a.name())))
-			_, _, _, err := a.Look(t.Context())
+			_, _, _, err := a.Inspect(t.Context())
 			if is := reasonOf(err); is != c.want {
 				t.Errorf("a look: %q (%v), want %q", is, err, c.want)
 			}
@@ -147,7 +147,7 @@ func TestForgedDocuments(t *testing.T) {
 			}
 			if c.want != Older && c.want != Changed {
 				b, _ := m.place("b") // a machine that has seen nothing
-				if _, _, _, err := b.Look(t.Context()); reasonOf(err) == "" {
+				if _, _, _, err := b.Inspect(t.Context()); reasonOf(err) == "" {
 					t.Errorf("a new machine: %v", err)
 				}
 				if left := files(t, b.Dir); len(left) > 0 {
@@ -431,7 +431,7 @@ func TestLookReplacesNothing(t *testing.T) {
 	m.write(a, "talosconfig", "one")
 	_, s := m.acquire(a)
 	m.release(s)
-	dir, _, is, err := b.Look(t.Context()) // an empty folder is filled
+	dir, _, is, err := b.Inspect(t.Context()) // an empty folder is filled
 	if err != nil || dir != b.Dir || is != Behind {
 		t.Fatalf("%s, %s, %v", dir, is, err)
 	}
@@ -447,7 +447,7 @@ func TestLookReplacesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, _, _, err = b.Look(t.Context())
+	dir, _, _, err = b.Inspect(t.Context())
 	if err != nil || dir == b.Dir {
 		t.Fatalf("%s, %v", dir, err)
 	}

@@ -67,7 +67,7 @@ func TestFormat1(t *testing.T) {
 			t.Errorf("stored is format %d, serial %d", d.Format, d.Serial)
 		}
 		m.put(a.name(), golden(t, "format1/state.json"))
-		if _, _, _, err := a.Look(t.Context()); reasonOf(err) != NotAuthentic {
+		if _, _, _, err := a.Inspect(t.Context()); reasonOf(err) != NotAuthentic {
 			t.Errorf("in sync %t: a document without authentication again: %v", inSync, err)
 		}
 	}

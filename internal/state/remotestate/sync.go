@@ -141,10 +141,10 @@ func (p Place) Pull(ctx context.Context) (Document, Relation, error) {
 	return d, is, err
 }
 
-// Look is for what only looks: it returns the folder to read, and removes and replaces no file of the state folder.
+// Inspect is for what only looks: it returns the folder to read, and removes and replaces no file of the state folder.
 // Where the store has another content, that is in a folder of its own, which has the records of this machine, too; an
 // empty state folder is filled. The caller holds the state folder's lock.
-func (p Place) Look(ctx context.Context) (dir string, d Document, is Relation, err error) {
+func (p Place) Inspect(ctx context.Context) (dir string, d Document, is Relation, err error) {
 	d, _, ok, err := p.Document(ctx)
 	if err != nil || !ok {
 		return p.Dir, d, "", err

@@ -174,8 +174,8 @@ func newPlan(q inputs) (*Plan, error) {
 // only.
 const lookWithin = 2 * time.Minute
 
-// Look makes the survey of a recovery and changes nothing, in the state folder either.
-func (p *Plan) Look(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
+// Inspect makes the survey of a recovery and changes nothing, in the state folder either.
+func (p *Plan) Inspect(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
 	by, err := ownership.KnownIdentity(p.in.tools)
 	if err != nil {
 		return etcdview.Survey{}, err

@@ -49,7 +49,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	writes, before := w.Writes(), filesIn(t, q.tools.Files)
-	looked, err := plan.Look(t.Context(), clustertest.Silent)
+	looked, err := plan.Inspect(t.Context(), clustertest.Silent)
 	if err != nil || looked.Survivor != recoverytest.Cp1 || looked.Target != recoverytest.Cp0 ||
 		!slices.Equal(looked.Wipe, []string{recoverytest.Cp0, recoverytest.Cp2}) {
 		t.Errorf("%+v, %v", looked, err)
@@ -67,7 +67,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	e.Mu.Lock()
 	e.Quorum = true
 	e.Mu.Unlock()
-	if _, err := plan.Look(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
+	if _, err := plan.Inspect(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
 		t.Errorf("of an etcd that works: %v", err)
 	}
 }

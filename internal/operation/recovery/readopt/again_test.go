@@ -60,7 +60,7 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 			"metadata": clustertest.Map{"uid": "left", "finalizers": []any{"hcloudmachine.infrastructure.cluster.x-k8s.io"}},
 			"spec":     clustertest.Map{"type": "another"}}))
 	const id = "object-left/HCloudMachine.k8s-control-plane-1"
-	found, err := w.plan(t).Look(t.Context(), w.say)
+	found, err := w.plan(t).Inspect(t.Context(), w.say)
 	if err != nil || !slices.Equal(found.Open, []string{id}) {
 		t.Fatalf("open: %v, %v", found.Open, err)
 	}

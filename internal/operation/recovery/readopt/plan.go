@@ -254,8 +254,8 @@ func (p *Plan) last() []flow.Node {
 	return []flow.Node{p.Talosconfig, p.Nodes, p.Machines}
 }
 
-// Look looks at everything, and changes nothing.
-func (p *Plan) Look(ctx context.Context, say flow.Say) (Readoption, error) {
+// Inspect looks at everything, and changes nothing.
+func (p *Plan) Inspect(ctx context.Context, say flow.Say) (Readoption, error) {
 	r, compare := p.in, compareStep{p.in}
 	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
 		Differences: []Mismatch{}}

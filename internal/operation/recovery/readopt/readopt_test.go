@@ -171,7 +171,7 @@ func TestOnlyWhatNobodyManagesIsReadopted(t *testing.T) {
 			if c.spoil != nil {
 				c.spoil(w)
 			}
-			found, err := w.plan(t).Look(t.Context(), w.say)
+			found, err := w.plan(t).Inspect(t.Context(), w.say)
 			if c.allows != (err == nil) || c.is != nil && !errors.Is(err, c.is) || err != nil &&
 				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%+v, %v", found, err)
@@ -247,7 +247,7 @@ func TestAReadoptionThatIsOver(t *testing.T) {
 		if err := records.RoomForReadopt(files, w.source); err != nil {
 			t.Errorf("over %v: %v", over, err)
 		}
-		if found, err := p.Look(t.Context(), w.say); err != nil || found.Underway == over {
+		if found, err := p.Inspect(t.Context(), w.say); err != nil || found.Underway == over {
 			t.Errorf("over %v: under way is %v, %v", over, found.Underway, err)
 		}
 		if record, err := records.ReadReadopt(files); err != nil || record == nil {
@@ -275,7 +275,7 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 		t.Error("something was changed")
 	}
 	// The node without a server is not found, as it is that server's.
-	found, err := w.plan(t, "server-missing/k8s-control-plane-2").Look(t.Context(), w.say)
+	found, err := w.plan(t, "server-missing/k8s-control-plane-2").Inspect(t.Context(), w.say)
 	if err != nil || len(found.Open) > 0 || found.Comparison.Made != 1 || found.PutBack != 16 {
 		t.Errorf("%+v, %v", found, err)
 	}

@@ -69,7 +69,7 @@ func (r etcdStep) chooseTarget(ctx context.Context, say flow.Say, m steps.Manage
 			return "", err
 		}
 		if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
-			_, lacks, err := stock.Look(ctx, mgmt)
+			_, lacks, err := stock.Check(ctx, mgmt)
 			return wait.Sentences(missing, lacks), err
 		}
 		chosen := nodes[0]

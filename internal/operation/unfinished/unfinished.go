@@ -1,6 +1,6 @@
-// Package begun lists the operations on a cluster that were begun and have not ended, from their records in the state
+// Package unfinished lists the operations on a cluster that were begun and have not ended, from their records in the state
 // folder: upgrade, scale, replace-machine, pivot, and the recoveries.
-package begun
+package unfinished
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package begun
+package unfinished
 
 import (
 	"strings"
