@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -97,10 +97,10 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 		return Access{}, err
 	}
 	out.Nodes = nodesFrom(r.Nodes)
-	soon, cancel := context.WithTimeout(ctx, deviations.ComparedWithin)
+	soon, cancel := context.WithTimeout(ctx, changes.ComparedWithin)
 	defer cancel()
 	// they only tell a later run what was changed since
-	if o, err := deviations.Observe(soon, a.cfg, a.sources, self); err == nil {
+	if o, err := changes.Observe(soon, a.cfg, a.sources, self); err == nil {
 		out.Values = o.Values
 	}
 	return out, nil

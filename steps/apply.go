@@ -18,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -65,7 +65,7 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return spec, consequences.MissingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
+	return spec, changes.MissingObjects(r.Now, cfg.ClusterName, cfg.ControlPlaneName(), sources.Cluster.Name)
 }
 
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
@@ -203,7 +203,7 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 	if err := apply.Objects(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
-	if err := consequences.DeleteLeftOut(ctx, say, mgmt, a.cfg.Namespace, todo); err != nil {
+	if err := changes.DeleteLeftOut(ctx, say, mgmt, a.cfg.Namespace, todo); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.Now {

@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -24,8 +24,8 @@ import (
 // objects does.
 func consent(
 	ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster, r *render.Rendered,
-) ([]consequences.Consequence, error) {
-	all, err := consequences.InCluster(ctx, cfg, tools, mgmt, r)
+) ([]changes.Consequence, error) {
+	all, err := changes.ConsequencesInCluster(ctx, cfg, tools, mgmt, r)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func consent(
 
 // agreed refuses what would delete servers or objects and was not agreed to, and says what is done else. keep is how
 // bootstrap.yaml says what the cluster has.
-func agreed(tools platform.Tools, say flow.Say, all []consequences.Consequence, keep func() (string, error)) error {
+func agreed(tools platform.Tools, say flow.Say, all []changes.Consequence, keep func() (string, error)) error {
 	if err := refusal(tools, all, keep); err != nil {
 		return err
 	}
@@ -53,12 +53,12 @@ type refusals struct{}
 
 // RefuseApply is the refusal of the step apply, for what applying the manifests does; nil: it refuses nothing.
 func (refusals) RefuseApply(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
-	all []consequences.Consequence) error {
+	all []changes.Consequence) error {
 	return refusal(tools, all, func() (string, error) { return keepControlPlane(ctx, cfg, manager) })
 }
 
 // refusal refuses what cannot be done, and what would delete servers or objects and was not agreed to.
-func refusal(tools platform.Tools, all []consequences.Consequence, keep func() (string, error)) error {
+func refusal(tools platform.Tools, all []changes.Consequence, keep func() (string, error)) error {
 	if err := errors.Join(refuseImmutable(all), refuseVersions(tools, all)); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func refusal(tools platform.Tools, all []consequences.Consequence, keep func() (
 	for _, c := range all {
 		if c.Destructive() && !tools.Consent && !slices.Contains(agreed, c.Summary()) {
 			open = append(open, c.String())
-			if c.Effect == consequences.EffectDeletes {
+			if c.Effect == changes.EffectDeletes {
 				putBack = ", and put back what left the manifests"
 			}
 		}
@@ -88,10 +88,10 @@ func refusal(tools platform.Tools, all []consequences.Consequence, keep func() (
 }
 
 // refuseImmutable refuses to change fields that the API server does not let change.
-func refuseImmutable(all []consequences.Consequence) error {
+func refuseImmutable(all []changes.Consequence) error {
 	var fields []string
 	for _, c := range all {
-		if c.Effect == consequences.EffectImmutable {
+		if c.Effect == changes.EffectImmutable {
 			fields = append(fields, c.String())
 		}
 	}
@@ -104,7 +104,7 @@ func refuseImmutable(all []consequences.Consequence) error {
 }
 
 // refuseVersions refuses what no control plane survives, also with consent.
-func refuseVersions(tools platform.Tools, all []consequences.Consequence) error {
+func refuseVersions(tools platform.Tools, all []changes.Consequence) error {
 	for _, c := range all {
 		if c.Refused != "" {
 			return fmt.Errorf("applying the manifests as they are configured now %s, which is not done: %s; set "+

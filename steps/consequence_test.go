@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
@@ -80,12 +80,12 @@ func renderedOf(t *testing.T, overrides string, kvs ...string) *render.Rendered 
 }
 
 // liveOf is a cluster that the rendered objects were applied to.
-func liveOf(r *render.Rendered) consequences.LiveObjects {
-	live := consequences.LiveObjects{Cluster: "k8s"}
+func liveOf(r *render.Rendered) changes.LiveObjects {
+	live := changes.LiveObjects{Cluster: "k8s"}
 	for i, o := range r.Now {
 		o = o.DeepCopy()
 		o.SetUID(types.UID(fmt.Sprintf("uid-%d", i)))
-		consequences.MarkOwned(o, "k8s")
+		changes.MarkOwned(o, "k8s")
 		live.Wanted, live.Others = append(live.Wanted, *o), append(live.Others, *o)
 		if orders.Template(o) == "" {
 			continue
@@ -107,9 +107,9 @@ func liveOf(r *render.Rendered) consequences.LiveObjects {
 
 func TestConsequences(t *testing.T) {
 	noPool := func(string) string { return "" }
-	never := func(*consequences.LiveObjects) {}
-	change := func(kind, name string, fields clustertest.Map) func(*consequences.LiveObjects) {
-		return func(l *consequences.LiveObjects) {
+	never := func(*changes.LiveObjects) {}
+	change := func(kind, name string, fields clustertest.Map) func(*changes.LiveObjects) {
+		return func(l *changes.LiveObjects) {
 			for i := range l.Wanted {
 				if o := &l.Wanted[i]; o.GetKind() == kind && o.GetName() == name {
 					o.Object = kubetest.Object(o.GetAPIVersion(), kind, config.DefaultNamespace, name, merged(o.Object, fields)).Object
@@ -120,13 +120,13 @@ func TestConsequences(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before []string // configuration of the live cluster
 		pool   func(string) string
-		live   func(*consequences.LiveObjects) // what was done to it since
+		live   func(*changes.LiveObjects) // what was done to it since
 		now    []string
 		after  func(string) string
 		want   []string
 	}{
 		"nothing": {nil, asIs, never, nil, asIs, nil},
-		"what webhooks fill in": {nil, asIs, func(l *consequences.LiveObjects) {
+		"what webhooks fill in": {nil, asIs, func(l *changes.LiveObjects) {
 			change("MachineDeployment", "k8s-workers",
 				clustertest.Map{"spec": clustertest.Map{"selector": clustertest.Map{"matchLabels": clustertest.Map{capi.DeploymentLabel: "k8s-workers"}}, "strategy": clustertest.Map{"type": "RollingUpdate"}}})(l)
 			change("MachineHealthCheck", "k8s-control-plane",
@@ -196,7 +196,7 @@ func TestConsequences(t *testing.T) {
 			withPool(is, tt.after)
 			live := liveOf(renderedOf(t, was, tt.before...))
 			tt.live(&live)
-			found := consequences.Of(live, renderedOf(t, is, tt.now...).Now, 4*time.Minute)
+			found := changes.ConsequencesOf(live, renderedOf(t, is, tt.now...).Now, 4*time.Minute)
 			var lines []string
 			for _, c := range found {
 				lines = append(lines, c.Text)
@@ -218,39 +218,39 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 			"operation": operation}}
 	}
 	for name, tt := range map[string]struct {
-		change func(o *unstructured.Unstructured, l *consequences.LiveObjects)
+		change func(o *unstructured.Unstructured, l *changes.LiveObjects)
 		want   bool
 	}{
 		"made with kubectl": {func(o *unstructured.Unstructured,
-			_ *consequences.LiveObjects) {
+			_ *changes.LiveObjects) {
 			managed(o, "kubectl", "Apply")
 		}, false},
 		"applied": {func(o *unstructured.Unstructured,
-			_ *consequences.LiveObjects) {
-			consequences.MarkOwned(o, "k8s")
+			_ *changes.LiveObjects) {
+			changes.MarkOwned(o, "k8s")
 		}, true},
 		"of another cluster": {func(o *unstructured.Unstructured,
-			_ *consequences.LiveObjects) {
-			consequences.MarkOwned(o, "other")
+			_ *changes.LiveObjects) {
+			changes.MarkOwned(o, "other")
 		}, false},
-		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
-			consequences.MarkOwned(o, "k8s")
+		"a copy of what was applied": {func(o *unstructured.Unstructured, _ *changes.LiveObjects) {
+			changes.MarkOwned(o, "k8s")
 			o.SetName("copied")
 		}, false},
-		"being deleted": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
-			consequences.MarkOwned(o, "k8s")
+		"being deleted": {func(o *unstructured.Unstructured, _ *changes.LiveObjects) {
+			changes.MarkOwned(o, "k8s")
 			o.Object["metadata"].(clustertest.Map)["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 		}, false},
 		"applied before there were marks": {func(o *unstructured.Unstructured,
-			_ *consequences.LiveObjects) {
+			_ *changes.LiveObjects) {
 			managed(o, "slipway", "Apply")
 		}, true},
-		"made by a controller": {func(o *unstructured.Unstructured, _ *consequences.LiveObjects) {
+		"made by a controller": {func(o *unstructured.Unstructured, _ *changes.LiveObjects) {
 			managed(o, "slipway", "Apply")
 			o.Object["metadata"].(clustertest.Map)["ownerReferences"] = []any{clustertest.Map{"apiVersion": "a/v1", "kind": "K",
 				"name": "n", "uid": "u", "controller": true}}
 		}, false},
-		"put back by a restore": {func(o *unstructured.Unstructured, l *consequences.LiveObjects) {
+		"put back by a restore": {func(o *unstructured.Unstructured, l *changes.LiveObjects) {
 			managed(o, "slipway", "Apply")
 			l.Find(capi.ClusterKind.GroupKind(), "k8s").SetAnnotations(map[string]string{capi.RestoredAnnotation: "5a5a"})
 		}, false},
@@ -260,8 +260,8 @@ func TestOnlyWhatWasAppliedIsLeftOut(t *testing.T) {
 			live, one := liveOf(r), pool.DeepCopy()
 			tt.change(one, &live)
 			live.Others = append(live.Others, *one)
-			found := consequences.Of(live, r.Now, 0)
-			if deletes := len(found) == 1 && found[0].Effect == consequences.EffectDeletes &&
+			found := changes.ConsequencesOf(live, r.Now, 0)
+			if deletes := len(found) == 1 && found[0].Effect == changes.EffectDeletes &&
 				found[0].Object.Name == one.GetName(); deletes != tt.want || len(found) > 1 {
 				t.Errorf("%+v", found)
 			}
@@ -293,8 +293,8 @@ func TestAPoolThatLeavesTheManifests(t *testing.T) {
 	pool := func() *unstructured.Unstructured {
 		return w.Management.Get(clustertest.CAPI, "MachineDeployment", config.DefaultNamespace, "k8s-workers")
 	}
-	if o := pool(); o == nil || o.GetLabels()[consequences.OwnerLabel] != "k8s" ||
-		o.GetAnnotations()[consequences.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
+	if o := pool(); o == nil || o.GetLabels()[changes.OwnerLabel] != "k8s" ||
+		o.GetAnnotations()[changes.AppliedAsAnnotation] != "MachineDeployment/k8s-workers" {
 		t.Fatalf("the pool: %v", o)
 	}
 	for _, name := range []string{"k8s-workers-x", "k8s-workers-y"} {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/manifests"
 	"github.com/slipway-k8s/slipway/platform"
@@ -39,7 +39,7 @@ func selfManaged(t *testing.T) (*clustertest.Environment, flow.Journal) {
 
 // deviations are those of a configuration in which the operator wrote what is not the default.
 func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
-	j flow.Journal) []deviations.Deviation {
+	j flow.Journal) []changes.Deviation {
 	t.Helper()
 	plan, err := New(cfg, w.Tools())
 	if err != nil {
@@ -50,7 +50,7 @@ func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
 		t.Fatal(err)
 	}
 	writes := w.Writes()
-	found, err := deviations.Find(t.Context(), cfg, plan.b.tools, plan.b.sources, snapshot,
+	found, err := changes.FindDeviations(t.Context(), cfg, plan.b.tools, plan.b.sources, snapshot,
 		func(field string) (string, bool) {
 			for _, v := range config.Variables() {
 				if v.Field == field && v.Get(cfg) != v.Default {
@@ -69,7 +69,7 @@ func deviationsFrom(t *testing.T, w *clustertest.Environment, cfg config.Config,
 }
 
 // summaries are what the deviations say, with a mark on those that are requests.
-func summaries(all []deviations.Deviation) (lines []string) {
+func summaries(all []changes.Deviation) (lines []string) {
 	for _, d := range all {
 		mark := "drift: "
 		if d.Requested {
@@ -221,7 +221,7 @@ func TestDeviationsSayWhatToDo(t *testing.T) {
 			}
 		}
 	}
-	if got := deviations.Requested(all); len(got) != 3 || got[0].Variable != "LOCATION" {
+	if got := changes.RequestedDeviations(all); len(got) != 3 || got[0].Variable != "LOCATION" {
 		t.Errorf("requested: %v", summaries(got))
 	}
 }

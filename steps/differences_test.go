@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 )
 
 // explained runs the bootstrap, lets the files be edited, and tells what a plan then says of each step that would run.
@@ -25,7 +25,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := differences.KeepSources(t.Context(), before.b.tools, before.b.sources, journal); err != nil {
+	if err := changes.KeepSources(t.Context(), before.b.tools, before.b.sources, journal); err != nil {
 		t.Fatal(err)
 	}
 	tools.Overrides = t.TempDir()
@@ -45,7 +45,7 @@ func explained(t *testing.T, editing func(overrides string)) map[string][]string
 			continue
 		}
 		for _, c := range f.Changes {
-			for _, d := range differences.Explain(plan.b.tools, plan.b.sources, c) {
+			for _, d := range changes.Explain(plan.b.tools, plan.b.sources, c) {
 				told[f.Name] = append(told[f.Name], strings.TrimPrefix(d.String(), tools.Overrides+"/"))
 			}
 		}
@@ -137,7 +137,7 @@ func TestDiffer(t *testing.T) {
 		"an object becomes a value": {`{"p":{"x":1}}`, `{"p":4}`, []string{`p: {1 fields} → 4`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d differences.Differ
+			var d changes.Differ
 			d.Compare("", read(tc.was), read(tc.is), false)
 			var got []string
 			for _, one := range d.Found {
@@ -158,12 +158,12 @@ func TestOldCopiesAreDropped(t *testing.T) {
 		tools.Overrides = overrides
 		plan, err := New(w.Config(), tools)
 		if err == nil {
-			err = differences.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal)
+			err = changes.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		return differences.Kept(plan.b.tools)
+		return changes.KeptSources(plan.b.tools)
 	}
 	first := keep("")
 	for range 3 {
@@ -175,7 +175,7 @@ func TestOldCopiesAreDropped(t *testing.T) {
 			t.Errorf("%d copies are kept, %d are of use", len(got), len(first))
 		}
 	}
-	info, err := os.Stat(tools.Files.Path(differences.KeptFile))
+	info, err := os.Stat(tools.Files.Path(changes.KeptSourcesFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the copies are open to others: %v, %v", info.Mode(), err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
@@ -78,7 +78,7 @@ func TestMetadataRouteOfAnOlderCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := consequences.Render(t.Context(), cfg, w.Tools(), set.sources, manager)
+	r, err := changes.RenderForCluster(t.Context(), cfg, w.Tools(), set.sources, manager)
 	if err != nil || has(find(t, r.Now, "TalosControlPlane")) {
 		t.Errorf("the plan would add the route: %v", err)
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -139,7 +139,7 @@ func TestAddedManifestsAreApplied(t *testing.T) {
 	for _, f := range foreseen {
 		if f.Name == "apply" {
 			for _, c := range f.Changes {
-				for _, d := range differences.Explain(plan.b.tools, plan.b.sources, c) {
+				for _, d := range changes.Explain(plan.b.tools, plan.b.sources, c) {
 					told = append(told, d.String())
 				}
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -204,13 +204,13 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	alone := render.Source{Data: []byte(partial)}
 	kept, err := json.Marshal(map[string]string{mustEffective(t, alone).Sum(): partial})
 	if err == nil {
-		err = w.Tools().Files.Write(differences.KeptFile, kept)
+		err = w.Tools().Files.Write(changes.KeptSourcesFile, kept)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	is := mustEffective(t, plan.b.sources.Cilium)
-	found := differences.Explain(plan.b.tools, plan.b.sources,
+	found := changes.Explain(plan.b.tools, plan.b.sources,
 		flow.Change{Path: "values.sha256", Was: quotedJSON(mustEffective(t, alone).Sum()), Is: quotedJSON(is.Sum())})
 	var told []string
 	for _, d := range found {
@@ -227,10 +227,10 @@ func TestThePlanTellsWhatAPartialFileLacked(t *testing.T) {
 	}) {
 		t.Errorf("what did not change is told: %q", told)
 	}
-	if err := differences.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal); err != nil {
+	if err := changes.KeepSources(t.Context(), plan.b.tools, plan.b.sources, journal); err != nil {
 		t.Fatal(err)
 	}
-	if differences.Kept(plan.b.tools)[is.Sum()] != string(is.Data) {
+	if changes.KeptSources(plan.b.tools)[is.Sum()] != string(is.Data) {
 		t.Error("no copy of the merged values is kept")
 	}
 }

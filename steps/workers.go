@@ -15,8 +15,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
@@ -123,7 +123,7 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, ima
 	if err != nil {
 		return Workers{}, err
 	}
-	all, err := consequences.OfPools(ctx, w.cfg, w.tools, mgmt, objects)
+	all, err := changes.ConsequencesOfPools(ctx, w.cfg, w.tools, mgmt, objects)
 	if err != nil {
 		return Workers{}, err
 	}
@@ -142,7 +142,7 @@ func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, ima
 	if err := apply.Objects(ctx, w.cfg, say, mgmt, objects, &patience); err != nil {
 		return Workers{}, err
 	}
-	if err := consequences.DeleteLeftOut(ctx, say, mgmt, w.cfg.Namespace, all); err != nil {
+	if err := changes.DeleteLeftOut(ctx, say, mgmt, w.cfg.Namespace, all); err != nil {
 		return Workers{}, err
 	}
 	return w.output(objects, places), nil
@@ -198,7 +198,7 @@ func refusePaused(cluster *unstructured.Unstructured) error {
 // refuses nothing. applied tells that the step apply gives the control plane its version before. err is why that is not
 // known.
 func (refusals) RefuseWorkers(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
-	objects []*unstructured.Unstructured, all []consequences.Consequence, applied bool) (refused, err error) {
+	objects []*unstructured.Unstructured, all []changes.Consequence, applied bool) (refused, err error) {
 	cluster, err := capi.Get(ctx, manager, cfg.Namespace, capi.ClusterKind, cfg.ClusterName)
 	if kube.Absent(err) {
 		return nil, nil // there is no pool yet

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/operation/availability"
 	"github.com/slipway-k8s/slipway/internal/operation/drill"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 )
 
 // Parts of a drill whose names the report needs.
@@ -78,7 +78,7 @@ func (f drillFault) String() string {
 type watcher struct {
 	events  []flow.Event         // the ends of steps
 	summary summary              // of the last run that was done
-	api     availability.Measure // of the last upgrade
+	api     upgrade.Availability // of the last upgrade
 }
 
 func (w *watcher) Event(e flow.Event) {

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -77,7 +77,7 @@ func TestADestructiveChangeIsPlannedRefusedAndAgreedTo(t *testing.T) {
 			t.Fatalf("%v: %+v", err, r)
 		}
 		if !f.NeedsConsent || f.Refused || len(f.Consequences) != 1 || !strings.HasPrefix(f.Consequences[0].Text, summary+details) ||
-			f.Consequences[0].Effect != consequences.EffectReplaces ||
+			f.Consequences[0].Effect != changes.EffectReplaces ||
 			f.Consequences[0].Count != 3 || f.Consequences[0].Monthly.Monthly != 12 {
 			t.Errorf("as JSON: %+v", f.Consequences)
 		}

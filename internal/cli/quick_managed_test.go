@@ -13,7 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
@@ -115,7 +115,7 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 	_, said = q.command(t, "plan", "--output", "json")
 	var plan struct {
 		Refused    bool
-		Deviations []deviations.Deviation
+		Deviations []changes.Deviation
 		Steps      []struct{ Step string }
 	}
 	if err := json.Unmarshal([]byte(said), &plan); err != nil {

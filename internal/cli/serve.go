@@ -17,12 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/child"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/secrets"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -345,7 +345,7 @@ func serveAuth(c *console, o serveOptions, state statedir.Dir) (who auth.Options
 		if err != nil {
 			return nil, err
 		}
-		secrets.Learn(c.hide, plain)
+		c.hide.Learn(plain)
 		return &token, nil
 	}
 	if o.ReaderTokenFile != "" {
@@ -385,12 +385,12 @@ func learnSecrets(c *console, served []servedCluster, tokenFiles ...string) func
 				whole = append(whole, settings.InFolder(s.given.workDir, path))
 			}
 		}
-		secrets.Learn(c.hide, s.cfg.Passwords()...)
+		c.hide.Learn(s.cfg.Passwords()...)
 	}
 	for _, name := range child.SecretVariables() {
-		secrets.Learn(c.hide, c.environment[name])
+		c.hide.Learn(c.environment[name])
 	}
-	return secrets.New(c.hide, whole, folders).Learn
+	return redact.NewWatch(c.hide, whole, folders).Learn
 }
 
 // resumeServed resumes the runs that were interrupted when an earlier serve, or its machine, ended.

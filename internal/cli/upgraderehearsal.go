@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/operation/availability"
 	"github.com/slipway-k8s/slipway/internal/operation/drill"
+	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 )
 
 // upgradeReport is what the rehearsal of an upgrade found out, in `bootstrap upgrade --rehearse FILE --output json`.
@@ -23,7 +23,7 @@ type upgradeReport struct {
 	Passed      bool                 `json:"passed"`
 	Parts       []drillPart          `json:"parts"`
 	Stages      []drillPart          `json:"stages"` // steps of the upgrade
-	API         availability.Measure `json:"api"`    // while it was upgraded
+	API         upgrade.Availability `json:"api"`    // while it was upgraded
 	Comparisons []drill.Likeness     `json:"comparisons"`
 }
 

@@ -44,9 +44,6 @@ var decided = map[string]string{
 // notInPod is about a file or a program of the machine of whoever applies the fleet.
 const notInPod = "the cluster's Job has no files and programs of this machine, and takes no credentials but the Hetzner token"
 
-// Decided lists the keys of bootstrap.yaml that a fleet decides.
-func Decided() []string { return slices.Sorted(maps.Keys(decided)) }
-
 // clusters reads the entries, each over the defaults.
 func (r *reader) clusters(f *Fleet, defaults, list *yaml.Node) {
 	if defaults.Kind != 0 && defaults.Kind != yaml.MappingNode {

@@ -101,21 +101,6 @@ func readStored(ctx context.Context, c *kube.Cluster, namespace, fleet string) (
 	return s, nil
 }
 
-// ListRollouts reads the newest rollouts of all fleets of a namespace; of all namespaces, where it is empty.
-func ListRollouts(ctx context.Context, c *kube.Cluster, namespace string) (all []Rollout, err error) {
-	found := &corev1.ConfigMapList{}
-	if err := c.List(ctx, found, client.InNamespace(namespace), client.HasLabels{FleetLabel}); err != nil {
-		return nil, fmt.Errorf("list the fleets: %w", err)
-	}
-	for _, o := range found.Items {
-		var r Rollout
-		if text, is := o.Data[rolloutKey]; is && json.Unmarshal([]byte(text), &r) == nil {
-			all = append(all, r)
-		}
-	}
-	return all, nil
-}
-
 // ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was
 // being prepared.
 type ReplacedMeanwhileError struct{ Fleet string }

@@ -13,9 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -44,23 +43,23 @@ func New(cfg config.Config, tools platform.Tools) (Bootstrap, error) {
 }
 
 // Explain says what a change of what a step is made from is, down to the field of the file that was edited.
-func (b Bootstrap) Explain(c flow.Change) []differences.Difference {
-	return differences.Explain(b.Tools, b.Sources, c)
+func (b Bootstrap) Explain(c flow.Change) []changes.Difference {
+	return changes.Explain(b.Tools, b.Sources, c)
 }
 
 // Consequences says what a run that would do this does to the cluster that exists, as the steps apply and workers will
 // report it. There are none where the run applies nothing, and where there is no cluster yet. It changes nothing.
-func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]consequences.Consequence, error) {
+func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction) ([]changes.Consequence, error) {
 	would := wouldRun(foreseen)
 	if !would[b.Plan.Cluster.Name()] && !would[b.Plan.Workers.Name()] {
 		return nil, nil
 	}
-	return wait.PromptlyFrom(ctx, silent, func(ctx context.Context) ([]consequences.Consequence, error) {
+	return wait.PromptlyFrom(ctx, silent, func(ctx context.Context) ([]changes.Consequence, error) {
 		manager, self, err := b.manager(ctx)
 		if err != nil || manager == nil {
 			return nil, err
 		}
-		var all []consequences.Consequence
+		var all []changes.Consequence
 		if would[b.Plan.Cluster.Name()] && !self {
 			if all, err = b.applyConsequences(ctx, manager); err != nil {
 				return nil, err
@@ -75,18 +74,18 @@ func (b Bootstrap) Consequences(ctx context.Context, foreseen []flow.Prediction)
 const silent = "the management cluster or Hetzner has not answered"
 
 // applyConsequences says what applying the manifests does.
-func (b Bootstrap) applyConsequences(ctx context.Context, manager *kube.Cluster) ([]consequences.Consequence, error) {
-	r, err := consequences.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
+func (b Bootstrap) applyConsequences(ctx context.Context, manager *kube.Cluster) ([]changes.Consequence, error) {
+	r, err := changes.RenderForCluster(ctx, b.Cfg, b.Tools, b.Sources, manager)
 	if err != nil {
 		return nil, err
 	}
-	return consequences.InCluster(ctx, b.Cfg, b.Tools, manager, r)
+	return changes.ConsequencesInCluster(ctx, b.Cfg, b.Tools, manager, r)
 }
 
 // poolConsequences says what applying the worker pools does, and with which objects. A run that applies the manifests
 // applies these afterwards.
 func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) ([]*unstructured.Unstructured,
-	[]consequences.Consequence, error) {
+	[]changes.Consequence, error) {
 	deployments, templates, err := pools.Live(ctx, manager, b.Cfg.Namespace, b.Cfg.ClusterName)
 	if kube.Absent(err) {
 		return nil, nil, nil // Cluster API is not installed there yet
@@ -99,12 +98,12 @@ func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) 
 
 // objectsOfPools are the objects of the worker pools, and what applying them does in the cluster that manages this one.
 func objectsOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	manager *kube.Cluster) ([]*unstructured.Unstructured, []consequences.Consequence, error) {
+	manager *kube.Cluster) ([]*unstructured.Unstructured, []changes.Consequence, error) {
 	objects, err := pools.Render(ctx, cfg, tools, sources, manager)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := consequences.OfPools(ctx, cfg, tools, manager, objects)
+	all, err := changes.ConsequencesOfPools(ctx, cfg, tools, manager, objects)
 	return objects, all, err
 }
 
@@ -150,7 +149,7 @@ func (b Bootstrap) Seen(ctx context.Context) []string {
 // counts what the manifests ask for and leaves out what the cluster has, and keeps; it changes nothing. Servers that
 // take the place of others are not in it: see Consequence.
 func (b Bootstrap) Bill(ctx context.Context, foreseen []flow.Prediction,
-	expected []consequences.Consequence) (orders.Bill, error) {
+	expected []changes.Consequence) (orders.Bill, error) {
 	would, p := wouldRun(foreseen), b.Plan
 	servers := would[p.Cluster.Name()] || would[p.ControlPlane.Name()] || would[p.Workers.Name()] && len(b.Cfg.Workers) > 0
 	more := orders.Extra{Firewall: would[p.Firewall.Name()], Image: would[p.Image.Name()],
@@ -189,9 +188,9 @@ func wouldRun(foreseen []flow.Prediction) map[string]bool {
 }
 
 // leaving is how many servers are deleted without a replacement.
-func leaving(all []consequences.Consequence) (n int) {
+func leaving(all []changes.Consequence) (n int) {
 	for _, c := range all {
-		if slices.Contains([]consequences.Effect{consequences.EffectRemoves, consequences.EffectDeletes}, c.Effect) {
+		if slices.Contains([]changes.Effect{changes.EffectRemoves, changes.EffectDeletes}, c.Effect) {
 			n += c.Count
 		}
 	}

@@ -24,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/secrets"
 	"github.com/slipway-k8s/slipway/internal/serve/servetest"
 	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
@@ -59,7 +58,7 @@ func newDesk(t testing.TB, dir string) *desk {
 	}
 	d := &desk{t: t, dir: dir}
 	hide := &redact.Redactor{}
-	secrets.Learn(hide, planted)
+	redact.learnAll(hide, planted)
 	log := slog.New(slog.NewTextHandler(hide.Writer(&d.log), nil))
 	state := statedir.Dir(filepath.Join(dir, "state"))
 	d.cluster, err = work.Open(t.Context(), work.Options{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab,
@@ -78,7 +77,7 @@ func newDesk(t testing.TB, dir string) *desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	learn := secrets.New(hide, []string{tokenFile}, []string{string(state)})
+	learn := redact.NewWatch(hide, []string{tokenFile}, []string{string(state)})
 	d.server = New(Options{Clusters: []*work.Cluster{d.cluster}, Auth: a, Hosts: auth.Loopback(), Version: "test", Hide: hide,
 		Learn: learn.Learn, Log: log})
 	d.http = httptest.NewServer(d.server)

@@ -10,7 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
@@ -184,7 +184,7 @@ func (s *Session) runSteps(ctx context.Context, b planning.Bootstrap, targets []
 		if err := b.Plan.RemovePivotSecrets(); err != nil {
 			return err
 		}
-		return differences.KeepSources(ctx, b.Tools, b.Sources, recorded)
+		return changes.KeepSources(ctx, b.Tools, b.Sources, recorded)
 	}}}
 	s.expect(ctx, b.Plan, targets)
 	report, err := b.Plan.Graph.Run(ctx, flow.Options{

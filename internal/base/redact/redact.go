@@ -1,9 +1,11 @@
-// Package redact hides secrets in what leaves the process: messages, events, logs and journals.
+// Package redact hides secrets in what leaves the process: messages, events, logs and journals. It learns them as they
+// become known, also out of files.
 package redact
 
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"io"
 	"maps"
 	"net/url"
@@ -50,10 +52,13 @@ func (r *Redactor) Learn(secrets ...string) {
 	r.replace.Store(strings.NewReplacer(pairs...))
 }
 
-// writtenForms are a secret as it is, as an address has it, and in base64, alone
-// and in the middle of something longer, as in a header of HTTP.
+// writtenForms are a secret as it is, as an address and a string of JSON have it, and in base64, alone and in the middle
+// of something longer, as in a header of HTTP.
 func writtenForms(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}
+	if quoted, err := json.Marshal(secret); err == nil {
+		forms = append(forms, string(quoted[1:len(quoted)-1]))
+	}
 	for _, alphabet := range []*base64.Encoding{base64.StdEncoding, base64.URLEncoding} {
 		bare := alphabet.WithPadding(base64.NoPadding)
 		forms = append(forms, alphabet.EncodeToString([]byte(secret)), bare.EncodeToString([]byte(secret)))

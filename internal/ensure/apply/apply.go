@@ -15,7 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -26,7 +26,7 @@ func Objects(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cl
 	began, had := time.Now(), *patience
 	for _, o := range objects {
 		say("applying %s", kube.Describe(o))
-		consequences.MarkOwned(o, cfg.ClusterName)
+		changes.MarkOwned(o, cfg.ClusterName)
 		err := wait.Wait{What: "the API server and its webhooks to take " + kube.Describe(o), Within: *patience}.Until(ctx,
 			say, func(ctx context.Context) (string, error) {
 				err := mgmt.Apply(ctx, o)

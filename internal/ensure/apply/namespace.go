@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -155,7 +155,7 @@ func leftBehind(cfg config.Config, kind schema.GroupKind, o *metav1.PartialObjec
 	switch {
 	case kind == capi.ClusterKind.GroupKind():
 		return false
-	case o.Labels[capi.ClusterNameLabel] == cfg.ClusterName, o.Labels[consequences.OwnerLabel] == cfg.ClusterName:
+	case o.Labels[capi.ClusterNameLabel] == cfg.ClusterName, o.Labels[changes.OwnerLabel] == cfg.ClusterName:
 		return true
 	}
 	switch kind {

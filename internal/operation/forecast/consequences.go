@@ -9,7 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 )
 
 // addConsequences asks what a run does to the cluster that exists.
@@ -20,9 +20,9 @@ func (f *Forecast) addConsequences(ctx context.Context, plan source, foreseen []
 		return
 	}
 	f.Consequences = all
-	f.NeedsConsent = slices.ContainsFunc(all, consequences.Consequence.Destructive)
+	f.NeedsConsent = slices.ContainsFunc(all, changes.Consequence.Destructive)
 	f.Refused = slices.ContainsFunc(all,
-		func(c consequences.Consequence) bool { return c.Effect == consequences.EffectImmutable })
+		func(c changes.Consequence) bool { return c.Effect == changes.EffectImmutable })
 }
 
 // Agreed are the consequences that a person who has read the forecast agrees to.
@@ -56,7 +56,7 @@ func (f *Forecast) printConsequences(w io.Writer, words func(string, ...any)) {
 	words("what the run does to the cluster that exists:")
 	for _, c := range f.Consequences {
 		mark := " "
-		if c.Destructive() || c.Effect == consequences.EffectImmutable {
+		if c.Destructive() || c.Effect == changes.EffectImmutable {
 			mark = "!"
 		}
 		words("%s %s", mark, text.Printable(c.Text))
@@ -93,8 +93,8 @@ func (f *Forecast) priceChange() string {
 }
 
 func (f *Forecast) printNothingNew(text func(string, ...any)) {
-	replaced := slices.ContainsFunc(f.Consequences, func(c consequences.Consequence) bool {
-		return c.Effect == consequences.EffectReplaces
+	replaced := slices.ContainsFunc(f.Consequences, func(c changes.Consequence) bool {
+		return c.Effect == changes.EffectReplaces
 	})
 	switch change := f.priceChange(); {
 	case change != "":

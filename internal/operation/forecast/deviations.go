@@ -9,8 +9,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/operation/unfinished"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -28,7 +28,7 @@ func Origin(c settings.Configuration, field string) (place string, written bool)
 
 // Comparison is the configuration held against a cluster that manages itself.
 type Comparison struct {
-	Deviations []deviations.Deviation `json:"deviations,omitempty"`
+	Deviations []changes.Deviation `json:"deviations,omitempty"`
 	// Refused reports that a run of these targets would be refused, because of those that are requests.
 	Refused bool `json:"refused,omitempty"`
 	// Uncompared is why they are not known.
@@ -48,7 +48,7 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 	if err != nil {
 		out.Uncompared = err.Error()
 	}
-	out.Refused = words != nil && wholeCluster(words) && len(deviations.Requested(all)) > 0
+	out.Refused = words != nil && wholeCluster(words) && len(changes.RequestedDeviations(all)) > 0
 	for _, d := range all {
 		switch explained := slices.ContainsFunc(unended, func(o unfinished.Operation) bool { return o.Explains(d) }); {
 		case !explained:
@@ -63,7 +63,7 @@ func Compare(ctx context.Context, b planning.Bootstrap, j flow.Journal, cfg sett
 // compare asks the cluster. Before the pivot, when a run applies the manifests, only numbers of servers can differ
 // without that the next run says so.
 func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
-	cfg settings.Configuration) ([]deviations.Deviation, error) {
+	cfg settings.Configuration) ([]changes.Deviation, error) {
 	passed, err := b.Plan.PivotPassed(ctx, j)
 	if err != nil {
 		return nil, err
@@ -81,10 +81,10 @@ func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
 		if err != nil {
 			return nil, nil // the run says it better
 		}
-		found, _ := deviations.Counts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
+		found, _ := changes.DeviatingCounts(ctx, b.Cfg, b.Tools, manager, false, recorded, origin)
 		return found, nil
 	}
-	found, err := deviations.Find(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
+	found, err := changes.FindDeviations(ctx, b.Cfg, b.Tools, b.Sources, recorded, origin)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func compare(ctx context.Context, b planning.Bootstrap, j flow.Journal,
 	if err != nil {
 		return found, err
 	}
-	counts, err := deviations.Counts(ctx, b.Cfg, b.Tools, self, true, recorded, origin)
+	counts, err := changes.DeviatingCounts(ctx, b.Cfg, b.Tools, self, true, recorded, origin)
 	return append(found, counts...), err
 }
 

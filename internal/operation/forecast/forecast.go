@@ -15,8 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
@@ -47,8 +46,8 @@ type Forecast struct {
 	Unpriced string       `json:"noBill,omitempty"` // why
 
 	// Consequences are what becomes of the cluster that exists.
-	Consequences []consequences.Consequence `json:"consequences,omitempty"`
-	NeedsConsent bool                       `json:"needsConsent,omitempty"` // some of them are done with consent only
+	Consequences []changes.Consequence `json:"consequences,omitempty"`
+	NeedsConsent bool                  `json:"needsConsent,omitempty"` // some of them are done with consent only
 	// some of them cannot be done, so the run fails
 	Refused    bool   `json:"refused,omitempty"`
 	Unforeseen string `json:"noConsequences,omitempty"` // why they are not known
@@ -60,14 +59,14 @@ type Forecast struct {
 
 // Step is one step of a forecast.
 type Step struct {
-	Step     string                   `json:"step"`
-	Doc      string                   `json:"doc,omitempty"`
-	Would    flow.Action              `json:"would"`
-	Why      string                   `json:"why,omitempty"`
-	Changes  []differences.Difference `json:"changes,omitempty"`
-	Expected time.Duration            `json:"expectedNs,omitempty"`
-	BuiltIn  bool                     `json:"builtIn,omitempty"` // Expected is no record
-	Critical bool                     `json:"critical,omitempty"`
+	Step     string               `json:"step"`
+	Doc      string               `json:"doc,omitempty"`
+	Would    flow.Action          `json:"would"`
+	Why      string               `json:"why,omitempty"`
+	Changes  []changes.Difference `json:"changes,omitempty"`
+	Expected time.Duration        `json:"expectedNs,omitempty"`
+	BuiltIn  bool                 `json:"builtIn,omitempty"` // Expected is no record
+	Critical bool                 `json:"critical,omitempty"`
 }
 
 // WithoutSecrets hides secrets in everything that is printed.
@@ -109,9 +108,9 @@ func (f *Forecast) WithoutSecrets(hide *redact.Redactor) {
 
 // source is a plan of which a forecast is made.
 type source interface {
-	Explain(flow.Change) []differences.Difference
-	Consequences(context.Context, []flow.Prediction) ([]consequences.Consequence, error)
-	Bill(context.Context, []flow.Prediction, []consequences.Consequence) (orders.Bill, error)
+	Explain(flow.Change) []changes.Difference
+	Consequences(context.Context, []flow.Prediction) ([]changes.Consequence, error)
+	Bill(context.Context, []flow.Prediction, []changes.Consequence) (orders.Bill, error)
 }
 
 // Ask asks what a run of a graph would do, and make.

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
@@ -144,7 +144,7 @@ func (p Pool) setMaxUnhealthy(ctx context.Context, manager *kube.Cluster, d Depl
 // surplus are the objects of parts of the pool that are not needed for a number of servers.
 func (p Pool) surplus(ctx context.Context, manager *kube.Cluster, replicas int) (all []unstructured.Unstructured,
 	err error) {
-	live, err := consequences.ReadLiveObjects(ctx, manager, p.cfg.Namespace, p.cfg.ClusterName, nil)
+	live, err := changes.ReadLiveObjects(ctx, manager, p.cfg.Namespace, p.cfg.ClusterName, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +152,7 @@ func (p Pool) surplus(ctx context.Context, manager *kube.Cluster, replicas int) 
 	for _, o := range live.Others {
 		name := o.GetName()
 		if isTemplate(&o) {
-			name = consequences.WithoutHash(name)
+			name = changes.WithoutHash(name)
 		}
 		if o.GetLabels()[capi.WorkerPoolLabel] == p.name && o.GetDeletionTimestamp() == nil && p.isPart(name) &&
 			!slices.Contains(needed, name) {

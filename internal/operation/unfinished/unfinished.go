@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/replace"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -37,11 +37,11 @@ type Operation struct {
 	Command   string    `json:"command,omitempty"` // resumes it
 
 	group    string // of servers that are scaled
-	explains func(deviations.Deviation) bool
+	explains func(changes.Deviation) bool
 }
 
 // Explains tells whether a deviation is only that the operation has not ended.
-func (o Operation) Explains(d deviations.Deviation) bool { return o.explains != nil && o.explains(d) }
+func (o Operation) Explains(d changes.Deviation) bool { return o.explains != nil && o.explains(d) }
 
 // ResumedBy tells whether a command, by its words, resumes the operation.
 func (o Operation) ResumedBy(words []string) bool {
@@ -117,7 +117,7 @@ func (r reader) upgrade() ([]Operation, error) {
 	progress, err := record.Progress(r.ctx, r.tools.Files)
 	o := Operation{Operation: Upgrade, Began: record.Began,
 		Sentence: fmt.Sprintf("an upgrade to %s begun at %s", record.Target(), at(record.Began)),
-		explains: func(d deviations.Deviation) bool { return record.Explains(d.Variable, d.Wanted, d.Live) }}
+		explains: func(d changes.Deviation) bool { return record.Explains(d.Variable, d.Wanted, d.Live) }}
 	done := ""
 	if len(progress.Done) > 0 {
 		done = " (done: " + strings.Join(progress.Done, ", ") + ")"
@@ -155,19 +155,19 @@ func (r reader) scale() (all []Operation, err error) {
 	for _, g := range groups {
 		o := Operation{Operation: Scale, group: g.Group, Began: g.Began, Sentence: fmt.Sprintf("the scaling of %s from "+
 			"%d to %d servers begun at %s", scale.Change{Group: g.Group}.Called(), g.From, g.To, at(g.Began))}
-		o.explains = func(d deviations.Deviation) bool { return explainsCount(g, d) }
+		o.explains = func(d changes.Deviation) bool { return explainsCount(g, d) }
 		all = append(all, r.cutOff(o, "", "scale", g.Group, strconv.Itoa(g.To))...)
 	}
 	return all, err
 }
 
 // explainsCount tells whether both numbers of a deviation lie on the way of the scaling.
-func explainsCount(g scale.Record, d deviations.Deviation) bool {
+func explainsCount(g scale.Record, d changes.Deviation) bool {
 	wanted, errWanted := strconv.Atoi(d.Wanted)
 	live, errLive := strconv.Atoi(d.Live)
-	variable := deviations.ReplicasVariable
+	variable := changes.ReplicasVariable
 	if pool, is := strings.CutPrefix(g.Group, scale.PoolGroup); is {
-		variable = deviations.OfPool(pool)
+		variable = changes.PoolReplicas(pool)
 	}
 	return d.Variable == variable && errWanted == nil && errLive == nil &&
 		(wanted == g.From || wanted == g.To) && min(g.From, g.To) <= live && live <= max(g.From, g.To)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
@@ -136,7 +136,7 @@ func TestWhatAnOperationExplains(t *testing.T) {
 	} {
 		is := false
 		for _, o := range all {
-			is = is || o.Explains(deviations.Deviation{Variable: tt.variable, Wanted: tt.wanted, Live: tt.live})
+			is = is || o.Explains(changes.Deviation{Variable: tt.variable, Wanted: tt.wanted, Live: tt.live})
 		}
 		if is != tt.want {
 			t.Errorf("%+v: %t", tt, is)

@@ -14,7 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
@@ -36,7 +36,7 @@ func (c *controlPlane) change(ctx context.Context, say flow.Say, values map[stri
 }
 
 func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[string]string) error {
-	observed, err := deviations.Observe(ctx, c.cfg, c.sources, c.manager)
+	observed, err := changes.Observe(ctx, c.cfg, c.sources, c.manager)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func (c *controlPlane) image(ctx context.Context, template *unstructured.Unstruc
 // controlPlaneObjects are the control plane's objects of the manifests.
 type controlPlaneObjects struct{ tcp, template *unstructured.Unstructured }
 
-func (c *controlPlane) rendered(o deviations.Observed) (found controlPlaneObjects, err error) {
-	r, err := deviations.Render(c.cfg, c.sources, o)
+func (c *controlPlane) rendered(o changes.Observed) (found controlPlaneObjects, err error) {
+	r, err := changes.RenderObserved(c.cfg, c.sources, o)
 	if err != nil {
 		return found, err
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
@@ -65,14 +65,14 @@ type state struct {
 	versions Versions
 	rolling  string // Kubernetes version that the control plane's servers are being replaced for; empty: they are not
 	replicas int
-	observed deviations.Observed
+	observed changes.Observed
 	view     view
 }
 
 // read asks the cluster for its versions. Of a component whose servers are being replaced it takes the lowest version
 // that a server has.
 func (e *environment) read(ctx context.Context, c clusters) (state, error) {
-	o, err := deviations.Observe(ctx, e.cfg, e.sources, c.manager)
+	o, err := changes.Observe(ctx, e.cfg, e.sources, c.manager)
 	if err != nil {
 		return state{}, fmt.Errorf("read the versions of cluster %s: %w", e.cfg.ClusterName, err)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -217,7 +217,7 @@ func (e *environment) templateWith(live, is, becomes *unstructured.Unstructured,
 
 // consequencesOf says what the new versions do to the pools.
 func (e *environment) consequencesOf(ctx context.Context, manager *kube.Cluster, all []newVersions) (
-	[]consequences.Consequence, error) {
+	[]changes.Consequence, error) {
 	var objects []*unstructured.Unstructured
 	for _, n := range all {
 		if n.changes() {
@@ -227,10 +227,10 @@ func (e *environment) consequencesOf(ctx context.Context, manager *kube.Cluster,
 	if len(objects) == 0 {
 		return nil, nil
 	}
-	found, err := consequences.OfPools(ctx, e.cfg, e.tools, manager, objects)
+	found, err := changes.ConsequencesOfPools(ctx, e.cfg, e.tools, manager, objects)
 	// Nothing is taken out of the manifests: these are not all objects of theirs.
-	return slices.DeleteFunc(found, func(c consequences.Consequence) bool {
-		return c.Effect == consequences.EffectDeletes || c.Effect == consequences.EffectKeeps
+	return slices.DeleteFunc(found, func(c changes.Consequence) bool {
+		return c.Effect == changes.EffectDeletes || c.Effect == changes.EffectKeeps
 	}), err
 }
 
@@ -244,7 +244,7 @@ func (e *environment) otherChanges(ctx context.Context, manager *kube.Cluster, a
 	if err != nil {
 		return nil, err
 	}
-	live, err := consequences.ReadLiveObjects(ctx, manager, e.cfg.Namespace, e.cfg.ClusterName, wanted)
+	live, err := changes.ReadLiveObjects(ctx, manager, e.cfg.Namespace, e.cfg.ClusterName, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -262,8 +262,8 @@ func (e *environment) otherChanges(ctx context.Context, manager *kube.Cluster, a
 	}
 	live.Wanted = append(after, live.Wanted...) // of two of a name the first is found
 	live.Others = append(slices.Clone(after), live.Others...)
-	for _, c := range consequences.Of(live, wanted, 0) {
-		if c.Effect != consequences.EffectDeletes && c.Effect != consequences.EffectKeeps {
+	for _, c := range changes.ConsequencesOf(live, wanted, 0) {
+		if c.Effect != changes.EffectDeletes && c.Effect != changes.EffectKeeps {
 			left = append(left, c.Summary())
 		}
 	}

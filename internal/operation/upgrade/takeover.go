@@ -13,7 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
@@ -88,7 +88,7 @@ func (c *controlPlane) templateOf(ctx context.Context, say flow.Say, values map[
 	if err != nil {
 		return nil, "", err
 	}
-	observed, err := deviations.Observe(ctx, c.cfg, c.sources, c.manager)
+	observed, err := changes.Observe(ctx, c.cfg, c.sources, c.manager)
 	if err != nil {
 		return nil, "", err
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/operation/availability"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -31,7 +30,7 @@ type UpgradeOptions struct {
 type UpgradeResult struct {
 	upgrade.Examination
 	Done bool                 // all stages are, and none is left
-	API  availability.Measure // of the cluster, while it was upgraded
+	API  upgrade.Availability // of the cluster, while it was upgraded
 }
 
 // Upgrade brings the cluster to the configured versions, stage by stage. It asks before it begins; one that was begun
@@ -97,12 +96,12 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 
 // runStages runs the stages while the API of the cluster is asked, and says how long it was away.
 func runStages(ctx context.Context, s *session.Session, plan *upgrade.Plan,
-	targets []string) (measure availability.Measure, err error) {
+	targets []string) (measure upgrade.Availability, err error) {
 	workload, err := connect.Cluster(s.Tools.WithDefaults(), platform.Kubeconfig)
 	if err != nil {
 		return measure, err
 	}
-	probe := availability.Start(ctx, workload)
+	probe := upgrade.StartProbe(ctx, workload)
 	_, err = s.RunGraph(ctx, plan.Graph, upgrade.Files(s.Tools.Files), targets)
 	measure = probe.Stop()
 	s.Hub.Note("%s", measure)

@@ -7,14 +7,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 )
 
 // Explain says what a change of what a step is made from is.
-func (p *Plan) Explain(c flow.Change) []differences.Difference {
-	return differences.Explain(p.in.tools, p.in.sources, c)
+func (p *Plan) Explain(c flow.Change) []changes.Difference {
+	return changes.Explain(p.in.tools, p.in.sources, c)
 }
 
 // Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where
@@ -45,7 +44,7 @@ func (p *Plan) Losses(ctx context.Context, now time.Time) ([]string, error) {
 
 // Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects
 // ask for and has not survived.
-func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequences.Consequence) (orders.Bill,
+func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []changes.Consequence) (orders.Bill,
 	error) {
 	would := map[string]bool{}
 	for _, f := range foreseen {
@@ -59,6 +58,6 @@ func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []consequ
 }
 
 // Consequences are none: what a restore does to a cluster is that it is there again.
-func (p *Plan) Consequences(context.Context, []flow.Prediction) ([]consequences.Consequence, error) {
+func (p *Plan) Consequences(context.Context, []flow.Prediction) ([]changes.Consequence, error) {
 	return nil, nil
 }

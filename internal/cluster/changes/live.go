@@ -1,4 +1,4 @@
-package consequences
+package changes
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// InCluster says what applying rendered objects does to the cluster, in the cluster that manages it: the
+// ConsequencesInCluster says what applying rendered objects does to the cluster, in the cluster that manages it: the
 // management cluster, or after the pivot the cluster itself. It changes nothing.
-func InCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+func ConsequencesInCluster(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	r *render.Rendered) ([]Consequence, error) {
 	live, err := ReadLiveObjects(ctx, manager, cfg.Namespace, cfg.ClusterName, r.Now)
 	if err != nil {
 		return nil, err
 	}
-	all := Of(live, r.Now, tools.ServerTakes)
+	all := ConsequencesOf(live, r.Now, tools.ServerTakes)
 	price(ctx, tools, all)
 	return all, addFlaw(ctx, cfg, tools, manager, all)
 }
@@ -48,9 +48,9 @@ func addFlaw(ctx context.Context, cfg config.Config, tools platform.Tools, manag
 	return nil
 }
 
-// OfPools says what applying the objects of the worker pools does to the cluster, in the cluster that manages it. It
+// ConsequencesOfPools says what applying the objects of the worker pools does to the cluster, in the cluster that manages it. It
 // changes nothing.
-func OfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
+func ConsequencesOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	objects []*unstructured.Unstructured) ([]Consequence, error) {
 	live, err := ReadLiveObjects(ctx, manager, cfg.Namespace, cfg.ClusterName, objects)
 	if err != nil {
@@ -64,7 +64,7 @@ func OfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manag
 	case !kube.Absent(err):
 		return nil, err
 	}
-	all := Of(live, objects, tools.ServerTakes)
+	all := ConsequencesOf(live, objects, tools.ServerTakes)
 	price(ctx, tools, all)
 	return all, nil
 }
@@ -83,10 +83,10 @@ func price(ctx context.Context, tools platform.Tools, all []Consequence) {
 	}
 }
 
-// Render renders the manifests with the values that a run would use: the image and the network zone that
+// RenderForCluster renders the manifests with the values that a run would use: the image and the network zone that
 // belong to the configured names, and the address in the live HetznerCluster. So templates and servers are called as
 // the run will call them.
-func Render(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
+func RenderForCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	manager *kube.Cluster) (*render.Rendered, error) {
 	v, err := orders.AppliedVariables(ctx, cfg, tools, sources)
 	if err != nil {

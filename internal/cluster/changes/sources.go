@@ -1,4 +1,4 @@
-package differences
+package changes
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// KeptFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
+// KeptSourcesFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
 // knows the hashes alone, because people put secrets into values files; this file is closed to others, as the
 // kubeconfigs are.
-const KeptFile = "sources.json"
+const KeptSourcesFile = "sources.json"
 
 // KeepSources keeps a copy of every file that the steps are made from, so that a later plan can say what was changed in
 // it. Copies that nothing in the journal was made from are dropped.
@@ -28,7 +28,7 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 		return fmt.Errorf("read the texts that the journal's digests are of: %w", err)
 	}
 	keep := map[string]string{}
-	for sum, text := range Kept(tools) {
+	for sum, text := range KeptSources(tools) {
 		if strings.Contains(string(recorded), sum) {
 			keep[sum] = text
 		}
@@ -42,7 +42,7 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 	}
 	data, err := json.MarshalIndent(keep, "", "  ")
 	if err == nil {
-		err = tools.Files.Write(KeptFile, append(data, '\n'))
+		err = tools.Files.Write(KeptSourcesFile, append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("keep a copy of the files that the steps use: %w", err)
@@ -50,9 +50,9 @@ func KeepSources(ctx context.Context, tools platform.Tools, sources render.Sourc
 	return nil
 }
 
-// Kept are the copies, by hash. None are no reason for anything but a less telling plan.
-func Kept(tools platform.Tools) map[string]string {
-	data, err := tools.Files.Read(KeptFile)
+// KeptSources are the copies, by hash. None are no reason for anything but a less telling plan.
+func KeptSources(tools platform.Tools) map[string]string {
+	data, err := tools.Files.Read(KeptSourcesFile)
 	if err != nil {
 		return nil
 	}

@@ -1,23 +1,18 @@
-// Package secrets reads the secrets of a cluster's files, so that they can be hidden in what leaves the process.
-package secrets
+package redact
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 // Watch learns secrets from files, again whenever those have changed. It can be used by many at once.
 type Watch struct {
-	hide    *redact.Redactor
+	hide    *Redactor
 	whole   []string // files whose lines are secrets
 	folders []string // with kubeconfigs and talosconfigs
 
@@ -27,16 +22,16 @@ type Watch struct {
 }
 
 const (
-	// often is how often files are looked at, at most.
-	often = time.Second
-	// largest is the largest file that is read.
-	largest = 1 << 20
-	// shortest is the shortest line that is a secret.
-	shortest = 8
+	// watchedEvery is how often files are looked at, at most.
+	watchedEvery = time.Second
+	// largestFile is the largest file that is read.
+	largestFile = 1 << 20
+	// shortestSecret is the shortest line that is a secret.
+	shortestSecret = 8
 )
 
-// New learns the secrets that are there already.
-func New(hide *redact.Redactor, whole, folders []string) *Watch {
+// NewWatch learns the secrets that are there already.
+func NewWatch(hide *Redactor, whole, folders []string) *Watch {
 	w := &Watch{hide: hide, whole: whole, folders: folders, known: map[string]time.Time{}}
 	w.Learn()
 	return w
@@ -46,13 +41,13 @@ func New(hide *redact.Redactor, whole, folders []string) *Watch {
 func (w *Watch) Learn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if time.Since(w.looked) < often {
+	if time.Since(w.looked) < watchedEvery {
 		return
 	}
 	w.looked = time.Now()
 	for _, path := range w.whole {
 		if data, changed := w.read(path); changed {
-			Learn(w.hide, lines(data)...)
+			w.hide.Learn(lines(data)...)
 		}
 	}
 	for _, folder := range w.folders {
@@ -62,7 +57,7 @@ func (w *Watch) Learn() {
 				continue
 			}
 			if data, changed := w.read(filepath.Join(folder, e.Name())); changed {
-				Learn(w.hide, values(data)...)
+				w.hide.Learn(values(data)...)
 			}
 		}
 	}
@@ -71,7 +66,7 @@ func (w *Watch) Learn() {
 // read reads a file where it has changed.
 func (w *Watch) read(path string) (string, bool) {
 	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > largest || w.known[path].Equal(info.ModTime()) {
+	if err != nil || !info.Mode().IsRegular() || info.Size() > largestFile || w.known[path].Equal(info.ModTime()) {
 		return "", false
 	}
 	data, err := os.ReadFile(path)
@@ -86,7 +81,7 @@ func (w *Watch) read(path string) (string, bool) {
 // public key.
 func lines(data string) (all []string) {
 	for line := range strings.Lines(data) {
-		if line = strings.TrimSpace(line); len(line) >= shortest && !strings.HasPrefix(line, "#") {
+		if line = strings.TrimSpace(line); len(line) >= shortestSecret && !strings.HasPrefix(line, "#") {
 			all = append(all, line)
 		}
 	}
@@ -113,15 +108,4 @@ func values(data string) (all []string) {
 		}
 	}
 	return all
-}
-
-// Learn has secrets hidden, also as a string of JSON writes them.
-func Learn(hide *redact.Redactor, all ...string) {
-	forms := slices.Clone(all)
-	for _, s := range all {
-		if written, err := json.Marshal(s); err == nil {
-			forms = append(forms, string(written[1:len(written)-1]))
-		}
-	}
-	hide.Learn(forms...)
 }

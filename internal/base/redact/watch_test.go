@@ -1,4 +1,4 @@
-package secrets
+package redact
 
 import (
 	"os"
@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
 func TestSecretsAreLearned(t *testing.T) {
@@ -24,8 +22,8 @@ func TestSecretsAreLearned(t *testing.T) {
 	write("management.kubeconfig", "users:\n- name: admin\n  user:\n    client-key-data: "+key+"\n    token: \"planted-token\"\n")
 	write("talosconfig", "contexts:\n  k8s:\n    ca: public-certificate\n    key: planted-of-talos\n")
 	write("journal.json", `{"token": "not-looked-at"}`)
-	hide := &redact.Redactor{}
-	w := New(hide, []string{age, filepath.Join(dir, "missing"), ""}, []string{dir, filepath.Join(dir, "none")})
+	hide := &Redactor{}
+	w := NewWatch(hide, []string{age, filepath.Join(dir, "missing"), ""}, []string{dir, filepath.Join(dir, "none")})
 	for text, hidden := range map[string]bool{"AGE-SECRET-KEY-1PLANTED": true, key: true, "TheKeyItself==": true, "planted-token": true,
 		"planted-of-talos": true, "age1publicpublicpublic": false, "public-certificate": false, "not-looked-at": false} {
 		if got := hide.Text("a " + text + " b"); strings.Contains(got, text) == hidden {
@@ -38,7 +36,7 @@ func TestSecretsAreLearned(t *testing.T) {
 	if got := hide.Text("of-a-later-file"); got != "[hidden]" {
 		t.Errorf("a later file: %s", got)
 	}
-	Learn(hide, "with \"quotes\" & more")
+	hide.Learn("with \"quotes\" & more")
 	if got := hide.Text(`{"x":"with \"quotes\" \u0026 more"}`); got != `{"x":"[hidden]"}` {
 		t.Errorf("in JSON: %s", got)
 	}

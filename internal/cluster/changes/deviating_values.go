@@ -1,4 +1,4 @@
-package deviations
+package changes
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
@@ -152,7 +151,7 @@ func follow(value any, path []any) (string, bool) {
 }
 
 // liveValues are the values that the variables have in the live objects, as far as the manifests say where each is.
-func liveValues(cfg config.Config, sources render.Sources, live consequences.LiveObjects,
+func liveValues(cfg config.Config, sources render.Sources, live LiveObjects,
 	v render.Variables) (map[string]string, error) {
 	uses, err := uses(cfg, sources, v)
 	if err != nil {

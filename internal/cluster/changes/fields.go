@@ -1,4 +1,4 @@
-package consequences
+package changes
 
 import (
 	"encoding/json"
@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 )
 
 // frozen are the fields that cannot be changed in an object that exists, by kind: the providers' webhooks refuse it,
@@ -124,11 +122,11 @@ func sameDuration(a, b string) bool {
 func changesOf(path string, was, is any, secret bool) []string {
 	orAbsent := func(v any) any {
 		if v == nil {
-			return differences.Absent{}
+			return Absent{}
 		}
 		return v
 	}
-	var d differences.Differ
+	var d Differ
 	d.Compare(path, orAbsent(was), orAbsent(is), secret)
 	var lines []string
 	for _, one := range d.Found {

@@ -1,5 +1,4 @@
-// Package deviations compares the configuration with a cluster that manages itself.
-package deviations
+package changes
 
 import (
 	"fmt"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -22,7 +20,7 @@ type Deviation struct {
 	Wanted   string `json:"wanted,omitempty"`   // what is configured
 	Live     string `json:"live,omitempty"`     // what the cluster has
 	What     string `json:"what,omitempty"`     // of the manifests: what applying them would do
-	// Requested reports that the configuration was changed since it was last applied: the operator asks for a change of
+	// RequestedDeviations reports that the configuration was changed since it was last applied: the operator asks for a change of
 	// the cluster. Else the cluster was changed, with kubectl for one.
 	Requested bool   `json:"requested"`
 	Change    string `json:"change"` // how the cluster gets the configured value
@@ -39,12 +37,12 @@ func (d Deviation) Summary() string {
 	if d.Variable == "" {
 		return fmt.Sprintf("the manifests (%s) differ from the cluster: applying them %s", d.Place, d.What)
 	}
-	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, consequences.OrNone(d.Wanted), d.Place,
-		consequences.OrNone(d.Live))
+	return fmt.Sprintf("%s is %s (%s), and the cluster has %s", d.Variable, OrNone(d.Wanted), d.Place,
+		OrNone(d.Live))
 }
 
-// Requested are the deviations that ask for a change of the cluster.
-func Requested(all []Deviation) []Deviation {
+// RequestedDeviations are the deviations that ask for a change of the cluster.
+func RequestedDeviations(all []Deviation) []Deviation {
 	var found []Deviation
 	for _, d := range all {
 		if d.Requested {

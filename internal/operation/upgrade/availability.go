@@ -1,5 +1,4 @@
-// Package availability measures how long the Kubernetes API of a cluster does not answer, while something changes it.
-package availability
+package upgrade
 
 import (
 	"context"
@@ -11,18 +10,18 @@ import (
 )
 
 const (
-	// Every is the time between the beginnings of two requests.
-	Every = 100 * time.Millisecond
-	// within bounds one request: a client would not wait longer before it tries again.
-	within = 2 * time.Second
-	// path is read from etcd at each request.
-	path = "/api/v1/namespaces/kube-system"
-	// most is far above the size of a Namespace.
-	most = 1 << 20
+	// ProbeEvery is the time between the beginnings of two requests.
+	ProbeEvery = 100 * time.Millisecond
+	// probeWithin bounds one request: a client would not wait longer before it tries again.
+	probeWithin = 2 * time.Second
+	// probePath is read from etcd at each request.
+	probePath = "/api/v1/namespaces/kube-system"
+	// mostProbed is far above the size of a Namespace.
+	mostProbed = 1 << 20
 )
 
-// Measure is what was seen of an API.
-type Measure struct {
+// Availability is what was seen of an API.
+type Availability struct {
 	Requests int `json:"requests"`
 	Failed   int `json:"failed"`
 	// Longest is the longest time between two answers, or to the end of the measurement, of those in which a request
@@ -35,39 +34,39 @@ type Measure struct {
 }
 
 // String is "the API did not answer 12 of 3000 requests; it was away for 1.2s at most, and for 2.4s in all".
-func (m Measure) String() string {
+func (m Availability) String() string {
 	if m.Failed == 0 {
-		return fmt.Sprintf("the API answered all of %d requests, one every %s", m.Requests, Every)
+		return fmt.Sprintf("the API answered all of %d requests, one every %s", m.Requests, ProbeEvery)
 	}
 	return fmt.Sprintf("the API did not answer %d of %d requests, one every %s; it was away for %s at most, and for %s in "+
-		"all", m.Failed, m.Requests, Every, m.Longest.Round(Every), m.Away.Round(Every))
+		"all", m.Failed, m.Requests, ProbeEvery, m.Longest.Round(ProbeEvery), m.Away.Round(ProbeEvery))
 }
 
-// Probe asks an API until it is stopped: each request over a connection of its own, as a new client would.
-type Probe struct {
+// AvailabilityProbe asks an API until it is stopped: each request over a connection of its own, as a new client would.
+type AvailabilityProbe struct {
 	ask  func(context.Context) error
 	stop context.CancelFunc
 	done sync.WaitGroup
 
 	mu       sync.Mutex
-	measure  Measure
+	measure  Availability
 	answered time.Time // when it answered last
 	failing  bool      // since then
 }
 
-// Start begins to ask.
-func Start(ctx context.Context, c *kube.Cluster) *Probe {
-	return start(ctx, func(ctx context.Context) error {
-		_, err := c.GetAnew(ctx, path, most)
+// StartProbe begins to ask.
+func StartProbe(ctx context.Context, c *kube.Cluster) *AvailabilityProbe {
+	return startProbe(ctx, func(ctx context.Context) error {
+		_, err := c.GetAnew(ctx, probePath, mostProbed)
 		return err
 	})
 }
 
-func start(ctx context.Context, ask func(context.Context) error) *Probe {
-	p := &Probe{ask: ask, answered: time.Now()}
+func startProbe(ctx context.Context, ask func(context.Context) error) *AvailabilityProbe {
+	p := &AvailabilityProbe{ask: ask, answered: time.Now()}
 	ctx, p.stop = context.WithCancel(ctx)
 	p.done.Go(func() {
-		ticker := time.NewTicker(Every)
+		ticker := time.NewTicker(ProbeEvery)
 		defer ticker.Stop()
 		for {
 			select {
@@ -81,8 +80,8 @@ func start(ctx context.Context, ask func(context.Context) error) *Probe {
 	return p
 }
 
-func (p *Probe) once(ctx context.Context) {
-	asking, cancel := context.WithTimeout(ctx, within)
+func (p *AvailabilityProbe) once(ctx context.Context) {
+	asking, cancel := context.WithTimeout(ctx, probeWithin)
 	defer cancel()
 	err := p.ask(asking)
 	if ctx.Err() != nil {
@@ -100,7 +99,7 @@ func (p *Probe) once(ctx context.Context) {
 }
 
 // answeredAt ends a time without answers.
-func (p *Probe) answeredAt(now time.Time) {
+func (p *AvailabilityProbe) answeredAt(now time.Time) {
 	if p.failing {
 		away := now.Sub(p.answered)
 		p.measure.Longest, p.measure.Away = max(p.measure.Longest, away), p.measure.Away+away
@@ -109,14 +108,14 @@ func (p *Probe) answeredAt(now time.Time) {
 }
 
 // SoFar is what was seen until now.
-func (p *Probe) SoFar() Measure {
+func (p *AvailabilityProbe) SoFar() Availability {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.measure
 }
 
 // Stop ends it and gives what was seen.
-func (p *Probe) Stop() Measure {
+func (p *AvailabilityProbe) Stop() Availability {
 	p.stop()
 	p.done.Wait()
 	p.mu.Lock()

@@ -1,4 +1,4 @@
-package deviations_test
+package changes_test
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/deviations"
 )
 
 type object = clustertest.Map
@@ -41,7 +41,7 @@ func TestCounts(t *testing.T) {
 	origin := func(field string) (string, bool) { return "bootstrap.yaml:3:12", true }
 	counts := func(self bool) string {
 		t.Helper()
-		found, err := deviations.Counts(t.Context(), cfg, w.Tools(), manager, self, recorded, origin)
+		found, err := changes.DeviatingCounts(t.Context(), cfg, w.Tools(), manager, self, recorded, origin)
 		if err != nil {
 			t.Fatal(err)
 		}

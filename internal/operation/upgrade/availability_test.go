@@ -1,4 +1,4 @@
-package availability
+package upgrade
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 func TestTimeWithoutAnswersIsMeasured(t *testing.T) {
 	var away atomic.Bool
 	var asked atomic.Int64
-	p := start(t.Context(), func(ctx context.Context) error {
+	p := startProbe(t.Context(), func(ctx context.Context) error {
 		asked.Add(1)
 		if away.Load() {
 			return errors.New("connection refused")
@@ -21,7 +21,7 @@ func TestTimeWithoutAnswersIsMeasured(t *testing.T) {
 	})
 	until := func(n int64) {
 		for end := time.Now().Add(30 * time.Second); asked.Load() < n && time.Now().Before(end); {
-			<-time.After(Every / 10)
+			<-time.After(ProbeEvery / 10)
 		}
 	}
 	until(3)
@@ -30,18 +30,18 @@ func TestTimeWithoutAnswersIsMeasured(t *testing.T) {
 	until(asked.Load() + 5)
 	away.Store(false)
 	until(asked.Load() + 3)
-	took := time.Since(began) + 10*Every
+	took := time.Since(began) + 10*ProbeEvery
 	m := p.Stop()
-	if m.Failed < 4 || m.Requests <= m.Failed || m.Longest < 3*Every || m.Longest > took || m.Away != m.Longest ||
+	if m.Failed < 4 || m.Requests <= m.Failed || m.Longest < 3*ProbeEvery || m.Longest > took || m.Away != m.Longest ||
 		m.Last != "connection refused" || !strings.Contains(m.String(), "was away for") {
 		t.Errorf("%+v: %s", m, m)
 	}
 }
 
 func TestAnAPIThatAnswersIsNeverAway(t *testing.T) {
-	p := start(t.Context(), func(context.Context) error { return nil })
+	p := startProbe(t.Context(), func(context.Context) error { return nil })
 	for end := time.Now().Add(30 * time.Second); p.SoFar().Requests < 3 && time.Now().Before(end); {
-		<-time.After(Every)
+		<-time.After(ProbeEvery)
 	}
 	if m := p.Stop(); m.Requests < 3 || m.Failed+int(m.Longest) != 0 || !strings.Contains(m.String(), "answered all") {
 		t.Errorf("%+v: %s", m, m)
@@ -50,11 +50,11 @@ func TestAnAPIThatAnswersIsNeverAway(t *testing.T) {
 
 // An API that is away when the measurement ends was away until then.
 func TestTheEndCountsToo(t *testing.T) {
-	p := start(t.Context(), func(context.Context) error { return errors.New("no route to host") })
+	p := startProbe(t.Context(), func(context.Context) error { return errors.New("no route to host") })
 	for end := time.Now().Add(30 * time.Second); p.SoFar().Requests < 3 && time.Now().Before(end); {
-		<-time.After(Every)
+		<-time.After(ProbeEvery)
 	}
-	if m := p.Stop(); m.Failed != m.Requests || m.Longest < 2*Every {
+	if m := p.Stop(); m.Failed != m.Requests || m.Longest < 2*ProbeEvery {
 		t.Errorf("%+v: %s", m, m)
 	}
 }

@@ -1,4 +1,4 @@
-package consequences
+package changes
 
 import (
 	"context"

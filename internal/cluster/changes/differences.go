@@ -1,5 +1,6 @@
-// Package differences explains what changed in the inputs of a step, down to the field of a file.
-package differences
+// Package changes explains what differs: which inputs of a step changed, down to the field of a file; what applying the
+// manifests does to a cluster that exists; and how a cluster that manages itself deviates from the configuration.
+package changes
 
 import (
 	"bytes"
@@ -92,7 +93,7 @@ func edited(sources render.Sources, c flow.Change) (render.Source, bool) {
 // inFile compares a file with the copy of what it was.
 func inFile(tools platform.Tools, sources render.Sources, is render.Source, c flow.Change) []Difference {
 	sum, _ := decoded(c.Was).(string)
-	copied, found := Kept(tools)[sum]
+	copied, found := KeptSources(tools)[sum]
 	if !found {
 		return []Difference{{File: is.Name, Note: "edited; what it was is not in the state folder"}}
 	}

@@ -1,5 +1,4 @@
-// Package consequences predicts what applying the manifests does to a cluster that exists.
-package consequences
+package changes
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package deviations
+package changes
 
 import (
 	"context"
@@ -19,15 +19,15 @@ import (
 // ReplicasVariable is the variable with the number of control plane servers.
 const ReplicasVariable = "CONTROL_PLANE_REPLICAS"
 
-// OfPool is what the number of servers of a worker pool is called in a Deviation, which has no variable for it.
-func OfPool(name string) string { return "replicas of worker pool " + name }
+// PoolReplicas is what the number of servers of a worker pool is called in a Deviation, which has no variable for it.
+func PoolReplicas(name string) string { return "replicas of worker pool " + name }
 
-// Counts lists the numbers of servers that the configuration has had since it was last applied and the cluster has not:
+// DeviatingCounts lists the numbers of servers that the configuration has had since it was last applied and the cluster has not:
 // the group was scaled. No run brings the number back by itself, so each is a note. A number that was changed in the
 // configuration is left out: the next run applies it, and says what that does. manager is the cluster that manages this
 // one; self tells that it is the cluster itself, whose control plane Find compares.
-func Counts(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, self bool,
-	recorded flow.Snapshot, origin Origin) (found []Deviation, err error) {
+func DeviatingCounts(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, self bool,
+	recorded flow.Snapshot, origin DeviationOrigin) (found []Deviation, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
 	if wanted := strconv.Itoa(cfg.ControlPlaneReplicas); !self &&
@@ -49,7 +49,7 @@ func Counts(ctx context.Context, cfg config.Config, tools platform.Tools, manage
 }
 
 func poolCounts(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
-	recorded flow.Snapshot, origin Origin) (found []Deviation, err error) {
+	recorded flow.Snapshot, origin DeviationOrigin) (found []Deviation, err error) {
 	var applied struct{ Pools []config.WorkerPool }
 	if json.Unmarshal(recorded.Steps["workers"].Spec, &applied) != nil || len(applied.Pools) == 0 {
 		return nil, nil
@@ -70,7 +70,7 @@ func poolCounts(ctx context.Context, cfg config.Config, tools platform.Tools, ma
 			continue
 		}
 		place, _ := origin(fmt.Sprintf("workers[%d].replicas", i))
-		found = append(found, Deviation{Variable: OfPool(p.Name), Field: "workers", Place: place,
+		found = append(found, Deviation{Variable: PoolReplicas(p.Name), Field: "workers", Place: place,
 			Wanted: strconv.Itoa(p.Replicas), Live: strconv.Itoa(live[p.Name]),
 			Change: tools.Command("scale", "workers/"+p.Name, strconv.Itoa(p.Replicas)),
 			Keep:   fmt.Sprintf("replicas: %d of worker pool %s in bootstrap.yaml", live[p.Name], p.Name)})

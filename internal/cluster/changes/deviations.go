@@ -1,4 +1,4 @@
-package deviations
+package changes
 
 import (
 	"context"
@@ -16,19 +16,17 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/consequences"
-	"github.com/slipway-k8s/slipway/internal/cluster/differences"
 	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Find lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads
+// FindDeviations lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads
 // what the journal has of the configuration that was last applied.
-func Find(
+func FindDeviations(
 	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot,
-	origin Origin,
+	origin DeviationOrigin,
 ) ([]Deviation, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))
 	defer cancel()
@@ -48,9 +46,9 @@ func Find(
 // ComparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
 const ComparedWithin = flow.VerifyWithin
 
-// Origin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the
+// DeviationOrigin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the
 // operator wrote it there: a default is not written anywhere.
-type Origin func(field string) (place string, written bool)
+type DeviationOrigin func(field string) (place string, written bool)
 
 // deviations is one comparison of the configuration with the cluster.
 type deviations struct {
@@ -59,7 +57,7 @@ type deviations struct {
 	sources render.Sources
 	self    *kube.Cluster
 	applied lastApplied
-	origin  Origin
+	origin  DeviationOrigin
 	found   []Deviation
 }
 
@@ -69,7 +67,7 @@ func (d *deviations) find(ctx context.Context) error {
 		return err
 	}
 	d.compare(o.Values)
-	rest, err := Render(d.cfg, d.sources, o)
+	rest, err := RenderObserved(d.cfg, d.sources, o)
 	if err != nil {
 		return err
 	}
@@ -79,7 +77,7 @@ func (d *deviations) find(ctx context.Context) error {
 
 // Observed is what a cluster that manages itself tells of the variables of the manifests.
 type Observed struct {
-	live        consequences.LiveObjects
+	live        LiveObjects
 	Values      map[string]string // variable → value
 	image, zone string            // what the manifests need besides
 	endpoint    render.Endpoint
@@ -105,7 +103,7 @@ func Observe(ctx context.Context, cfg config.Config, sources render.Sources, sel
 	if err != nil {
 		return Observed{}, err
 	}
-	if o.live, err = consequences.ReadLiveObjects(ctx, self, cfg.Namespace, cfg.ClusterName, r.Now); err != nil {
+	if o.live, err = ReadLiveObjects(ctx, self, cfg.Namespace, cfg.ClusterName, r.Now); err != nil {
 		return Observed{}, err
 	}
 	if o.Values, err = liveValues(cfg, sources, o.live, v); err != nil {
@@ -165,8 +163,8 @@ func (o Observed) With(values map[string]string, image string) Observed {
 // Image is the name of the image that the control plane's servers are made from.
 func (o Observed) Image() string { return o.image }
 
-// Render renders the manifests with the variables' values that a cluster has.
-func Render(cfg config.Config, sources render.Sources, o Observed) (*render.Rendered, error) {
+// RenderObserved renders the manifests with the variables' values that a cluster has.
+func RenderObserved(cfg config.Config, sources render.Sources, o Observed) (*render.Rendered, error) {
 	for _, variable := range config.Variables() {
 		if value, known := o.Values[variable.Name]; known {
 			if err := variable.Set(&cfg, value); err != nil {
@@ -180,10 +178,10 @@ func Render(cfg config.Config, sources render.Sources, o Observed) (*render.Rend
 }
 
 // manifests says what applying the manifests would still do.
-func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered) {
+func (d *deviations) manifests(live LiveObjects, r *render.Rendered) {
 	withoutPools(d.cfg, live, r.Now)
-	for _, c := range consequences.Of(live, r.Now, 0) {
-		if c.Effect == consequences.EffectKeeps || onlyTheTemplatesName(live, c) {
+	for _, c := range ConsequencesOf(live, r.Now, 0) {
+		if c.Effect == EffectKeeps || onlyTheTemplatesName(live, c) {
 			continue
 		}
 		file := d.fileOf(c.Object)
@@ -196,7 +194,7 @@ func (d *deviations) manifests(live consequences.LiveObjects, r *render.Rendered
 
 // withoutPools gives a rendered HetznerCluster the worker pools' placement groups that the live one has: the step
 // workers sees to those, also after the pivot.
-func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*unstructured.Unstructured) {
+func withoutPools(cfg config.Config, live LiveObjects, rendered []*unstructured.Unstructured) {
 	was := live.Find(capi.HetznerClusterKind.GroupKind(), cfg.ClusterName)
 	if was == nil {
 		return
@@ -227,11 +225,11 @@ func withoutPools(cfg config.Config, live consequences.LiveObjects, rendered []*
 func (d *deviations) fileOf(o platform.Object) render.Source {
 	files := d.sources.Objects()
 	for _, s := range files {
-		docs, err := differences.Documents(d.sources, s)
+		docs, err := Documents(d.sources, s)
 		if err != nil {
 			continue
 		}
-		for _, name := range []string{o.Name, consequences.WithoutHash(o.Name)} {
+		for _, name := range []string{o.Name, WithoutHash(o.Name)} {
 			if _, there := docs[o.Kind+" "+name]; there {
 				return s
 			}
@@ -252,9 +250,9 @@ func (d *deviations) patchEdited(o platform.Object) bool {
 
 // onlyTheTemplatesName tells of servers that would be replaced because a template of the same content has another name,
 // as one has that was made with kubectl. It asks for nothing.
-func onlyTheTemplatesName(live consequences.LiveObjects, c consequences.Consequence) bool {
+func onlyTheTemplatesName(live LiveObjects, c Consequence) bool {
 	const template = "HCloudMachineTemplate "
-	if c.Effect != consequences.EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
+	if c.Effect != EffectReplaces || len(c.Why) != 1 || !strings.HasPrefix(c.Why[0], template) {
 		return false
 	}
 	was, _, _ := strings.Cut(strings.TrimPrefix(c.Why[0], template), " ")
@@ -262,7 +260,7 @@ func onlyTheTemplatesName(live consequences.LiveObjects, c consequences.Conseque
 }
 
 // imageOf is the name of the image that the live control plane's servers are made from.
-func imageOf(live consequences.LiveObjects, cfg config.Config) string {
+func imageOf(live LiveObjects, cfg config.Config) string {
 	controlPlane := live.Find(capi.TalosControlPlaneKind.GroupKind(), cfg.ControlPlaneName())
 	if controlPlane == nil {
 		return ""

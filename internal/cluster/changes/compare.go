@@ -1,4 +1,4 @@
-package consequences
+package changes
 
 import (
 	"fmt"
@@ -15,10 +15,10 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// Of compares the objects of the manifests with the live ones: what applying them does. It makes no request;
+// ConsequencesOf compares the objects of the manifests with the live ones: what applying them does. It makes no request;
 // prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster
 // does not exist yet everything is new, and there are no consequences.
-func Of(live LiveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
+func ConsequencesOf(live LiveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
 	c := &comparison{live: live, rendered: rendered, perServer: perServer, location: live.location()}
 	for _, o := range rendered {
 		was := live.Find(o.GroupVersionKind().GroupKind(), o.GetName())
@@ -255,12 +255,6 @@ func refusedVersion(was, is *unstructured.Unstructured) string {
 			after)
 	}
 	return ""
-}
-
-func older(a, b string) bool {
-	va, errA := version.ParseSemantic(a)
-	vb, errB := version.ParseSemantic(b)
-	return errA == nil && errB == nil && va.LessThan(vb)
 }
 
 // configChanges are the differences between what Talos's configuration is made from: the provider replaces the servers
