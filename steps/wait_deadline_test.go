@@ -19,9 +19,12 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 	for name, tt := range map[string]struct {
 		missing string
 		err     error
+		cutOff  string // what the second look saw until it was cut off; empty: an error alone
 		want    string
 	}{
 		"the look before saw something": {missing: "an upload", want: "waited 1m for the release; last seen: an upload"},
+		"the look that was cut off saw a part": {missing: "an upload", cutOff: "the management cluster does not answer",
+			want: "last seen: an upload"},
 		"it could not look": {err: errors.New("connection refused"), want: "last seen: could not look: " +
 			"connection refused"},
 	} {
@@ -35,6 +38,9 @@ func TestNoLookOutlastsItsWait(t *testing.T) {
 						return tt.missing, tt.err
 					}
 					<-ctx.Done()
+					if tt.cutOff != "" {
+						return tt.cutOff, nil
+					}
 					return "", ctx.Err()
 				})
 				if took := time.Since(began); took != time.Minute || looks != 2 {

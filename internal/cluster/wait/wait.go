@@ -97,8 +97,8 @@ func (w Wait) Until(ctx context.Context, say flow.Say, see look) error {
 		cancel()
 		var end *FinalError
 		switch {
-		case err != nil && cutOff && last != "" && ctx.Err() == nil && !errors.As(err, &end):
-			// The wait ended this look. What the look before it saw says more than that.
+		case (err != nil || missing != "") && cutOff && last != "" && ctx.Err() == nil && !errors.As(err, &end):
+			// The wait ended this look. What the look before it saw says more than that, and than the part that this one saw.
 			return &TimeoutError{w.What, w.Within, last}
 		case ctx.Err() != nil:
 			return w.ended(ctx, last)
