@@ -58,7 +58,7 @@ func newDesk(t testing.TB, dir string) *desk {
 	}
 	d := &desk{t: t, dir: dir}
 	hide := &redact.Redactor{}
-	redact.learnAll(hide, planted)
+	hide.Learn(planted)
 	log := slog.New(slog.NewTextHandler(hide.Writer(&d.log), nil))
 	state := statedir.Dir(filepath.Join(dir, "state"))
 	d.cluster, err = work.Open(t.Context(), work.Options{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab,
