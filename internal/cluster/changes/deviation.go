@@ -20,7 +20,7 @@ type Deviation struct {
 	Wanted   string `json:"wanted,omitempty"`   // what is configured
 	Live     string `json:"live,omitempty"`     // what the cluster has
 	What     string `json:"what,omitempty"`     // of the manifests: what applying them would do
-	// RequestedDeviations reports that the configuration was changed since it was last applied: the operator asks for a change of
+	// Requested reports that the configuration was changed since it was last applied: the operator asks for a change of
 	// the cluster. Else the cluster was changed, with kubectl for one.
 	Requested bool   `json:"requested"`
 	Change    string `json:"change"` // how the cluster gets the configured value
