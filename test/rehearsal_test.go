@@ -116,7 +116,7 @@ func fromNothing(t *testing.T, c *command) {
 	}
 }
 
-// fewHetznerRequests bounds what the command asks Hetzner in a bootstrap: 60 requests, and where the machine is slow
+// fewHetznerRequests bounds what the command asks Hetzner in a bootstrap: 70 requests, and where the machine is slow
 // two more for each five seconds beyond 40 seconds, in which a wait looks again.
 func fewHetznerRequests(t *testing.T, c *command, took time.Duration) {
 	t.Helper()
@@ -128,7 +128,7 @@ func fewHetznerRequests(t *testing.T, c *command, took time.Duration) {
 			total++
 		}
 	}
-	limit := 60 + 2*int(max(0, took-40*time.Second)/(5*time.Second))
+	limit := 70 + 2*int(max(0, took-40*time.Second)/(5*time.Second))
 	t.Logf("the command sent %d requests to Hetzner in %.1fs", total, took.Seconds())
 	if total > limit || total < 20 {
 		t.Errorf("the command sent %d requests to Hetzner in %s, between 20 and %d are expected: %v", total, took, limit,
