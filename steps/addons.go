@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
@@ -134,7 +133,7 @@ func (s addonStep) deferred(ctx context.Context, say flow.Say) (string, error) {
 	if s.addon.Name != config.AddonAutoscaler {
 		return "", nil
 	}
-	self, err := situation.SelfManaged(ctx, s.cfg, s.tools, s.sources, say)
+	self, err := readSelfManaged(ctx, s.cfg, s.tools, s.sources, say)
 	if err != nil || self != nil {
 		return "", err
 	}

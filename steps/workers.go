@@ -92,11 +92,20 @@ func newWorkersStep(s *Set) workersStep {
 // for an answer, as a run does; without, it asks once, as Verify does.
 func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
 	*kube.Cluster, error) {
-	self, err := situation.SelfManaged(ctx, cfg, tools, sources, say)
+	self, err := readSelfManaged(ctx, cfg, tools, sources, say)
 	if err != nil || self != nil {
 		return self, err
 	}
 	return connect.Cluster(tools, platform.ManagementKubeconfig)
+}
+
+// readSelfManaged is situation.AwaitSelfManaged; without say it is situation.SelfManaged.
+func readSelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
+	*kube.Cluster, error) {
+	if say == nil {
+		return situation.SelfManaged(ctx, cfg, tools, sources)
+	}
+	return situation.AwaitSelfManaged(ctx, say, cfg, tools, sources)
 }
 
 // run applies the pools and deletes what is no longer configured, with consent where that removes servers.

@@ -134,7 +134,8 @@ func TestPlacementGroupsOfAPoolStay(t *testing.T) {
 	if _, err := runTargets(t, w, cfg, tools, journal, "workers"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := runTargets(t, w, cfg, tools, flow.Memory(), "workers"); err != nil || !slices.Equal(groupsOf(w), all[:2]) {
+	if _, err := runTargets(t, w, cfg, tools, flow.Memory(), "workers"); err != nil || !slices.Equal(groupsOf(w),
+		all[:2]) {
 		t.Errorf("with consent: placement groups %v, %v", groupsOf(w), err)
 	}
 }
@@ -226,12 +227,14 @@ func TestWaitWorkersSaysWhatIsMissing(t *testing.T) {
 	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general", clustertest.Map{
-		"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
-		"spec":     clustertest.Map{"replicas": int64(2)}, "status": clustertest.Map{"replicas": int64(1)}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general",
+		clustertest.Map{
+			"metadata": clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}},
+			"spec":     clustertest.Map{"replicas": int64(2)}, "status": clustertest.Map{"replicas": int64(1)}}))
 	cfg.NodesTimeout = config.Duration(2e9)
 	_, err := runTargets(t, w, cfg, w.Tools(), flow.Memory(), "wait-workers")
-	for _, says := range []string{"MachineDeployment k8s-general: 1 of 2 servers created", "0 worker Machines instead of 2"} {
+	for _, says := range []string{"MachineDeployment k8s-general: 1 of 2 servers created",
+		"0 worker Machines instead of 2"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("it should say %q: %v", says, err)
 		}
@@ -246,10 +249,12 @@ func TestWaitWorkersEndsAtALimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	labels := clustertest.Map{"labels": clustertest.Map{capi.ClusterNameLabel: "k8s"}}
-	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general", clustertest.Map{
-		"metadata": labels, "spec": clustertest.Map{"replicas": int64(1)}, "status": clustertest.Map{"replicas": int64(1)}}))
-	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-general-x", clustertest.Map{
-		"metadata": labels, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-general-x"}}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, deployments, config.DefaultNamespace, "k8s-general",
+		clustertest.Map{
+			"metadata": labels, "spec": clustertest.Map{"replicas": int64(1)}, "status": clustertest.Map{"replicas": int64(1)}}))
+	w.Management.Put(kubetest.Object(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-general-x",
+		clustertest.Map{
+			"metadata": labels, "spec": clustertest.Map{"infrastructureRef": clustertest.Map{"name": "k8s-general-x"}}}))
 	w.Management.Put(kubetest.Object(clustertest.CAPH, "HCloudMachine", config.DefaultNamespace, "k8s-general-x",
 		clustertest.Map{"metadata": labels, "status": clustertest.Map{"conditions": []any{clustertest.Map{
 			"type": "ServerCreateSucceeded", "status": "False", "severity": "Error", "reason": "ServerLimitExceeded",
@@ -270,7 +275,8 @@ func TestWorkersStepsAskASilentClusterAgain(t *testing.T) {
 	if _, err := runPlan(t, w, cfg, journal, nil); err != nil {
 		t.Fatal(err)
 	}
-	w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(70, "k8s-control-plane", "127.0.0.1", clustertest.OwnedByCAPH, 6443))
+	w.Hetzner.SetLoadBalancers(hetznertest.LoadBalancer(70, "k8s-control-plane", "127.0.0.1", clustertest.OwnedByCAPH,
+		6443))
 	for name, run := range map[string]func(*Set, flow.Say) error{
 		"workers": func(s *Set, say flow.Say) error {
 			_, err := newWorkersStep(s).run(t.Context(), say, Placement{}, Image{})

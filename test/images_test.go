@@ -84,10 +84,12 @@ func TestProgramsOutOfImages(t *testing.T) {
 	// A cache and records of its own; Go keeps its caches.
 	home := t.TempDir()
 	registries := filepath.Join(home, "registry.yaml")
-	if err := os.WriteFile(registries, fmt.Appendf(nil, "registries: {\"*\": [{url: %q}]}", server.URL), 0o600); err != nil {
+	if err := os.WriteFile(registries, fmt.Appendf(nil, "registries: {\"*\": [{url: %q}]}", server.URL),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.env = []string{"CONTROL_PLANE_REPLICAS=1", "LAB_PROGRAMS=images", "REGISTRY_CONFIG=" + registries, "GOCACHE=" + goCache(t),
+	c.env = []string{"CONTROL_PLANE_REPLICAS=1", "LAB_PROGRAMS=images", "REGISTRY_CONFIG=" + registries, "GOCACHE=" +
+		goCache(t),
 		"XDG_CACHE_HOME=" + filepath.Join(home, "cache"), "XDG_CONFIG_HOME=" + filepath.Join(home, "config")}
 	for _, variable := range []struct{ name, module string }{
 		{"KUBERNETES_VERSION", "k8s.io/kubernetes"}, {"CAPI_VERSION", "sigs.k8s.io/cluster-api"},

@@ -114,7 +114,8 @@ func (d *drillRun) end(ctx context.Context, err error) error {
 		return err
 	}
 	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := d.cluster(d.given, settings.Configuration{}).LabToInspect(d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
+	drilled := d.cluster(d.given, settings.Configuration{}).LabToInspect(d.state)
+	if _, downErr := drilled.Down(context.WithoutCancel(ctx)); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {

@@ -109,7 +109,7 @@ func objectsOfPools(ctx context.Context, cfg config.Config, tools platform.Tools
 
 // manager is the cluster that manages this one; nil: there is none yet. self tells that it is the cluster itself.
 func (b Bootstrap) manager(ctx context.Context) (manager *kube.Cluster, self bool, err error) {
-	if manager, err = situation.SelfManaged(ctx, b.Cfg, b.Tools, b.Sources, nil); err != nil || manager != nil {
+	if manager, err = situation.SelfManaged(ctx, b.Cfg, b.Tools, b.Sources); err != nil || manager != nil {
 		return manager, manager != nil, err
 	}
 	manager, err = connect.Cluster(b.Tools, platform.ManagementKubeconfig)

@@ -210,8 +210,8 @@ func (s *Session) resumable(err error) error {
 		reasonsOnce(err), s.Folder, s.Files.Log.Name())
 }
 
-// TargetRefused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed step made
-// is gone.
+// TargetRefused reports whether a target was refused, and nothing run. Otherwise a run has found that what a sealed
+// step made is gone.
 func TargetRefused(e *flow.SealedError) bool { return e.Step != e.By }
 
 // adviseOnSealed says what can be done about a step that must not be run a second time.

@@ -101,8 +101,8 @@ func (c *Caller) Command(target ...string) string {
 	return c.CommandLine(target...)
 }
 
-// tokenOnce is the token for an inspection. The command that prints it may ask a person each time it runs: so it runs for the
-// first inspection alone.
+// tokenOnce is the token for an inspection. The command that prints it may ask a person each time it runs: so it runs
+// for the first inspection alone.
 func (c *Caller) tokenOnce(ctx context.Context, cfg settings.Configuration) (platform.Secret, error) {
 	if c.Memory != nil && c.Memory.token != nil {
 		return c.Memory.token.token, c.Memory.token.err

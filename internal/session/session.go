@@ -42,7 +42,7 @@ type Session struct {
 	Tools      platform.Tools
 	Began      time.Time
 	PriorSteps []flow.StepReport      // work before the graph's
-	Unfinished []unfinished.Operation // operations that were begun and have not ended, by their records in the state folder
+	Unfinished []unfinished.Operation // by their records in the state folder
 
 	configured settings.Configuration // before the lab decided a part of it
 	agreed     []string               // summaries of the consequences that the operator agreed to

@@ -73,8 +73,8 @@ func (s *Session) Connect(ctx context.Context) error {
 	return nil
 }
 
-// Inspection is a cluster that is read and not changed, with the tools for it: Cluster.Inspect of one that was begun, InspectForPlan
-// also of one that was not, InspectOnline of one whose Hetzner project or lab has to answer.
+// Inspection is a cluster that is read and not changed, with the tools for it: Cluster.Inspect of one that was begun,
+// InspectForPlan also of one that was not, InspectOnline of one whose Hetzner project or lab has to answer.
 type Inspection struct {
 	Cluster
 	Tools platform.Tools
@@ -142,11 +142,13 @@ func (l Inspection) WithHetzner(ctx context.Context) (Inspection, error) {
 		return l, err
 	}
 	l.Tools.Token = token
-	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil, l.Caller.InspectionGovernor())
+	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil,
+		l.Caller.InspectionGovernor())
 	return l, nil
 }
 
-// InspectOnline is Inspect for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts no lab.
+// InspectOnline is Inspect for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts
+// no lab.
 func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	state, err := k.State(ctx)
 	if err != nil {
@@ -168,7 +170,8 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 		return l, err
 	}
 	l = Inspection{Cluster: k, Tools: k.CommonTools(state, io.Discard)}
-	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil, k.Caller.InspectionGovernor())
+	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil,
+		k.Caller.InspectionGovernor())
 	if k.Caller.Equip != nil {
 		k.Caller.Equip(&l.Tools)
 	}

@@ -52,8 +52,8 @@ func (r *Redactor) Learn(secrets ...string) {
 	r.replace.Store(strings.NewReplacer(pairs...))
 }
 
-// writtenForms are a secret as it is, as an address and a string of JSON have it, and in base64, alone and in the middle
-// of something longer, as in a header of HTTP.
+// writtenForms are a secret as it is, as an address and a string of JSON have it, and in base64, alone and in the
+// middle of something longer, as in a header of HTTP.
 func writtenForms(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret)}
 	if quoted, err := json.Marshal(secret); err == nil {

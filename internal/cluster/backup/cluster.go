@@ -45,7 +45,7 @@ func (s Cluster) Namespace() string {
 	return config.DefaultNamespace
 }
 
-// ClusterIdentity tells the backup from all others.
+// Identity tells the backup from all others.
 func (s Cluster) Identity() ClusterIdentity {
 	h := s.Contents.Header
 	return ClusterIdentity{Cluster: h.Cluster, UID: h.UID, Snapshot: s.Contents.Snapshot.SHA256}

@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// CollectorSource is a cluster that is looked at to be backed up.
+// CollectorSource is a cluster whose contents were read for a backup, all but the snapshot of etcd.
 type CollectorSource struct {
 	Contents Contents
 	o        Collector

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
@@ -22,6 +23,10 @@ func (s streams) EtcdSnapshot(ctx context.Context, address string) (io.ReadClose
 
 // TestSnapshotStandsStill gives a stream up that says nothing more, and bears a reader that takes its time.
 func TestSnapshotStandsStill(t *testing.T) {
+	synctest.Test(t, snapshotStandsStill)
+}
+
+func snapshotStandsStill(t *testing.T) {
 	const stall = 100 * time.Millisecond
 	hang := streams{open: map[string]func(context.Context) (io.ReadCloser, error){
 		"a": func(ctx context.Context) (io.ReadCloser, error) {
@@ -41,7 +46,7 @@ func TestSnapshotStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	time.Sleep(3 * stall) // what a slow store does to it
+	time.Sleep(3 * stall) // of synctest's clock: a store that takes its time
 	if data, err := io.ReadAll(stream); err != nil || string(data) != "all" {
 		t.Errorf("a slow reader got %q, %v", data, err)
 	}

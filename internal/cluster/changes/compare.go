@@ -15,9 +15,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// ConsequencesOf compares the objects of the manifests with the live ones: what applying them does. It makes no request;
-// prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the cluster
-// does not exist yet everything is new, and there are no consequences.
+// ConsequencesOf compares the objects of the manifests with the live ones: what applying them does. It makes no
+// request; prices are not in it. perServer is about how long it takes to replace one server; 0: not known. Where the
+// cluster does not exist yet everything is new, and there are no consequences.
 func ConsequencesOf(live LiveObjects, rendered []*unstructured.Unstructured, perServer time.Duration) []Consequence {
 	c := &comparison{live: live, rendered: rendered, perServer: perServer, location: live.location()}
 	for _, o := range rendered {

@@ -22,10 +22,10 @@ const ReplicasVariable = "CONTROL_PLANE_REPLICAS"
 // PoolReplicas is what the number of servers of a worker pool is called in a Deviation, which has no variable for it.
 func PoolReplicas(name string) string { return "replicas of worker pool " + name }
 
-// DeviatingCounts lists the numbers of servers that the configuration has had since it was last applied and the cluster has not:
-// the group was scaled. No run brings the number back by itself, so each is a note. A number that was changed in the
-// configuration is left out: the next run applies it, and says what that does. manager is the cluster that manages this
-// one; self tells that it is the cluster itself, whose control plane Find compares.
+// DeviatingCounts lists the numbers of servers that the configuration has had since it was last applied and the cluster
+// has not: the group was scaled. No run brings the number back by itself, so each is a note. A number that was changed
+// in the configuration is left out: the next run applies it, and says what that does. manager is the cluster that
+// manages this one; self tells that it is the cluster itself, whose control plane Find compares.
 func DeviatingCounts(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, self bool,
 	recorded flow.Snapshot, origin DeviationOrigin) (found []Deviation, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, ComparedWithin, fmt.Errorf("no answer within %s", ComparedWithin))

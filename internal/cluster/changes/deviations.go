@@ -22,8 +22,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// FindDeviations lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster, and reads
-// what the journal has of the configuration that was last applied.
+// FindDeviations lists what the configuration asks for and the cluster that manages itself is not. It asks the cluster,
+// and reads what the journal has of the configuration that was last applied.
 func FindDeviations(
 	ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, recorded flow.Snapshot,
 	origin DeviationOrigin,
@@ -46,8 +46,8 @@ func FindDeviations(
 // ComparedWithin bounds the comparison as one Verify is bounded: a cluster that takes longer could not be asked.
 const ComparedWithin = flow.VerifyWithin
 
-// DeviationOrigin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether the
-// operator wrote it there: a default is not written anywhere.
+// DeviationOrigin tells where the value of a field of the configuration comes from ("bootstrap.yaml:3:12"), and whether
+// the operator wrote it there: a default is not written anywhere.
 type DeviationOrigin func(field string) (place string, written bool)
 
 // deviations is one comparison of the configuration with the cluster.

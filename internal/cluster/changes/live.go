@@ -48,8 +48,8 @@ func addFlaw(ctx context.Context, cfg config.Config, tools platform.Tools, manag
 	return nil
 }
 
-// ConsequencesOfPools says what applying the objects of the worker pools does to the cluster, in the cluster that manages it. It
-// changes nothing.
+// ConsequencesOfPools says what applying the objects of the worker pools does to the cluster, in the cluster that
+// manages it. It changes nothing.
 func ConsequencesOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster,
 	objects []*unstructured.Unstructured) ([]Consequence, error) {
 	live, err := ReadLiveObjects(ctx, manager, cfg.Namespace, cfg.ClusterName, objects)

@@ -11,8 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// KeptSourcesFile is the file of the state folder with the texts that steps were made from, each under its hash. The journal
-// knows the hashes alone, because people put secrets into values files; this file is closed to others, as the
+// KeptSourcesFile is the file of the state folder with the texts that steps were made from, each under its hash. The
+// journal knows the hashes alone, because people put secrets into values files; this file is closed to others, as the
 // kubeconfigs are.
 const KeptSourcesFile = "sources.json"
 

@@ -1,5 +1,5 @@
-// Package connect opens the clusters whose kubeconfigs are in the state folder. It creates, verifies and records the
-// management cluster, and finds out whether that or the cluster itself has the cluster's objects.
+// Package connect gives access to the clusters of a state folder: it opens them by their kubeconfigs, creates and
+// records the management cluster, and finds out which of the two has the Cluster API objects.
 package connect
 
 import (

@@ -51,7 +51,7 @@ func PivotCopyOf(tools platform.Tools) PivotCopy {
 	return PivotCopy{tools.Files.Folder(PivotFolder)}
 }
 
-// PivotState is the zero State where there is no copy of this cluster.
+// State is the zero PivotState where there is no copy of this cluster.
 func (c PivotCopy) State(cluster string) (PivotState, error) {
 	data, err := c.Files.Read(PivotRecord)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -180,7 +180,7 @@ func (c PivotCopy) RemoveSecrets() error {
 	return nil
 }
 
-// ForgetPivot removes the copy, the record first: without it the rest is nothing.
+// Forget removes the copy, the record first: without it the rest is nothing.
 func (c PivotCopy) Forget() error {
 	if err := c.Files.Remove(PivotRecord); err != nil {
 		return err

@@ -1,3 +1,3 @@
-// Package render makes objects and Helm values of the files that operators edit, with the variables of the
-// configuration put in, and digests of them; and it lists the Helm charts that a cluster gets.
+// Package render makes what is applied out of the files that operators edit: objects, and Helm charts with their
+// values, with the variables of the configuration put in, and digests of them.
 package render

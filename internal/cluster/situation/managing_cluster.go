@@ -18,7 +18,7 @@ import (
 // is paused or being deleted, and where a cluster that may have it does not answer: then that is not known.
 func ManagingCluster(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	say flow.Say) (_ *kube.Cluster, where string, err error) {
-	self, selfErr := SelfManaged(ctx, cfg, tools, sources, nil)
+	self, selfErr := SelfManaged(ctx, cfg, tools, sources)
 	source, _, sourceErr := connect.OpenManagement(ctx, cfg, tools, say)
 	var unknown, paused []error
 	for _, c := range []struct {

@@ -15,18 +15,13 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// SelfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
-// kubeconfig to ask with. A kubeconfig that is not accepted is an error, unless a management cluster manages the
-// cluster. With say it asks again where the cluster does not answer, as a run does; without, it asks once, as Verify
-// does.
-func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
-	self *kube.Cluster, err error) {
-	if say == nil {
-		return selfManaged(ctx, cfg, tools, sources)
-	}
+// AwaitSelfManaged is SelfManaged for a run, which begins with the answer: it asks again for a minute where the
+// cluster's API does not answer, as while control plane servers join. A lost load balancer ends it at once.
+func AwaitSelfManaged(ctx context.Context, say flow.Say, cfg config.Config, tools platform.Tools,
+	sources render.Sources) (self *kube.Cluster, err error) {
 	err = wait.Wait{What: wait.Answer.For, Within: wait.Answer.Within}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			self, err = selfManaged(ctx, cfg, tools, sources)
+			self, err = SelfManaged(ctx, cfg, tools, sources)
 			if err != nil && (IsLost(err) || !kube.Unwell(err)) {
 				return "", wait.Final(err)
 			}
@@ -35,8 +30,10 @@ func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, s
 	return self, err
 }
 
-// selfManaged is SelfManaged, asked once.
-func selfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
+// SelfManaged is the cluster itself where it holds its own Cluster object; nil where it does not, or where there is no
+// kubeconfig to ask with. It asks once. A kubeconfig that is not accepted is an error, unless a management cluster
+// manages the cluster.
+func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
 	error) {
 	self, err := connect.Cluster(tools, platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {

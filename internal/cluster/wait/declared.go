@@ -31,8 +31,8 @@ const (
 // Taken is the wait for an API server to accept a write.
 var Taken = flow.Wait{For: "the API server to take a Secret", Within: TakenWithin}
 
-// Answer is the wait for an API server to answer, before a step begins its work.
-var Answer = flow.Wait{For: "the cluster to tell whether it manages itself", Within: TakenWithin}
+// Answer is the wait for the answer with which a step begins: which cluster has the Cluster API objects.
+var Answer = flow.Wait{For: "the cluster's API to answer whether the cluster manages itself", Within: TakenWithin}
 
 // Namespace is the wait for the namespace of the cluster's objects.
 var Namespace = flow.Wait{For: "the namespace of the cluster's objects", Within: TakenWithin}

@@ -172,7 +172,7 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 // that manages itself is paused: deleting it through itself would end with the servers on which its providers run and
 // leave the rest, and unpaused they create each server again that is deleted before their own.
 func (d Destroyer) standDown(ctx context.Context, say flow.Say) (source *kube.Cluster, silent bool, err error) {
-	self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources, nil)
+	self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)

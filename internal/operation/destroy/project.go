@@ -113,7 +113,7 @@ func (d Destroyer) refuseUnseen(ctx context.Context) error {
 	if there || d.swept(kubeconfig) {
 		return nil
 	}
-	if self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources, nil); err == nil && self != nil {
+	if self, err := situation.SelfManaged(ctx, d.cfg, d.tools, d.sources); err == nil && self != nil {
 		return nil // it has confirmed the project
 	}
 	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither "+

@@ -1,5 +1,5 @@
-// Package unfinished lists the operations on a cluster that were begun and have not ended, from their records in the state
-// folder: upgrade, scale, replace-machine, pivot, and the recoveries.
+// Package unfinished lists the operations on a cluster that were begun and have not ended, from their records in the
+// state folder: upgrade, scale, replace-machine, pivot, and the recoveries.
 package unfinished
 
 import (

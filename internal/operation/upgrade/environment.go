@@ -53,7 +53,7 @@ func (e *environment) open(ctx context.Context, say flow.Say) (c clusters, err e
 	if c.workload, err = connect.Cluster(e.tools, platform.Kubeconfig); err != nil {
 		return c, fmt.Errorf("cluster %s: %w", e.cfg.ClusterName, err)
 	}
-	self, err := situation.SelfManaged(ctx, e.cfg, e.tools, e.sources, nil)
+	self, err := situation.SelfManaged(ctx, e.cfg, e.tools, e.sources)
 	if c.kubeconfig = platform.ManagementKubeconfig; self != nil {
 		c.kubeconfig = platform.Kubeconfig
 	}

@@ -29,8 +29,8 @@ const (
 	sayBuildEvery = 5 * time.Second
 )
 
-// builder makes the lab's programs in the user's cache: the upstream ones once for each version, from the source tree or
-// out of their images, and the lab's daemon, from source.
+// builder makes the lab's programs in the user's cache: the upstream ones once for each version, from the source tree
+// or out of their images, and the lab's daemon, from source.
 type builder struct {
 	source string   // folder of the lab module
 	cache  string   // folder that holds a folder for each set of upstream programs, and the daemon
@@ -224,8 +224,8 @@ func (b *builder) bin(ctx context.Context, module string) (dir, ldflags string, 
 	return filepath.Join(b.cache, key, "bin"), ldflags, err
 }
 
-// buildTags leave the loading of Go plugins out of kustomize, which no program here uses: with package plugin the linker
-// takes twice as long, and the program is a third larger.
+// buildTags leave the loading of Go plugins out of kustomize, which no program here uses: with package plugin the
+// linker takes twice as long, and the program is a third larger.
 const buildTags = "kustomize_disable_go_plugin_support"
 
 // daemon builds the lab itself and puts the program at path; empty: it is only made sure that it can be built. It is
@@ -241,7 +241,8 @@ func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
 	}
 	defer unlock()
 	say("building the lab")
-	err = b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-tags", buildTags, "-ldflags", plainFlags,
+	err = b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-tags", buildTags, "-ldflags",
+		plainFlags,
 		"-o", program, "./cmd/lab")
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)

@@ -127,7 +127,8 @@ func TestDaemonIsLinkedOnce(t *testing.T) {
 	source, dir := t.TempDir(), t.TempDir()
 	writeFile(t, filepath.Join(source, "go.mod"), "module example.com/lab\n\ngo 1.26\n")
 	write := func(says string) {
-		writeFile(t, filepath.Join(source, "cmd", "lab", "main.go"), "package main\n\nfunc main() { println(\""+says+"\") }\n")
+		writeFile(t, filepath.Join(source, "cmd", "lab", "main.go"),
+			"package main\n\nfunc main() { println(\""+says+"\") }\n")
 	}
 	b := &builder{source: source, cache: filepath.Join(dir, "cache"), env: os.Environ()}
 	build := func(lab string) os.FileInfo {
