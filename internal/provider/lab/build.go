@@ -241,9 +241,8 @@ func (b *builder) daemon(ctx context.Context, path string, say flow.Say) error {
 	}
 	defer unlock()
 	say("building the lab")
-	err = b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-tags", buildTags, "-ldflags",
-		plainFlags,
-		"-o", program, "./cmd/lab")
+	err = b.compile(ctx, b.source, say, b.env, "build", "-v", "-buildvcs=false", "-tags", buildTags,
+		"-ldflags", plainFlags, "-o", program, "./cmd/lab")
 	if err != nil {
 		return fmt.Errorf("build the lab: %w", err)
 	}

@@ -99,8 +99,7 @@ func caphRelease(cfg config.Config, sources render.Sources) (Release, error) {
 func chartRelease(project, variable string, in render.Chart) Release {
 	source := kube.ChartSource{Repository: in.Repository, Name: in.Name, Version: in.Version}
 	return Release{Project: project, Version: in.Version, Source: kube.WithoutCredentials(in.Repository),
-		Instead: variable,
-		chart:   &source}
+		Instead: variable, chart: &source}
 }
 
 // errNoAddress means that manifests/clusterctl.yaml has no address of a provider.
