@@ -50,7 +50,7 @@ const (
 )
 
 const (
-	quickSample = 50 // how many schedules every run of the tests has
+	quickSample = 20 // how many schedules every run of the tests has
 	shortOf     = 3  // go test -short tries one in so many places and schedules, others every day
 )
 
