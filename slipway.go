@@ -192,10 +192,15 @@ func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err er
 	defer end()
 	s.session.Begin(ctx, targets)
 	result, err := s.session.Bootstrap(ctx, s.planned, s.questions())
-	if result.Report == nil {
-		return nil, err
+	return newResult(result), err
+}
+
+// newResult returns nil where no step was run.
+func newResult(r session.Result) *Result {
+	if r.Report == nil {
+		return nil
 	}
-	return &Result{Report: result.Report, journal: result.Journal}, err
+	return &Result{Report: r.Report, journal: r.Journal}
 }
 
 // failed keeps the error of a run or an operation for Close.

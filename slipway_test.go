@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -252,5 +253,46 @@ func write(t *testing.T, path, text string) {
 	}
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A recovery that cannot succeed is refused before anything is created.
+func TestRecoveriesRefuse(t *testing.T) {
+	type program func(context.Context, config.Config, slipway.Options) error
+	restores := func(file slipway.BackupFile) program {
+		return func(ctx context.Context, cfg config.Config, o slipway.Options) error {
+			_, err := slipway.Restore(ctx, cfg, o, file)
+			return err
+		}
+	}
+	text := filepath.Join(t.TempDir(), "text")
+	write(t, text, "this is text")
+	for name, tc := range map[string]struct {
+		run  program
+		says string
+	}{
+		"a restore without a file": {restores(slipway.BackupFile{}), "Name is empty"},
+		"a restore of what is no backup": {restores(slipway.BackupFile{Name: text, Unencrypted: true, Unauthenticated: true}),
+			"damaged"},
+		"a readoption of a file that does not exist": {
+			func(ctx context.Context, cfg config.Config, o slipway.Options) error {
+				_, err := slipway.Readopt(ctx, cfg, o, slipway.BackupFile{Name: text + ".gone"}, "some-id")
+				return err
+			}, "no such file"},
+		"a recovery in the state of a lab": {func(ctx context.Context, cfg config.Config, o slipway.Options) error {
+			o.StateDir = filepath.Join(t.TempDir(), "lab")
+			write(t, filepath.Join(o.StateDir, statedir.EnvironmentFile), statedir.EnvironmentLab)
+			return slipway.RecoverQuorum(ctx, cfg, o)
+		}, "rehearsal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := offline(t, fakeHetzner(t))
+			if err := tc.run(t.Context(), config.Defaults(), o); err == nil || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("it says %v, want %s", err, tc.says)
+			}
+			if _, err := os.Stat(o.StateDir); err == nil {
+				t.Errorf("there is %s", o.StateDir)
+			}
+		})
 	}
 }

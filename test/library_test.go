@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,8 +13,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/slipway-k8s/slipway"
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 )
 
 // TestLibrary builds the program of docs/library.md, in its own module, and has it bootstrap a cluster in a lab.
@@ -81,5 +85,33 @@ func TestLibrary(t *testing.T) {
 	if output, err = exec.CommandContext(ctx, program, c.state, "upgrade").CombinedOutput(); err != nil ||
 		!strings.Contains(string(output), "\nupgraded [] true\n") {
 		t.Errorf("the upgrade: %v\n%s", err, output)
+	}
+	restoredByProgram(t, c, cfg, slipway.BackupFile{Name: filepath.Join(cfg.BackupTo, saved.Name)})
+}
+
+// restoredByProgram loses the servers of the cluster shop, and has a Go program restore it.
+func restoredByProgram(t *testing.T, c *command, cfg config.Config, file slipway.BackupFile) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	var events []string
+	options := slipway.Options{StateDir: c.state, Lab: true, Observe: func(e flow.Event) {
+		events = append(events, fmt.Sprintln(e.Kind, e.Step, e.Message, e.Err))
+	}}
+	if _, err := slipway.Restore(ctx, cfg, options, file); err == nil || !strings.Contains(err.Error(), "is not lost") {
+		t.Errorf("a restore of a cluster that lives: %v", err)
+	}
+	client := c.project()
+	for _, server := range must(hetzner.Servers(ctx, client.Client, cfg.ClusterName))(t) {
+		if _, _, err := client.Server.DeleteWithResult(ctx, &hcloud.Server{ID: server.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := slipway.Restore(ctx, cfg, options, file)
+	if err != nil || result == nil {
+		t.Fatalf("the restore: %v\n%s", err, strings.Join(events, ""))
+	}
+	if _, err := workload(t, c).CoreV1().Namespaces().Get(ctx, "argocd", metav1.GetOptions{}); err != nil {
+		t.Errorf("what argo-cd created is not in the restored cluster: %v", err)
 	}
 }

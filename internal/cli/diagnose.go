@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // forecastOfSteps is how long something should take.
@@ -51,35 +50,25 @@ func runDiagnose(ctx context.Context, c *console, a arguments) error {
 		if err != nil {
 			return err
 		}
-		a, cfg, source = b.arguments, b.cfg, &b.source
-	}
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
+		a, cfg, source = b.arguments, b.cfg, &b.Source
 	}
 	if source != nil {
 		if _, err := restore.New(cfg.Config, session.OfflineTools(cfg), *source); err != nil {
 			return &usage.Error{Err: err}
 		}
 	}
-	platform.RedirectLibraryLogs(io.Discard)
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	took := runs.ReadDurations(state, a.Options.Environment())
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
+	if at.Offline != "" {
+		return errors.New(at.Offline)
+	}
+	found, err := recovery.Diagnose(ctx, at.Cfg.Config, at.Tools, source, file)
 	if err != nil {
 		return err
 	}
-	tools, offline := at.Tools, at.Offline
-	cfg = at.Cfg
-	if offline != "" {
-		return errors.New(offline)
-	}
-	found, err := recovery.Diagnose(ctx, cfg.Config, tools, source, file)
-	if err != nil {
-		return err
-	}
+	took := runs.ReadDurations(at.Folder, at.Environment())
 	d := diagnosis{Kind: "diagnosis", Diagnosis: found, Takes: forecastDuration(took, found.Steps)}
 	if len(found.Target) > 0 {
 		d.Command = commandLine(c, found.Target...)

@@ -18,7 +18,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // examination is what doctor prints as JSON.
@@ -35,36 +34,27 @@ func runDoctor(ctx context.Context, c *console, a arguments) error {
 	if err != nil {
 		return err
 	}
-	c.cluster(a, cfg).NoteLiterals()
-	if err := c.cluster(a, cfg).CheckRepository(); err != nil {
+	k := c.cluster(a, cfg)
+	k.NoteLiterals()
+	if err := k.CheckRepository(); err != nil {
 		return err
 	}
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	platform.RedirectLibraryLogs(io.Discard)
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := k.InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
-	if err != nil {
-		return err
+	if a.Options.Lab && at.Offline != "" {
+		return usage.Errorf("%s: start it first", at.Offline)
 	}
-	tools, offline := at.Tools, at.Offline
-	cfg = at.Cfg
-	if a.Options.Lab && offline != "" {
-		return usage.Errorf("%s: start it first", offline)
-	}
-	b, err := planning.New(cfg.Config, tools)
+	b, err := planning.New(at.Cfg.Config, at.Tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	examiner, err := session.Doctor(ctx, b, state)
+	examiner, err := session.Doctor(ctx, b, at.Folder)
 	if err != nil {
 		return err
 	}
-	files, err := render.SourceFiles(cfg.Overrides)
+	files, err := render.SourceFiles(at.Cfg.Overrides)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}

@@ -169,7 +169,7 @@ func (d *drillRun) runOnBackup(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.given.base, d.report.Cluster = b.arguments.base, b.source.Contents.Header.Cluster
+	d.given.base, d.report.Cluster = b.arguments.base, b.Source.Contents.Header.Cluster
 	if err := d.part(ctx, partRestore, "your backup, in an empty lab", func(ctx context.Context) error {
 		d.lost = time.Now()
 		return d.restore(ctx, file)
@@ -177,7 +177,7 @@ func (d *drillRun) runOnBackup(ctx context.Context) error {
 		return err
 	}
 	return d.part(ctx, "compare", "with what the backup says",
-		func(ctx context.Context) error { return d.compareBackup(ctx, b.source) })
+		func(ctx context.Context) error { return d.compareBackup(ctx, b.Source) })
 }
 
 // open reads the backup that is rehearsed. It goes into a lab, whatever it is of.

@@ -125,7 +125,8 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	if err != nil {
 		return of, err
 	}
-	at := session.Inspection{Cluster: f.console.cluster(arguments{Targets: []string{targetAll}, Options: f.options}, cfg)}
+	at := session.Inspection{Folder: state,
+		Cluster: f.console.cluster(arguments{Targets: []string{targetAll}, Options: f.options}, cfg)}
 	tools := at.CommonTools(state, io.Discard)
 	endpoint := f.console.environment[settings.EndpointVariable]
 	if f.lab != nil {
@@ -135,7 +136,7 @@ func (f *openedFleet) forecast(ctx context.Context, c fleetCluster) (of forecast
 	tools.Hetzner = session.HetznerClient(endpoint, token, nil, f.console.caller().InspectionGovernor())
 	tools.Management = kind.NewProvider(cfg.Config, tools.Files, false, io.Discard, nil)
 	at.Tools = tools
-	return of, at.Predict(ctx, state, &of)
+	return of, at.Predict(ctx, &of)
 }
 
 // pull brings the state that a cluster has into a folder.

@@ -22,7 +22,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/logs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // logsTail is with how many lines of each container following begins.
@@ -74,7 +73,6 @@ func runLogs(ctx context.Context, c *console, a arguments, o logsOptions) error 
 	if err != nil {
 		return err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
 	at, err := c.cluster(a, cfg).Inspect(ctx, state)
 	if err != nil {
 		return err

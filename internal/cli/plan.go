@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -11,7 +10,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // runPlan prints what a run with these targets would do. It changes nothing.
@@ -30,21 +28,13 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if err := k.CheckRepository(); err != nil {
 		return err
 	}
-	if err := k.CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	platform.RedirectLibraryLogs(io.Discard)
-	state, err := k.State(ctx)
+	at, err := k.InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := k.InspectForPlan(ctx, state)
-	if err != nil {
-		return err
-	}
-	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(), State: string(state),
-		Offline: at.Offline}
-	if err := at.Predict(ctx, state, &f); err != nil {
+	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(),
+		State: string(at.Folder), Offline: at.Offline}
+	if err := at.Predict(ctx, &f); err != nil {
 		return err
 	}
 	return printForecast(c, f, a.Options.Output)

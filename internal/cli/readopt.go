@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // readoptPlan is what a readoption finds and would do, in `--output json`.
@@ -34,19 +32,19 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		return err
 	}
 	accept := accepted(o.Accept)
-	if _, err := readopt.New(b.cfg.Config, session.OfflineTools(b.cfg), b.source, accept); err != nil {
+	if _, err := readopt.New(b.cfg.Config, session.OfflineTools(b.cfg), b.Source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return predictReadopt(ctx, c, b.arguments, b.cfg, b.source, accept)
+		return predictReadopt(ctx, c, b.arguments, b.cfg, b.Source, accept)
 	}
 	if !a.Options.Yes && !canPrompt(c) {
 		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
 			"beforehand, --dry-run only compares")
 	}
 	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
-		plan, result, err := operations.Readopt(ctx, r.Session, operations.ReadoptOptions{Source: b.source, Accept: accept,
-			Show: func(found readopt.Readoption) error { return showReadoption(c, a.Options, found, accept) }}, r.questions())
+		plan, result, err := operations.Readopt(ctx, r.Session, operations.ReadoptOptions{Source: b.Source, Accept: accept,
+			Show: func(found readopt.Readoption) error { return showReadoption(c, a.Options, found) }}, r.questions())
 		if err != nil {
 			return err
 		}
@@ -65,30 +63,17 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 // nothing.
 func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source backup.Cluster,
 	accept []string) error {
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	platform.RedirectLibraryLogs(io.Discard)
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	if err := records.RoomForReadopt(state.Files(), source); err != nil {
+	if err := records.RoomForReadopt(at.Folder.Files(), source); err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
-	if err != nil {
-		return err
+	if at.Offline != "" {
+		return usage.Errorf("%s: there is nothing to compare the backup with", at.Offline)
 	}
-	tools, offline := at.Tools, at.Offline
-	cfg = at.Cfg
-	if offline != "" {
-		return usage.Errorf("%s: there is nothing to compare the backup with", offline)
-	}
-	if c.equip != nil {
-		c.equip(&tools)
-	}
-	plan, err := readopt.New(cfg.Config, tools, source, accept)
+	plan, err := readopt.New(at.Cfg.Config, at.Tools, source, accept)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -98,7 +83,10 @@ func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.C
 	if err != nil {
 		return err
 	}
-	return showReadoption(c, a.Options, found, accept)
+	if err := showReadoption(c, a.Options, found); err != nil {
+		return err
+	}
+	return found.Refuse(accept)
 }
 
 // accepted are the words of --accept.
@@ -111,32 +99,14 @@ func accepted(list string) (ids []string) {
 	return ids
 }
 
-// showReadoption shows what was found, and refuses where a difference is not
-// accepted.
-func showReadoption(c *console, o options, found readopt.Readoption, accept []string) error {
-	if found.Released {
-		return nil
-	}
-	if o.Output == "json" {
-		if err := ui.PrintJSONLine(c.stdout, readoptPlan{"readopt-plan", found}); err != nil {
-			return err
-		}
-	} else if len(found.Open) == 0 {
+// showReadoption shows what was found; differences that are refused are in the error instead.
+func showReadoption(c *console, o options, found readopt.Readoption) error {
+	switch {
+	case found.Released:
+	case o.Output == "json":
+		return ui.PrintJSONLine(c.stdout, readoptPlan{"readopt-plan", found})
+	case len(found.Open) == 0:
 		printReadoption(c.stdout, found)
-	}
-	if len(found.Open) > 0 {
-		return &readopt.UnacceptedError{Open: slices.DeleteFunc(slices.Clone(found.Differences),
-			func(m readopt.Mismatch) bool {
-				return !slices.Contains(found.Open, m.ID)
-			})}
-	}
-	if found.Underway {
-		return nil
-	}
-	for _, id := range accept {
-		if !slices.ContainsFunc(found.Differences, func(m readopt.Mismatch) bool { return m.ID == id }) {
-			return usage.Errorf("--accept %s: there is no such difference: nothing was done", id)
-		}
 	}
 	return nil
 }

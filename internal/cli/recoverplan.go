@@ -37,50 +37,35 @@ type recoveryForecast struct {
 }
 
 // predictRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
-// folder and leaves
-// no files.
+// folder and leaves no files.
 func predictRecovery(ctx context.Context, c *console, a arguments) error {
 	cfg, err := loadConfig(a, c.environment)
 	if err != nil {
 		return err
 	}
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	if err := session.RefuseDuringRestore(c.caller(), state); err != nil {
+	if err := session.RefuseDuringRestore(at.Caller, at.Folder); err != nil {
 		return err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
-	took := runs.ReadDurations(state, a.Options.Environment())
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
-	if err != nil {
-		return err
+	if at.Offline != "" {
+		return usage.Errorf("%s: etcd cannot be asked", at.Offline)
 	}
-	tools, offline := at.Tools, at.Offline
-	cfg = at.Cfg
-	if offline != "" {
-		return usage.Errorf("%s: etcd cannot be asked", offline)
-	}
-	if c.equip != nil {
-		c.equip(&tools)
-	}
-	plan, err := quorum.New(cfg.Config, tools)
+	plan, err := quorum.New(at.Cfg.Config, at.Tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: cfg.ClusterName,
-		Takes:   forecastDuration(took, plan.Takes()),
+	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: at.Cfg.ClusterName,
+		Takes:   forecastDuration(runs.ReadDurations(at.Folder, at.Environment()), plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
-	record, err := records.ReadQuorum(tools.Files)
+	record, err := records.ReadQuorum(at.Tools.Files)
 	if err != nil {
 		return err
 	}
 	if record != nil {
-		err = f.resume(ctx, plan, *record, tools.Files)
+		err = f.resume(ctx, plan, *record, at.Tools.Files)
 	} else {
 		err = surveyForForecast(ctx, c, a.Options, plan, &f)
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -15,9 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
@@ -33,16 +30,15 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if err != nil {
 		return err
 	}
-	b.source.Copies = o.Copies
-	if _, err := restore.New(b.cfg.Config, session.OfflineTools(b.cfg), b.source); err != nil {
+	b.Source.Copies = o.Copies
+	if _, err := restore.New(b.cfg.Config, session.OfflineTools(b.cfg), b.Source); err != nil {
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return predictRestore(ctx, c, b.arguments, b.cfg, b.source)
+		return predictRestore(ctx, c, b.arguments, b.cfg, b.Source)
 	}
 	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
-		plan, result, err := operations.Restore(ctx, r.Session, operations.RestoreOptions{File: b.file, Source: b.source},
-			r.questions())
+		plan, result, err := operations.Restore(ctx, r.Session, b.OpenedBackup, r.questions())
 		if err != nil {
 			return err
 		}
@@ -55,34 +51,20 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 // predictRestore prints what a restore would do. It changes nothing.
 func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
 	source backup.Cluster) error {
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	platform.RedirectLibraryLogs(io.Discard)
-	state, err := c.cluster(a, cfg).State(ctx)
+	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx, state)
-	if err != nil {
-		return err
-	}
-	tools, offline := at.Tools, at.Offline
-	cfg = at.Cfg
-	if c.equip != nil {
-		c.equip(&tools)
-	}
-	plan, err := restore.New(cfg.Config, tools, source)
+	plan, err := restore.New(at.Cfg.Config, at.Tools, source)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	f := forecast.Forecast{Kind: "plan", Cluster: cfg.ClusterName, Environment: a.Options.Environment(),
-		State:   string(state),
-		Offline: offline}
-	if f.Files, err = render.SourceFiles(cfg.Overrides); err != nil {
+	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(),
+		State: string(at.Folder), Offline: at.Offline}
+	if f.Files, err = render.SourceFiles(at.Cfg.Overrides); err != nil {
 		return &usage.Error{Err: err}
 	}
-	if err := operations.PredictRestore(ctx, &f, plan, state); err != nil {
+	if err := operations.PredictRestore(ctx, &f, plan, at.Folder); err != nil {
 		return err
 	}
 	return printForecast(c, f, a.Options.Output)
@@ -90,26 +72,31 @@ func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.C
 
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
 type openedBackup struct {
-	file      backupfile.File
-	source    backup.Cluster
+	operations.OpenedBackup
 	arguments arguments
 	cfg       settings.Configuration
 }
 
-// openBackup is operations.OpenBackup, and says what the file is and who made it.
+// openBackup is operations.OpenBackup, says what the file is and who made it, and reads the configuration again, with
+// that of the backup in place of the defaults.
 func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
+	b.arguments = a
 	if b.cfg, err = loadConfig(a, c.environment); err != nil {
 		return b, err
 	}
-	is, err := operations.OpenBackup(ctx, c.cluster(a, b.cfg), operations.OpenOptions{Name: name, Etcd: etcd,
+	b.OpenedBackup, err = operations.OpenBackup(ctx, c.cluster(a, b.cfg), operations.OpenOptions{Name: name, Etcd: etcd,
 		Unencrypted: a.Options.Unencrypted, Unauthenticated: a.Options.Unauthenticated,
 		Found: func(contents *backup.Contents) {
 			fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(contents))
 		}})
-	b.arguments = a
-	b.arguments.base = is.Cluster.Base
-	b.file, b.source, b.cfg = is.File, is.Source, is.Cluster.Cfg
-	return b, err
+	if err != nil {
+		return b, err
+	}
+	b.arguments.base = b.Source.Contents.Config
+	if b.cfg, err = loadConfig(b.arguments, c.environment); err != nil {
+		return b, err
+	}
+	return b, c.cluster(b.arguments, b.cfg).CheckLab()
 }
 
 // restoreOptions are the flags of restore.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"io"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -18,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -43,7 +41,6 @@ func lookAtAll(ctx context.Context, c *console, a arguments) (status.Report, err
 	if err != nil {
 		return status.Report{}, err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
 	at, err := c.cluster(a, cfg).Inspect(ctx, state)
 	if err != nil {
 		return status.Report{}, err

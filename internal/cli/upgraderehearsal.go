@@ -48,7 +48,7 @@ func (d *drillRun) rehearse(ctx context.Context, r *upgradeReport, a arguments, 
 	if err != nil {
 		return err
 	}
-	d.given.base, r.Cluster = b.arguments.base, b.source.Contents.Header.Cluster
+	d.given.base, r.Cluster = b.arguments.base, b.Source.Contents.Header.Cluster
 	if err := d.part(ctx, partRestore, "your backup, in an empty lab", func(ctx context.Context) error {
 		d.lost = time.Now()
 		return d.restore(ctx, o.Rehearse)
@@ -61,7 +61,7 @@ func (d *drillRun) rehearse(ctx context.Context, r *upgradeReport, a arguments, 
 		return err
 	}
 	return d.part(ctx, "compare", "with what the backup says", func(ctx context.Context) error {
-		return d.compareUpgraded(ctx, r, b.source)
+		return d.compareUpgraded(ctx, r, b.Source)
 	})
 }
 

@@ -25,13 +25,13 @@ import (
 
 // Predict finds out what a run of the look's targets would do. It changes nothing. What is said of the state, and of
 // the environment, the caller has set in f.
-func (l Inspection) Predict(ctx context.Context, state statedir.Dir, f *forecast.Forecast) error {
-	l.Tools.ServerTakes = runs.ReadDurations(state, f.Environment).Server()
+func (l Inspection) Predict(ctx context.Context, f *forecast.Forecast) error {
+	l.Tools.ServerTakes = runs.ReadDurations(l.Folder, f.Environment).Server()
 	b, err := planning.New(l.Cfg.Config, l.Tools)
 	if err != nil {
 		return &usage.Error{Err: err}
 	}
-	return l.predict(ctx, f, b, state)
+	return l.predict(ctx, f, b, l.Folder)
 }
 
 // predict adds to a forecast what a run of the targets would do.

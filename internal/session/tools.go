@@ -77,15 +77,17 @@ func (s *Session) Connect(ctx context.Context) error {
 // InspectForPlan also of one that was not, InspectOnline of one whose Hetzner project or lab has to answer.
 type Inspection struct {
 	Cluster
-	Tools platform.Tools
+	Folder statedir.Dir // that the state is read from
+	Tools  platform.Tools
 	// Offline is why the environment that the cluster is in does not answer; empty: it does, or nothing was begun there.
 	Offline string
 }
 
 // Inspect has the tools to read from the environment that the state folder belongs to.
 func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection, err error) {
+	platform.RedirectLibraryLogs(io.Discard)
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
-	l.Cluster = k
+	l.Cluster, l.Folder = k, state
 	if l.Tools, err = k.LocalTools(state); err != nil {
 		return l, err
 	}
@@ -94,7 +96,7 @@ func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection,
 		return l, err
 	}
 	if k.Lab || environment == statedir.EnvironmentLab {
-		return l.inLab(ctx, state)
+		return l.inLab(ctx)
 	}
 	if snapshot, err := state.Journal().Load(ctx); err != nil || len(snapshot.Steps) == 0 {
 		return l, err // nothing was begun, so there is nothing to ask about
@@ -114,8 +116,8 @@ func (k Cluster) LocalTools(state statedir.Dir) (tools platform.Tools, err error
 	return tools, err
 }
 
-func (l Inspection) inLab(ctx context.Context, state statedir.Dir) (Inspection, error) {
-	is := l.LabToInspect(state)
+func (l Inspection) inLab(ctx context.Context) (Inspection, error) {
+	is := l.LabToInspect(l.Folder)
 	l.Tools.Management = lab.Management{Client: is.Client}
 	info, err := is.Answering(ctx)
 	if errors.Is(err, lab.ErrDown) {
@@ -127,7 +129,7 @@ func (l Inspection) inLab(ctx context.Context, state statedir.Dir) (Inspection, 
 	}
 	l.Caller.Hide.Learn(info.Token)
 	l.Cfg, l.Tools, _, err = l.enterLab(l.Tools, is.Client, info, l.Caller.InspectionGovernor())
-	l.Tools = rehearsedManagement(l.Cfg, l.Tools, state, is, info)
+	l.Tools = rehearsedManagement(l.Cfg, l.Tools, l.Folder, is, info)
 	return l, err
 }
 
@@ -154,7 +156,6 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	if err != nil {
 		return l, err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
 	if k.Lab {
 		l, err = k.Inspect(ctx, state)
 		if err == nil && l.Offline != "" {
@@ -169,7 +170,8 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	if err != nil {
 		return l, err
 	}
-	l = Inspection{Cluster: k, Tools: k.CommonTools(state, io.Discard)}
+	platform.RedirectLibraryLogs(io.Discard)
+	l = Inspection{Cluster: k, Folder: state, Tools: k.CommonTools(state, io.Discard)}
 	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil,
 		k.Caller.InspectionGovernor())
 	if k.Caller.Equip != nil {
@@ -178,19 +180,37 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	return l, nil
 }
 
-// InspectForPlan is Inspect for what a run would work with, also before the first one.
-func (k Cluster) InspectForPlan(ctx context.Context, state statedir.Dir) (Inspection, error) {
-	l, err := k.Inspect(ctx, state)
-	if err != nil || l.Tools.Hetzner != nil {
+// InspectForPlan is Inspect for what a run would work with, also before the first one. It refuses a state folder of the
+// other environment.
+func (k Cluster) InspectForPlan(ctx context.Context) (l Inspection, err error) {
+	state, err := k.State(ctx)
+	if err != nil {
 		return l, err
 	}
-	if k.Lab {
+	if err := RefuseOtherEnvironment(state, k.Lab); err != nil {
+		return l, err
+	}
+	if l, err = k.Inspect(ctx, state); err != nil {
+		return l, err
+	}
+	switch {
+	case l.Tools.Hetzner != nil:
+	case k.Lab:
 		snapshot, err := state.Journal().Load(ctx)
 		if err == nil && len(snapshot.Steps) > 0 {
 			err = fmt.Errorf("%s: without it the plan would compare what was created in the lab "+
 				"with what is configured for Hetzner", l.Offline)
 		}
-		return l, err
+		if err != nil {
+			return l, err
+		}
+	default:
+		if l, err = l.WithHetzner(ctx); err != nil {
+			return l, err
+		}
 	}
-	return l.WithHetzner(ctx)
+	if k.Caller.Equip != nil {
+		k.Caller.Equip(&l.Tools)
+	}
+	return l, nil
 }

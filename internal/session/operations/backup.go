@@ -103,19 +103,17 @@ type OpenOptions struct {
 	Found func(*backup.Contents)
 }
 
-// OpenedBackup is a backup that was read to its end, with the cluster that it leads to: of its configuration.
+// OpenedBackup is a backup that was read to its end.
 type OpenedBackup struct {
-	Cluster session.Cluster
-	RestoreOptions
+	File   backupfile.File
+	Source backup.Cluster // that was read from the file
 }
 
 // OpenBackup reads a backup to its end, so that a damaged file is found before anything is changed. It refuses one that
-// is not shown to be the operator's, or not of the cluster that is meant.
+// is not shown to be the operator's, and that of a cluster in the lab for a real one.
 func OpenBackup(ctx context.Context, k session.Cluster, o OpenOptions) (b OpenedBackup, err error) {
-	b.Cluster = k
 	b.File = BackupAccess(k).File(o.Name, backupfile.Accept{Acts: true, Unencrypted: o.Unencrypted,
 		Unauthenticated: o.Unauthenticated})
-	b.Source = backup.Cluster{}
 	if o.Etcd {
 		b.Source.Contents, _, err = b.File.Verify(ctx)
 	} else {
@@ -131,10 +129,5 @@ func OpenBackup(ctx context.Context, k session.Cluster, o OpenOptions) (b Opened
 		return b, usage.Errorf("%s is the backup of a cluster in the lab: nothing of it belongs to a real cluster; with --lab it "+
 			"is taken", o.Name)
 	}
-	request := k.Request
-	request.Base = b.Source.Contents.Config
-	if b.Cluster, err = session.Load(k.Caller, request); err != nil {
-		return b, err
-	}
-	return b, b.Cluster.CheckLab()
+	return b, nil
 }

@@ -16,7 +16,8 @@ import (
 type ReadoptOptions struct {
 	Source backup.Cluster
 	Accept []string // IDs of differences
-	// Show gets what was found, and refuses differences that are not accepted. Optional.
+	// Show gets what was found, before differences that are not accepted are refused. Its error ends the operation.
+	// Optional.
 	Show func(readopt.Readoption) error
 }
 
@@ -51,6 +52,9 @@ func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
 		if err := o.Show(found); err != nil {
 			return plan, result, err
 		}
+	}
+	if err := found.Refuse(o.Accept); err != nil {
+		return plan, result, err
 	}
 	if !found.Released && !found.Underway {
 		err := s.Confirm(ctx, ask, "readopt asks before it changes anything", fmt.Sprintf(

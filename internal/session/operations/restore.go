@@ -24,15 +24,9 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// RestoreOptions name the backup.
-type RestoreOptions struct {
-	File   backupfile.File
-	Source backup.Cluster // that was read from the file
-}
-
 // Restore makes the cluster of a backup again, after all of its servers were lost. The result has the outputs of the
 // plan.
-func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
+func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 	ask session.Questions) (plan *restore.Plan, result session.Result, err error) {
 	if err := s.RefuseTakenOver(ctx); err != nil {
 		return nil, result, err
@@ -40,15 +34,15 @@ func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 	if err := s.ExamineFor(ctx, doctor.ForRestore); err != nil {
 		return nil, result, err
 	}
-	if err := records.PrepareRestore(s.Tools.Files, o.Source); err != nil {
+	if err := records.PrepareRestore(s.Tools.Files, b.Source); err != nil {
 		return nil, result, err
 	}
 	if s.Lab {
-		o.Source = o.Source.Elsewhere(s.Cfg.Config)
+		b.Source = b.Source.Elsewhere(s.Cfg.Config)
 	}
 	folder := records.RestoreFiles(s.Tools.Files)
-	o.Source.Snapshot = folder.Path(records.SnapshotFile)
-	if plan, err = restore.New(s.Cfg.Config, s.Tools, o.Source); err != nil {
+	b.Source.Snapshot = folder.Path(records.SnapshotFile)
+	if plan, err = restore.New(s.Cfg.Config, s.Tools, b.Source); err != nil {
 		return nil, result, &usage.Error{Err: err}
 	}
 	if err := s.Agree(ctx, ask, func(f *forecast.Forecast) error {
@@ -59,7 +53,7 @@ func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 	if err := refuseToBegin(ctx, s, plan); err != nil {
 		return plan, result, err
 	}
-	restored, err := o.Source.Configure(s.Cfg.Config)
+	restored, err := b.Source.Configure(s.Cfg.Config)
 	if err != nil {
 		return plan, result, &usage.Error{Err: err}
 	}
@@ -67,9 +61,9 @@ func Restore(ctx context.Context, s *session.Session, o RestoreOptions,
 		return plan, result, err
 	}
 	if err := s.Hub.Task("backup", "the etcd snapshot, out of the backup", func(say flow.Say) error {
-		h := o.Source.Contents.Header
+		h := b.Source.Contents.Header
 		say("of %s, cluster %s", h.Taken.Format(time.RFC3339), h.Cluster)
-		return extractSnapshot(ctx, s, o.File, o.Source.Contents.Snapshot, folder)
+		return extractSnapshot(ctx, s, b.File, b.Source.Contents.Snapshot, folder)
 	}); err != nil {
 		return plan, result, backupfile.Refusal(ctx, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
@@ -39,6 +40,28 @@ func (e *UnacceptedError) Error() string {
 		lines = append(lines, m.String())
 	}
 	return strings.Join(append(lines, "a newer backup may have none of them; --accept ID[,ID…] accepts one by one"), "\n")
+}
+
+// Refuse returns an *UnacceptedError where a difference is not accepted, and an error where an accepted ID is that of no
+// difference.
+func (r Readoption) Refuse(accept []string) error {
+	if r.Released {
+		return nil
+	}
+	if len(r.Open) > 0 {
+		return &UnacceptedError{slices.DeleteFunc(slices.Clone(r.Differences), func(m Mismatch) bool {
+			return !slices.Contains(r.Open, m.ID)
+		})}
+	}
+	if r.Underway {
+		return nil
+	}
+	for _, id := range accept {
+		if !slices.ContainsFunc(r.Differences, func(m Mismatch) bool { return m.ID == id }) {
+			return usage.Errorf("--accept %s: there is no such difference: nothing was done", id)
+		}
+	}
+	return nil
 }
 
 // String is the difference for a person, on several lines.
