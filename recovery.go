@@ -3,12 +3,15 @@ package slipway
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // BackupFile is the backup that a recovery reads. Keys and stores are those that the configuration names.
@@ -69,6 +72,56 @@ func RecoverQuorum(ctx context.Context, cfg config.Config, o Options) error {
 		return err
 	}
 	return recoverCluster(ctx, k, o, "recover-quorum", operations.RecoverQuorum)
+}
+
+// DrillOptions are the choices of a drill.
+type DrillOptions struct {
+	Backup  BackupFile // is restored; without a name that of a cluster which the drill creates
+	Faults  uint64     // seed of faults during the restore; 0: none
+	KeepLab bool       // leave its lab up
+}
+
+// DrillReport is what a drill found out.
+type DrillReport struct {
+	// Passed is true if everything that was compared is as it was.
+	Passed      bool
+	Comparisons []Comparison
+	RTO         time.Duration // recovery time: from the loss of the servers to the whole cluster
+	RPO         time.Duration // data loss: from the last write that is there to the loss of the servers
+	Bootstrap   time.Duration // of the cluster that was lost; 0 with DrillOptions.Backup
+}
+
+// Comparison is one property of a restored cluster that has to be as it was.
+type Comparison struct {
+	What string
+	Same bool
+	Seen string // what it is, or how it differs
+}
+
+// Drill rehearses the loss of a cluster in a lab of its own, which it starts and ends: it creates a cluster of the
+// configuration, backs it up, deletes its servers, restores it, and compares the two. With DrillOptions.Backup it
+// restores that backup and compares the cluster with it; the real cluster is not asked. Options.StateDir must not hold
+// anything, and is deleted after a drill that came to its end; Token, Management and Hetzner are not used.
+func Drill(ctx context.Context, cfg config.Config, o Options, d DrillOptions) (r DrillReport, err error) {
+	o.Lab, o.Token, o.Management, o.Hetzner = true, platform.Secret{}, nil, nil
+	options := drill.Options{Faults: d.Faults, KeepLab: d.KeepLab,
+		Displays: func() []session.Display { return displays(o) }}
+	var k session.Cluster
+	if d.Backup.Name == "" {
+		k, err = cluster(cfg, o)
+	} else {
+		options.Backup = &operations.OpenedBackup{}
+		k, *options.Backup, err = openBackup(ctx, cfg, o, d.Backup)
+	}
+	if err != nil {
+		return r, err
+	}
+	is, err := drill.Run(ctx, k, options)
+	for _, c := range is.Comparisons {
+		r.Comparisons = append(r.Comparisons, Comparison(c))
+	}
+	r.Passed, r.RTO, r.RPO, r.Bootstrap = is.Passed, is.RTO, is.RPO.Time, is.Bootstrap
+	return r, err
 }
 
 // openBackup reads the backup to its end, before anything is opened or changed.

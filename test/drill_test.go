@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/operation/drill"
+	"github.com/slipway-k8s/slipway/internal/session/drill"
 )
 
 // drillEvent is the last line of a drill.
 type drillEvent struct {
 	Kind        string
 	Passed      bool
-	Comparisons []drill.Likeness
+	Comparisons []drill.Comparison
 	RTO         time.Duration `json:"rtoNs"`
 	Bootstrap   time.Duration `json:"bootstrapNs"`
 	Ratio       float64

@@ -40,10 +40,7 @@ type console struct {
 	equip func(*platform.Tools)
 	// charts downloads what a plan renders; nil: as a run does.
 	charts checks.Download
-	// keepStateLocal keeps the state of a rehearsal that makes its own folder out of the store that STATE names.
-	keepStateLocal bool
-	watch          *watcher // receives the events of runs; nil: they are not watched
-	memory         session.Memory
+	memory session.Memory
 }
 
 // terminalSize is 0 where f is no terminal that understands control sequences.

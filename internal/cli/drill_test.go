@@ -2,18 +2,13 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/redact"
-	"github.com/slipway-k8s/slipway/internal/operation/drill"
-	"github.com/slipway-k8s/slipway/internal/provider/lab"
-	"github.com/slipway-k8s/slipway/internal/provider/lab/labtest"
+	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -40,92 +35,21 @@ func TestADrillKeepsOutOfOtherFolders(t *testing.T) {
 	}
 }
 
-// The same seed has the same go wrong, and every fault is one that the lab can have.
-func TestFaultsOfADrill(t *testing.T) {
-	for _, words := range drillFaults() {
-		if _, err := lab.ParseFault(strings.Fields(words), ""); err != nil {
-			t.Errorf("%s: %v", words, err)
-		}
-	}
-	chosen := func(seed uint64) string {
-		t.Helper()
-		f := labtest.NewFakeLab(t)
-		state := statedir.Dir(filepath.Dir(f.Dir))
-		d := &drillRun{console: &console{environment: map[string]string{}, hide: &redact.Redactor{}}, state: state,
-			report: drillReport{Seed: seed}}
-		if err := d.addFaults(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := d.countFaults(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if len(f.Faults) != 0 {
-			t.Errorf("%d faults are left in force", len(f.Faults))
-		}
-		var words []string
-		for _, fault := range d.report.Faults {
-			words = append(words, fault.Fault)
-		}
-		return strings.Join(words, "; ")
-	}
-	one := chosen(1)
-	if strings.Count(one, ";") != drillFaultCount-1 || one != chosen(1) {
-		t.Errorf("seed 1 chooses %q, and then %q", one, chosen(1))
-	}
-	others := map[string]bool{}
-	for seed := range uint64(5) {
-		others[chosen(seed+1)] = true
-	}
-	if len(others) < 2 {
-		t.Error("five seeds choose the same")
-	}
-	if none := chosen(0); none != "" {
-		t.Errorf("without a seed %s", none)
-	}
-}
-
-func TestWhatADrillFindsOut(t *testing.T) {
-	began := time.Now()
-	at := func(s int) time.Time { return began.Add(time.Duration(s) * time.Second) }
-	var writes []drill.Write
-	for i := range 20 {
-		writes = append(writes, drill.Write{Name: fmt.Sprint(i), At: at(i)})
-	}
-	same := drill.Likeness{What: "the same cluster", Same: true}
-	for name, c := range map[string]struct {
-		surviving []drill.Write
-		more      []drill.Likeness
-		rpo       time.Duration
-		passed    bool
-	}{
-		"as it should be":            {writes[:10], nil, 12 * time.Second, true},
-		"a hole":                     {append(writes[:5:5], writes[6:10]...), nil, 12 * time.Second, false},
-		"more than the backup holds": {writes[:15], nil, 7 * time.Second, false},
-		"nothing":                    {nil, nil, 21 * time.Second, true},
-		"another cluster":            {writes[:10], []drill.Likeness{{What: "the same data"}}, 12 * time.Second, false},
-	} {
-		r := drillReport{Comparisons: append([]drill.Likeness{same}, c.more...), Bootstrap: 100 * time.Second}
-		r.recover(at(21), []flow.Event{{Kind: flow.StepDone, Step: "etcd-bootstrap", Time: at(51), Elapsed: time.Second}},
-			at(171))
-		r.lose(at(21), writes, c.surviving)
-		r.conclude()
-		if r.RPO.Time != c.rpo || r.RPO.Gone != 20-len(c.surviving) || r.Passed != c.passed || r.RTO != 150*time.Second ||
-			r.Ratio != 1.5 || r.Steps[0].After != 30*time.Second {
-			t.Errorf("%s: %+v", name, r)
-		}
+func TestDrillIsPrinted(t *testing.T) {
+	r := drill.Report{Cluster: "k8s", Passed: true, RTO: 150 * time.Second, Bootstrap: 100 * time.Second, Ratio: 1.5,
+		Comparisons: []drill.Comparison{{What: "the same cluster", Same: true}, {What: "the same data"}},
+		RPO:         drill.Loss{Time: 12 * time.Second, Written: 20, Gone: 10}}
+	for _, passed := range []bool{true, false} {
+		r.Passed = passed
 		var out bytes.Buffer
-		if err := r.print(&out, "text"); err != nil {
+		if err := printDrill(&out, r, "text"); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[c.passed], "RTO  2m30s",
-			"30.0s", "1.50", "RPO"} {
+		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[passed], "RTO  2m30s", "1.50",
+			"RPO  12.0s", "NOT SO"} {
 			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: it does not say %q:\n%s", name, want, out.String())
+				t.Errorf("it does not say %q:\n%s", want, out.String())
 			}
 		}
-	}
-	r := drillReport{}
-	if r.conclude(); r.Passed {
-		t.Error("a drill that compared nothing has passed")
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/session/drill"
 )
 
 func writeExitCodes(t *testing.T, w *strings.Builder) {
@@ -64,7 +65,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `restore --diagnose`", diagnosis{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},
 		{"Output of `recover-quorum --dry-run`", recoveryForecast{}},
-		{"Output of `drill`", drillReport{}},
+		{"Output of `drill`", drill.Report{}},
 		{"Output of `backup verify`", verified{}},
 		{"Output of `doctor`", examination{}},
 		{"Output of `graph`", graphDocument{}},

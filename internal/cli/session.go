@@ -23,7 +23,7 @@ type running struct {
 func (c *console) caller() *session.Caller {
 	return &session.Caller{
 		Environment: c.environment, WorkDir: c.workDir, Hide: c.hide, Faults: c.faults, Equip: c.equip, Charts: c.charts,
-		KeepStateLocal: c.keepStateLocal, Memory: &c.memory,
+		Memory:      &c.memory,
 		Notes:       func(line string) { c.note(line) },
 		CommandLine: func(target ...string) string { return commandLine(c, target...) },
 	}
@@ -89,9 +89,6 @@ func withAccess(ctx context.Context, c *console, a arguments, cfg settings.Confi
 	do func(context.Context, *running) error) error {
 	outliveReaders()
 	displays := []session.Display{newDisplay(c, a.Options)}
-	if c.watch != nil {
-		displays = append(displays, c.watch)
-	}
 	return c.cluster(a, cfg).Do(ctx, access, displays, func(ctx context.Context, s *session.Session) error {
 		return do(ctx, &running{Session: s, console: c, options: a.Options, arguments: a})
 	})

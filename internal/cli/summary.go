@@ -89,16 +89,12 @@ func summarise(ctx context.Context, r *running, result session.Result, of output
 	return s, err
 }
 
-// conclude prints the summary of a run whose steps are done, or hands it to who watches the run.
+// conclude prints the summary of a run whose steps are done.
 func conclude(ctx context.Context, r *running, result session.Result, of outputs) error {
 	r.Hub.Close()
 	s, err := summarise(ctx, r, result, of)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be printed: %w", err)
-	}
-	if r.console.watch != nil {
-		r.console.watch.summary = s
-		return nil
 	}
 	err = s.print(r.console.stdout, r.options.Output, r.console.width())
 	if errors.Is(err, syscall.EPIPE) { // the reader has closed the pipe; what the summary says is done all the same

@@ -88,9 +88,6 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
 		result, err := operations.Upgrade(ctx, r.Session, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
 			InPlace: o.InPlace, Again: upgradeAgain(given, c.environment, o)}, r.questions())
-		if c.watch != nil {
-			c.watch.api = result.API
-		}
 		if err != nil || !result.Done {
 			return err
 		}

@@ -29,8 +29,8 @@ import (
 // so that only what moves by itself, an election say, is left.
 const compareWithin = time.Minute
 
-// Likeness is one thing about a restored cluster that is to be as it was.
-type Likeness struct {
+// Comparison is one thing about a restored cluster that is to be as it was.
+type Comparison struct {
 	What string `json:"what"`
 	Same bool   `json:"same"`
 	Seen string `json:"seen"` // by what that was seen, or in what it differs
@@ -44,12 +44,12 @@ type question struct {
 
 // comparer asks a restored cluster.
 type comparer struct {
-	Drill
+	rehearsed
 	cluster *kube.Cluster
 }
 
-// Compare holds the restored cluster against the marks.
-func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness, error) {
+// compare holds the restored cluster against the marks.
+func (d rehearsed) compare(ctx context.Context, say flow.Say, m *Marks) ([]Comparison, error) {
 	return d.compareWith(ctx, say, func(c comparer) []question {
 		return append([]question{
 			{"the same cluster, by the UID of kube-system", c.sameUID(m.UID)},
@@ -64,8 +64,8 @@ func (d Drill) Compare(ctx context.Context, say flow.Say, m *Marks) ([]Likeness,
 	})
 }
 
-// CompareBackup holds a restored cluster against its backup, which knows less of it than marks do.
-func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source backup.Cluster) ([]Likeness, error) {
+// compareBackup holds a restored cluster against its backup, which knows less of it than marks do.
+func (d rehearsed) compareBackup(ctx context.Context, say flow.Say, source backup.Cluster) ([]Comparison, error) {
 	return d.compareWith(ctx, say, func(c comparer) []question {
 		h := source.Contents.Header
 		questions := []question{
@@ -85,13 +85,13 @@ func (d Drill) CompareBackup(ctx context.Context, say flow.Say, source backup.Cl
 }
 
 // compareWith asks until nothing differs, or the time is up: what differs then is reported, and is no error.
-func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Likeness, error) {
+func (d rehearsed) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Comparison, error) {
 	cluster, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	asked := questions(comparer{d, cluster})
-	var found []Likeness
+	var found []Comparison
 	w := wait.Wait{What: "the cluster to be as it was", Within: compareWithin, Each: compareWithin}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		found = nil
@@ -111,17 +111,17 @@ func (d Drill) compareWith(ctx context.Context, say flow.Say, questions func(com
 	return found, nil
 }
 
-func (q question) answer(ctx context.Context) Likeness {
+func (q question) answer(ctx context.Context) Comparison {
 	ctx, cancel := context.WithTimeout(ctx, wait.LookWithin)
 	defer cancel()
 	seen, differs, err := q.ask(ctx)
 	switch {
 	case err != nil:
-		return Likeness{What: q.what, Seen: "it cannot be told: " + err.Error()}
+		return Comparison{What: q.what, Seen: "it cannot be told: " + err.Error()}
 	case differs != "":
-		return Likeness{What: q.what, Seen: differs}
+		return Comparison{What: q.what, Seen: differs}
 	}
-	return Likeness{What: q.what, Same: true, Seen: seen}
+	return Comparison{What: q.what, Same: true, Seen: seen}
 }
 
 func (c comparer) sameUID(want string) func(context.Context) (string, string, error) {

@@ -1,4 +1,4 @@
-package cli
+package drill
 
 import (
 	"context"
@@ -9,16 +9,15 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// drillFaultCount is how many faults a drill has in force during its restore.
-const drillFaultCount = 3
+// faultsAtOnce is how many faults a drill has in force during its restore.
+const faultsAtOnce = 3
 
-// drillFaults are the faults that a drill chooses among, as lab fault add takes
+// possibleFaults are the faults that a drill chooses among, as lab fault add takes
 // them. None of them needs what only a restore makes, and after each of them a
 // restore must come to its end, if it is run again.
-func drillFaults() []string {
+func possibleFaults() []string {
 	return []string{
 		"error method=GET probability=0.2 times=10 status=503",
 		"error method=POST path=/servers times=2 status=500",
@@ -34,15 +33,11 @@ func drillFaults() []string {
 }
 
 // addFaults has some of the faults go wrong from now on.
-func (d *drillRun) addFaults(ctx context.Context) error {
+func (d *run) addFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	cfg, err := loadConfig(d.arguments(), d.environment)
-	if err != nil {
-		return err
-	}
-	l, err := d.cluster(d.arguments(), cfg).LabToStart(d.state)
+	l, err := d.cluster.LabToStart(d.state)
 	if err != nil {
 		return err
 	}
@@ -50,13 +45,13 @@ func (d *drillRun) addFaults(ctx context.Context) error {
 		return err
 	}
 	r := rand.New(rand.NewPCG(d.report.Seed, 1))
-	all := drillFaults()
+	all := possibleFaults()
 	r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, words := range all[:drillFaultCount] {
+	for _, words := range all[:faultsAtOnce] {
 		if strings.Contains(words, "probability") {
 			words += fmt.Sprintf(" seed=%d", d.report.Seed)
 		}
-		fault, err := lab.ParseFault(strings.Fields(words), d.workDir)
+		fault, err := lab.ParseFault(strings.Fields(words), d.cluster.Caller.WorkDir)
 		if err != nil {
 			return err
 		}
@@ -64,18 +59,18 @@ func (d *drillRun) addFaults(ctx context.Context) error {
 		if err := l.Client.Send(ctx, http.MethodPost, "/v1/faults", fault, &begun); err != nil {
 			return err
 		}
-		d.report.Faults = append(d.report.Faults, drillFault{Fault: words, id: begun.ID})
+		d.report.Faults = append(d.report.Faults, Fault{Fault: words, id: begun.ID})
 	}
 	return nil
 }
 
 // countFaults tells how often each fault has hit that is still in force, and
 // ends it: the comparison is made in peace.
-func (d *drillRun) countFaults(ctx context.Context) error {
+func (d *run) countFaults(ctx context.Context) error {
 	if d.report.Seed == 0 {
 		return nil
 	}
-	client := d.cluster(d.arguments(), settings.Configuration{}).LabToInspect(d.state).Client
+	client := d.cluster.LabToInspect(d.state).Client
 	var list struct{ Faults []lab.Fault }
 	if err := client.Do(ctx, http.MethodGet, "/v1/faults", &list); err != nil {
 		return err

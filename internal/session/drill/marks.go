@@ -1,4 +1,3 @@
-// Package drill marks a cluster before its loss in a rehearsal, and compares the restored one with the marks.
 package drill
 
 import (
@@ -60,19 +59,18 @@ type Write struct {
 	At   time.Time // when the API server had taken it
 }
 
-// Drill marks a cluster, loses it, and compares what came back.
-type Drill struct {
+// rehearsed is the cluster of a drill, which is marked, lost, restored and compared.
+type rehearsed struct {
 	cfg   config.Config
 	tools platform.Tools
 }
 
-// NewDrill makes no request.
-func NewDrill(cfg config.Config, tools platform.Tools) Drill {
-	return Drill{cfg: cfg, tools: tools.WithDefaults()}
+func newRehearsed(cfg config.Config, tools platform.Tools) rehearsed {
+	return rehearsed{cfg: cfg, tools: tools.WithDefaults()}
 }
 
-// Mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
-func (d Drill) Mark(ctx context.Context, say flow.Say) (*Marks, error) {
+// mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
+func (d rehearsed) mark(ctx context.Context, say flow.Say) (*Marks, error) {
 	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -155,9 +153,9 @@ func authority(tools platform.Tools) (ca, endpoint string, err error) {
 	return string(config.CAData), config.Host, nil
 }
 
-// Use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all
+// use writes to the cluster, as a user does, until it is stopped; stop has it write so many times more and adds all
 // writes to the marks. A write that fails ends the using, and stop says why.
-func (d Drill) Use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
+func (d rehearsed) use(ctx context.Context, m *Marks) (stop func(more int) error, err error) {
 	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -200,9 +198,9 @@ func (u *user) write(ctx context.Context) error {
 	return nil
 }
 
-// LoseServers deletes every server of the cluster at once, directly at Hetzner: Cluster API is not asked. Everything
+// loseServers deletes every server of the cluster at once, directly at Hetzner: Cluster API is not asked. Everything
 // else, its load balancer too, stays.
-func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
+func (d rehearsed) loseServers(ctx context.Context, say flow.Say) error {
 	w := wait.Wait{What: "every server to be gone", Within: loseWithin}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		servers, err := hetzner.Servers(ctx, d.tools.Hetzner, d.cfg.ClusterName)
@@ -219,8 +217,8 @@ func (d Drill) LoseServers(ctx context.Context, say flow.Say) error {
 	})
 }
 
-// Surviving tells of the user's writes those that are there.
-func (d Drill) Surviving(ctx context.Context, m *Marks) ([]Write, error) {
+// surviving are those of the user's writes that are there.
+func (d rehearsed) surviving(ctx context.Context, m *Marks) ([]Write, error) {
 	c, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err
