@@ -48,7 +48,8 @@ type Options struct {
 func Folder(k session.Cluster) (statedir.Dir, error) {
 	dir := k.StateDir
 	if dir == "" {
-		dir = filepath.Join(statedir.StateFolderIn, k.Cfg.ClusterName+".drill-"+time.Now().UTC().Format("20060102T150405Z"))
+		began := time.Now().UTC().Format("20060102T150405Z")
+		dir = filepath.Join(statedir.StateFolderIn, k.Cfg.ClusterName+".drill-"+began)
 	}
 	state := statedir.New(dir, k.Cfg.ClusterName, k.Caller.WorkDir)
 	entries, err := os.ReadDir(string(state))
