@@ -32,7 +32,7 @@ type UpgradeResult struct {
 func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResult, err error) {
 	err = s.operate(ctx, "upgrade", func(ctx context.Context, ask session.Questions) error {
 		is, err := operations.Upgrade(ctx, s.session, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
-			InPlace: o.InPlace, Again: []string{"upgrade"}}, ask)
+			InPlace: o.InPlace}, ask)
 		for _, stage := range is.Stages {
 			r.Stages = append(r.Stages, stage.Name)
 		}
@@ -43,6 +43,8 @@ func (s *Session) Upgrade(ctx context.Context, o UpgradeOptions) (r UpgradeResul
 }
 
 // ScaleControlPlane changes the number of servers of the control plane, one after another while etcd keeps its quorum.
+// To delete servers it needs Options.Yes or Options.Confirm. The configuration (config.Config.ControlPlaneReplicas) has
+// to get the number, too: later runs name the difference.
 func (s *Session) ScaleControlPlane(ctx context.Context, servers int) error {
 	return s.scale(ctx, operations.ScaleOptions{Count: servers})
 }
@@ -62,8 +64,8 @@ func (s *Session) scale(ctx context.Context, o operations.ScaleOptions) error {
 	})
 }
 
-// ReplaceMachine creates a new control plane server in the place of that of a Machine, if etcd can do without it
-// meanwhile.
+// ReplaceMachine replaces the control plane server of a Machine by a new one, if etcd keeps its quorum meanwhile. It does
+// not ask before it deletes the server.
 func (s *Session) ReplaceMachine(ctx context.Context, machine string) error {
 	return s.operate(ctx, "replace-machine", func(ctx context.Context, ask session.Questions) error {
 		_, err := operations.ReplaceMachine(ctx, s.session, machine, ask)
@@ -87,14 +89,12 @@ func (s *Session) Destroy(ctx context.Context, o DestroyOptions) error {
 	})
 }
 
-// operate runs an operation with the journal locked. It is interrupted when the lease of the state is lost.
+// operate runs an operation with the journal locked.
 func (s *Session) operate(ctx context.Context, name string,
-	do func(context.Context, session.Questions) error) (err error) {
-	defer func() { s.failed(err) }()
-	ctx, end := s.until(ctx)
-	defer end()
-	s.session.Begin(ctx, []string{name})
-	return s.session.Locked(ctx, func(ctx context.Context) error { return do(ctx, s.questions()) })
+	do func(context.Context, session.Questions) error) error {
+	return s.do(ctx, []string{name}, func(ctx context.Context, ask session.Questions) error {
+		return s.session.Locked(ctx, func(ctx context.Context) error { return do(ctx, ask) })
+	})
 }
 
 // BackupResult is the backup that was made.

@@ -22,12 +22,12 @@ type BackupFile struct {
 }
 
 // Restore creates the cluster of a backup again, after all of its servers were lost: with the same data, keys and
-// certificates. The configuration has to name the cluster and the namespace of the backup; versions and server types are
-// those of the backup. A backup that is damaged, or of another cluster, is an error before anything is changed. It calls
-// Options.Consent. To resume an interrupted restore, call it again with the same file. The result is nil if no step was
+// certificates. The configuration has to name the cluster and the namespace of the backup. Versions, server types and
+// networks are those of the backup; everything else, such as the firewall and add-ons, is taken from the configuration.
+// A backup that is damaged, or of another cluster, is an error before anything is changed. It calls Options.Consent. To resume an interrupted restore, call it again with the same file. The result is nil if no step was
 // run.
 func Restore(ctx context.Context, cfg config.Config, o Options, file BackupFile) (r *Result, err error) {
-	k, b, err := openBackup(ctx, cfg, o, file)
+	k, b, err := openBackup(ctx, cfg, o, file, true)
 	if err != nil {
 		return nil, err
 	}
@@ -42,25 +42,30 @@ func Restore(ctx context.Context, cfg config.Config, o Options, file BackupFile)
 	return r, err
 }
 
+// ReadoptOptions name the backup, and what of its differences from the cluster is accepted.
+type ReadoptOptions struct {
+	Backup BackupFile
+	Accept []string // IDs of differences
+}
+
 // Readopt puts the Cluster API objects of a backup into a management cluster again, where they were lost and the
-// cluster's servers live. It compares the backup with the cluster first; a difference is an error with its ID, unless
-// the ID is in accept. It needs Options.Yes or Options.Confirm. To resume an interrupted readoption, call it again with
-// the same file. The result is nil if no step was run.
-func Readopt(ctx context.Context, cfg config.Config, o Options, file BackupFile, accept ...string) (r *Result,
-	err error) {
-	k, b, err := openBackup(ctx, cfg, o, file)
+// cluster's servers live. It compares the backup with the cluster first; a difference that is not accepted is an error
+// with its ID. It needs Options.Yes or Options.Confirm. To resume an interrupted readoption, call it again with the same
+// file. The result is nil if no step was run.
+func Readopt(ctx context.Context, cfg config.Config, o Options, r ReadoptOptions) (result *Result, err error) {
+	k, b, err := openBackup(ctx, cfg, o, r.Backup, false)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := readopt.New(k.Cfg.Config, session.OfflineTools(k.Cfg), b.Source, accept); err != nil {
+	if _, err := readopt.New(k.Cfg.Config, session.OfflineTools(k.Cfg), b.Source, r.Accept); err != nil {
 		return nil, err
 	}
 	err = recoverCluster(ctx, k, o, "readopt", func(ctx context.Context, s *session.Session, ask session.Questions) error {
-		_, is, err := operations.Readopt(ctx, s, operations.ReadoptOptions{Source: b.Source, Accept: accept}, ask)
-		r = newResult(is)
+		_, is, err := operations.Readopt(ctx, s, operations.ReadoptOptions{Source: b.Source, Accept: r.Accept}, ask)
+		result = newResult(is)
 		return err
 	})
-	return r, err
+	return result, err
 }
 
 // RecoverQuorum creates etcd again from the member with the newest data, where etcd has lost its quorum and servers of
@@ -77,8 +82,8 @@ func RecoverQuorum(ctx context.Context, cfg config.Config, o Options) error {
 // DrillOptions are the choices of a drill.
 type DrillOptions struct {
 	Backup  BackupFile // is restored; without a name that of a cluster which the drill creates
-	Faults  uint64     // seed of faults during the restore; 0: none
-	KeepLab bool       // leave its lab up
+	Faults  uint64     // seed of random faults during the restore; 0: none
+	KeepLab bool       // leave its lab up, and keep its folder
 }
 
 // DrillReport is what a drill found out.
@@ -87,7 +92,7 @@ type DrillReport struct {
 	Passed      bool
 	Comparisons []Comparison
 	RTO         time.Duration // recovery time: from the loss of the servers to the whole cluster
-	RPO         time.Duration // data loss: from the last write that is there to the loss of the servers
+	RPO         time.Duration // data loss: from the last write that is there to the loss; with a backup, its age
 	Bootstrap   time.Duration // of the cluster that was lost; 0 with DrillOptions.Backup
 }
 
@@ -100,8 +105,9 @@ type Comparison struct {
 
 // Drill rehearses the loss of a cluster in a lab of its own, which it starts and ends: it creates a cluster of the
 // configuration, backs it up, deletes its servers, restores it, and compares the two. With DrillOptions.Backup it
-// restores that backup and compares the cluster with it; the real cluster is not asked. Options.StateDir must not hold
-// anything, and is deleted after a drill that came to its end; Token, Management and Hetzner are not used.
+// restores that backup and compares the cluster with it; the real cluster is not asked. A drill that finds a difference
+// returns no error: check Passed. Options.StateDir must not hold anything, and is deleted if the drill has passed; Token,
+// Management and Hetzner are not used.
 func Drill(ctx context.Context, cfg config.Config, o Options, d DrillOptions) (r DrillReport, err error) {
 	o.Lab, o.Token, o.Management, o.Hetzner = true, platform.Secret{}, nil, nil
 	options := drill.Options{Faults: d.Faults, KeepLab: d.KeepLab,
@@ -111,21 +117,25 @@ func Drill(ctx context.Context, cfg config.Config, o Options, d DrillOptions) (r
 		k, err = cluster(cfg, o)
 	} else {
 		options.Backup = &operations.OpenedBackup{}
-		k, *options.Backup, err = openBackup(ctx, cfg, o, d.Backup)
+		k, *options.Backup, err = openBackup(ctx, cfg, o, d.Backup, false)
 	}
 	if err != nil {
 		return r, err
 	}
+	ctx, cancel, outlive := interruptible(ctx)
+	defer cancel(nil)
+	defer outlive()
 	is, err := drill.Run(ctx, k, options)
 	for _, c := range is.Comparisons {
 		r.Comparisons = append(r.Comparisons, Comparison(c))
 	}
 	r.Passed, r.RTO, r.RPO, r.Bootstrap = is.Passed, is.RTO, is.RPO.Time, is.Bootstrap
-	return r, err
+	return r, hidden(k.Caller.Hide, err)
 }
 
-// openBackup reads the backup to its end, before anything is opened or changed.
-func openBackup(ctx context.Context, cfg config.Config, o Options, file BackupFile) (k session.Cluster,
+// openBackup reads the backup to its end, before anything is opened or changed; etcd restores its etcd in a scratch
+// folder, too.
+func openBackup(ctx context.Context, cfg config.Config, o Options, file BackupFile, etcd bool) (k session.Cluster,
 	b operations.OpenedBackup, err error) {
 	if file.Name == "" {
 		return k, b, errors.New("slipway.BackupFile: Name is empty")
@@ -136,20 +146,20 @@ func openBackup(ctx context.Context, cfg config.Config, o Options, file BackupFi
 	if err := k.CheckLab(); err != nil {
 		return k, b, err
 	}
-	b, err = operations.OpenBackup(ctx, k, operations.OpenOptions{Name: file.Name, Etcd: true,
+	b, err = operations.OpenBackup(ctx, k, operations.OpenOptions{Name: file.Name, Etcd: etcd,
 		Unencrypted: file.Unencrypted, Unauthenticated: file.Unauthenticated})
 	return k, b, err
 }
 
 // recoverCluster runs a recovery in a session of its own: one that is opened for a bootstrap refuses a lost cluster.
 func recoverCluster(ctx context.Context, k session.Cluster, o Options, name string,
-	do func(context.Context, *session.Session, session.Questions) error) error {
-	s, err := open(ctx, k, o)
+	do func(context.Context, *session.Session, session.Questions) error) (err error) {
+	s, err := open(ctx, k, o, name)
 	if err != nil {
-		return err
+		return hidden(k.Caller.Hide, err)
 	}
-	_ = s.operate(ctx, name, func(ctx context.Context, ask session.Questions) error {
+	defer func() { err = s.end(err) }() // also after a panic, so that the lease is given back
+	return s.operate(ctx, name, func(ctx context.Context, ask session.Questions) error {
 		return do(ctx, s.session, ask)
-	}) // Close returns its error
-	return s.Close()
+	})
 }

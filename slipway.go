@@ -1,13 +1,17 @@
 // Package slipway bootstraps a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearses that in
 // the lab, as the command bootstrap does. Open takes the lease of the cluster's state, connects and plans; steps can be
 // added to the plan. Run checks what can be checked before a run, asks for consent, and runs the plan. To resume an
-// interrupted run, make the same calls again. A process has one session at a time, because the loggers of Kubernetes'
-// libraries, which a session sends to its log file, belong to the process.
+// interrupted run, make the same calls again. Open one session at a time in a process: the loggers of Kubernetes'
+// libraries, which write to the log of a session, belong to the process.
+//
+// Besides the options, these variables of the environment are read: HCLOUD_ENDPOINT, GITHUB_TOKEN, the keys of backups
+// and of the state (BACKUP_PASSPHRASE, BACKUP_AUTHENTICATION_KEY, STATE_IDENTITY), AWS_* for an S3 store, and OTEL_*.
 package slipway
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,12 +21,15 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/child"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/planning"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -57,15 +64,17 @@ type Options struct {
 	Observe func(flow.Event)
 	// Progress receives a line for each change of a step, as the command prints them into a pipe. Optional.
 	Progress io.Writer
-	// Note receives messages that are no events, before Open returns and in Close. Optional.
+	// Note receives messages outside of any event: from before the session is open, and from Close. Optional.
 	Note func(string)
-	// Consent is called before a run at Hetzner changes something, with what it would change, as the command prints it.
-	// Its error ends the run. If nil, the run goes ahead; it still refuses to delete or replace servers unless Yes is set.
-	Consent func(ctx context.Context, forecast string) error
-	// Confirm is called before an operation deletes or replaces something; want is the word that agrees. Its error ends
-	// the operation, which has changed nothing. If nil, the operation is refused unless Yes is set.
+	// Consent is called before Run or Restore changes something at Hetzner, with the plan as the command prints it. Its
+	// error ends the run. It is not called in the lab, or with Yes. If nil, the run goes ahead; it still refuses to delete
+	// or replace servers.
+	Consent func(ctx context.Context, plan string) error
+	// Confirm is called before an operation that cannot be undone, or that may never end. It returns nil to agree; want is
+	// what a person would have to type. It is not called with Yes. If nil, the operation is refused unless Yes is set.
 	Confirm func(ctx context.Context, question, want string) error
-	// Yes agrees beforehand to what is refused otherwise: servers that are deleted or replaced.
+	// Yes answers every question beforehand, also those of Destroy, RecoverQuorum and Upgrade: neither Consent nor Confirm
+	// is called.
 	Yes bool
 	// Parallel is the maximum number of steps that run at once. 0: no maximum.
 	Parallel int
@@ -73,7 +82,9 @@ type Options struct {
 	SkipDoctor bool
 }
 
-// Session is exclusive access to a cluster, for one or more runs and operations. It is not safe for concurrent use.
+// Session is an open cluster, for one or more runs and operations. The journal is locked only while one of them works;
+// where config.Config.State names a store, the session has the lease of the state until Close. It is not safe for
+// concurrent use.
 type Session struct {
 	// Plan is the plan of the bootstrap. Steps can be added to its graph, and replaced, before Run.
 	Plan *steps.Plan
@@ -82,7 +93,6 @@ type Session struct {
 	session *session.Session
 	planned planning.Bootstrap
 	options Options
-	err     error // of the last run or operation that failed
 	closed  bool
 }
 
@@ -105,35 +115,57 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, err
 	}
-	s, err := open(ctx, k, o)
+	if err := k.CheckRepository(); err != nil {
+		return nil, err
+	}
+	s, err := open(ctx, k, o, Bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	if s.err = s.session.CheckProject(ctx); s.err == nil {
-		s.planned, s.err = s.session.Plan()
+	if err = s.session.CheckProject(ctx); err == nil {
+		s.planned, err = s.session.Plan()
 	}
-	if s.err != nil {
-		return nil, s.Close()
+	if err != nil {
+		return nil, s.end(err)
 	}
 	s.Plan = s.planned.Plan
 	return s, nil
 }
 
-// open takes the lease, claims the folder and connects.
-func open(ctx context.Context, k session.Cluster, o Options) (*Session, error) {
+// open takes the lease, claims the folder and connects. The session outlives ctx. target is what it is opened for.
+func open(ctx context.Context, k session.Cluster, o Options, target string) (*Session, error) {
 	if err := k.CheckEnvironment(ctx); err != nil {
 		return nil, err
 	}
-	k.Targets = []string{"library"} // until a run or an operation begins
-	ctx, opened, err := k.Open(ctx, session.Access{Token: o.Token, Git: o.Git}, displays(o))
+	k.Targets = []string{target}
+	access, err := k.ReadAccess(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{ctx: ctx, session: opened, options: o}
-	if s.err = opened.Connect(ctx); s.err != nil {
-		return nil, s.Close()
+	whole, _, outlive := interruptible(ctx)
+	defer outlive()
+	leased, opened, err := k.Open(whole, access, displays(o))
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{ctx: leased, session: opened, options: o}
+	if err := opened.Connect(leased); err != nil {
+		return nil, s.end(err)
 	}
 	return s, nil
+}
+
+// interruptible returns a context whose end is an interruption of a run, which can be resumed. It ends with ctx until
+// outlive is called.
+func interruptible(ctx context.Context) (whole context.Context, cancel context.CancelCauseFunc, outlive func() bool) {
+	whole, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	return whole, cancel, context.AfterFunc(ctx, func() {
+		cause := context.Cause(ctx)
+		if !errors.Is(cause, flow.ErrInterrupted) {
+			cause = fmt.Errorf("%w: %w", flow.ErrInterrupted, cause)
+		}
+		cancel(cause)
+	})
 }
 
 // cluster is the cluster of a configuration and options.
@@ -141,8 +173,11 @@ func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
 	if err := o.check(); err != nil {
 		return k, err
 	}
-	hide := &redact.Redactor{}
+	hide, environment := &redact.Redactor{}, settings.Environ(os.Environ())
 	hide.Learn(o.Token.Reveal(), o.Git.Token.Reveal(), o.Git.Key.Reveal())
+	for _, name := range child.SecretVariables() {
+		hide.Learn(environment[name])
+	}
 	workDir, err := os.Getwd()
 	if err != nil {
 		return k, err
@@ -152,8 +187,10 @@ func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
 		dir = filepath.Join(workDir, dir)
 	}
 	k = session.Cluster{
-		Caller: &session.Caller{Environment: settings.Environ(os.Environ()), WorkDir: workDir, Hide: hide, Notes: o.Note,
-			Memory: &session.Memory{}, Token: o.Token, Management: o.Management, Equip: func(t *platform.Tools) {
+		Caller: &session.Caller{Environment: environment, WorkDir: workDir, Hide: hide, Notes: o.Note, Program: true,
+			Memory: &session.Memory{}, Token: o.Token, Git: o.Git, Management: o.Management,
+			CommandLine: func(target ...string) string { return commandLine(cfg.ClusterName, o, dir, workDir, target) },
+			Equip: func(t *platform.Tools) {
 				if o.Hetzner != nil {
 					t.Hetzner = o.Hetzner
 				}
@@ -167,6 +204,22 @@ func cluster(cfg config.Config, o Options) (k session.Cluster, err error) {
 	}
 	k.Cfg, err = session.WithLiterals(k.Cfg)
 	return k, err
+}
+
+// commandLine composes a command, for a person to type, that works on the cluster of a session.
+func commandLine(cluster string, o Options, dir, workDir string, target []string) string {
+	words := append([]string{platform.Program}, target...)
+	lab := len(target) > 0 && target[0] == "lab"
+	if o.Lab && !lab {
+		words = append(words, "--lab")
+	}
+	if dir != "" && !lab {
+		words = append(words, "--dir", dir)
+	}
+	if o.StateDir != "" {
+		words = append(words, "--state-dir", string(statedir.New(o.StateDir, cluster, workDir)))
+	}
+	return text.ShellLine(append(words, "CLUSTER_NAME="+cluster)...)
 }
 
 // check refuses options that do not go together.
@@ -184,16 +237,48 @@ func (o Options) check() error {
 // they depend on: Bootstrap if none is given. What is done already is verified and not run again. The run is interrupted
 // when ctx ends or the lease of the state is lost. The result is nil if no step was run.
 func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err error) {
-	defer func() { s.failed(err) }()
-	if err := s.session.RefuseDuringRecovery(); err != nil {
-		return nil, err
-	}
-	ctx, end := s.until(ctx)
-	defer end()
-	s.session.Begin(ctx, targets)
-	result, err := s.session.Bootstrap(ctx, s.planned, s.questions())
-	return newResult(result), err
+	err = s.do(ctx, targets, func(ctx context.Context, ask session.Questions) error {
+		if err := s.session.RefuseDuringRecovery(); err != nil {
+			return err
+		}
+		result, err := s.session.Bootstrap(ctx, s.planned, ask)
+		r = newResult(result)
+		return err
+	})
+	return r, err
 }
+
+// do begins a run or an operation. It is interrupted when ctx ends or the lease of the state is lost. Its error says how
+// to resume it, and has no secrets.
+func (s *Session) do(ctx context.Context, targets []string, do func(context.Context, session.Questions) error) error {
+	if s.closed {
+		return errors.New("slipway: the session is closed")
+	}
+	running, cancel, outlive := interruptible(ctx)
+	defer cancel(nil)
+	defer outlive()
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	s.session.Begin(running, targets)
+	err := do(running, s.questions())
+	return hidden(s.session.Caller.Hide, s.session.Explain(running, err))
+}
+
+// hidden hides the secrets in the text of an error.
+func hidden(hide *redact.Redactor, err error) error {
+	if err == nil || hide.Text(err.Error()) == err.Error() {
+		return err
+	}
+	return &hiddenError{text: hide.Text(err.Error()), err: err}
+}
+
+// hiddenError is an error without the secrets in its text.
+type hiddenError struct {
+	text string
+	err  error
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.err }
 
 // newResult returns nil where no step was run.
 func newResult(r session.Result) *Result {
@@ -201,20 +286,6 @@ func newResult(r session.Result) *Result {
 		return nil
 	}
 	return &Result{Report: r.Report, journal: r.Journal}
-}
-
-// failed keeps the error of a run or an operation for Close.
-func (s *Session) failed(err error) {
-	if err != nil {
-		s.err = err
-	}
-}
-
-// until returns ctx, cancelled also when the lease of the state is lost.
-func (s *Session) until(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
-	return ctx, func() { stop(); cancel(nil) }
 }
 
 // questions returns the callbacks of the options.
@@ -250,14 +321,17 @@ func (s *Session) Path(file string) string { return s.session.Folder.Path(file) 
 // Config returns the configuration of the session. In the lab, which decides a part of it, it differs from that of Open.
 func (s *Session) Config() config.Config { return s.session.Cfg.Config }
 
-// Close ends the session: it closes the files of the run and gives the lease of the state back. It returns the error of
-// the last run or operation that failed, with instructions to resume if it was interrupted. A second call does nothing.
-func (s *Session) Close() error {
+// Close ends the session: it closes the files of the run and gives the lease of the state back. Its error is that of the
+// lease: what the session knows may not be in the store. A second call does nothing.
+func (s *Session) Close() error { return s.end(nil) }
+
+// end closes the session after an error, which it returns.
+func (s *Session) end(err error) error {
 	if s.closed {
-		return nil
+		return err
 	}
 	s.closed = true
-	return s.session.Close(s.ctx, s.err)
+	return hidden(s.session.Caller.Hide, s.session.Close(s.ctx, err))
 }
 
 // displays returns what receives the events of a session.

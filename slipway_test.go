@@ -135,7 +135,7 @@ func TestConsent(t *testing.T) {
 	if _, err := s.Run(t.Context(), "firewall"); !errors.Is(err, no) {
 		t.Errorf("the run ended with %v", err)
 	}
-	if err := s.Close(); !errors.Is(err, no) || !strings.Contains(asked, "firewall") || len(h.Writes()) > 0 {
+	if err := s.Close(); err != nil || !strings.Contains(asked, "firewall") || len(h.Writes()) > 0 {
 		t.Errorf("asked %q; Close: %v; changed %q", asked, err, h.Writes())
 	}
 }
@@ -160,7 +160,7 @@ func TestDestroy(t *testing.T) {
 			made = true
 		}
 		err = s.Destroy(t.Context(), slipway.DestroyOptions{})
-		if closed := s.Close(); !errors.Is(closed, err) {
+		if closed := s.Close(); closed != nil {
 			t.Errorf("Destroy: %v; Close: %v", err, closed)
 		}
 		return err
@@ -176,8 +176,8 @@ func TestDestroy(t *testing.T) {
 	}
 }
 
-// A session has several runs and operations: each is seen, and Close returns the error of the one that failed. A step
-// that is not done has no output, also where no step was run.
+// A session has several runs and operations: each is seen, and returns its own error. A step that is not done has no
+// output, also where no step was run. A closed session runs nothing.
 func TestSeveralRuns(t *testing.T) {
 	h := fakeHetzner(t)
 	cfg, o := config.Defaults(), offline(t, h)
@@ -207,11 +207,16 @@ func TestSeveralRuns(t *testing.T) {
 	if _, err := s.Run(t.Context(), "firewall"); err != nil {
 		t.Error(err)
 	}
-	if closed := s.Close(); !errors.Is(closed, err) {
-		t.Errorf("Close: %v, want %v", closed, err)
+	for range 2 {
+		if closed := s.Close(); closed != nil {
+			t.Errorf("Close: %v", closed)
+		}
 	}
-	if again := s.Close(); again != nil {
-		t.Errorf("a second Close: %v", again)
+	if _, err := s.Run(t.Context(), "firewall"); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("a run in a closed session: %v", err)
+	}
+	if err := s.ScalePool(t.Context(), "workers", 2); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("an operation in a closed session: %v", err)
 	}
 }
 
@@ -276,7 +281,7 @@ func TestRecoveriesRefuse(t *testing.T) {
 			"damaged"},
 		"a readoption of a file that does not exist": {
 			func(ctx context.Context, cfg config.Config, o slipway.Options) error {
-				_, err := slipway.Readopt(ctx, cfg, o, slipway.BackupFile{Name: text + ".gone"}, "some-id")
+				_, err := slipway.Readopt(ctx, cfg, o, slipway.ReadoptOptions{Backup: slipway.BackupFile{Name: text + ".gone"}})
 				return err
 			}, "no such file"},
 		"a recovery in the state of a lab": {func(ctx context.Context, cfg config.Config, o slipway.Options) error {
@@ -294,5 +299,63 @@ func TestRecoveriesRefuse(t *testing.T) {
 				t.Errorf("there is %s", o.StateDir)
 			}
 		})
+	}
+}
+
+// A session outlives the context that it was opened with. The end of a run's context is an interruption of the run,
+// whose error says how to resume it; the commands in messages name the cluster; a secret of the environment is hidden.
+func TestCancelledRun(t *testing.T) {
+	const hidden = "github-token-of-the-environment"
+	t.Setenv("GITHUB_TOKEN", hidden)
+	o := offline(t, fakeHetzner(t))
+	cfg := config.Defaults()
+	cfg.FirewallAllow = "127.0.0.0/8"
+	opening, opened := context.WithCancel(t.Context())
+	s, err := slipway.Open(opening, cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened()
+	if _, err := s.Run(t.Context(), "firewall"); err != nil {
+		t.Errorf("a run after the end of the context of Open: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	flow.Add(s.Plan.Graph, flow.Task[int]{Name: "long", Run: flow.Do(func(ctx context.Context, _ flow.Say) (int, error) {
+		cancel()
+		<-ctx.Done()
+		return 0, context.Cause(ctx)
+	})})
+	if _, err := s.Run(ctx, "long"); !errors.Is(err, flow.ErrInterrupted) || !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "make the same call again to resume") {
+		t.Errorf("a cancelled run: %v", err)
+	}
+	fails := func(context.Context, flow.Say) (int, error) { return 0, errors.New("it has seen " + hidden) }
+	flow.Add(s.Plan.Graph, flow.Task[int]{Name: "talks", Run: flow.Do(fails)})
+	if _, err := s.Run(t.Context(), "talks"); err == nil || strings.Contains(err.Error(), hidden) {
+		t.Errorf("an error with a secret: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A number of servers that the configuration does not allow is refused before anything is asked.
+func TestScaleRefuses(t *testing.T) {
+	o := offline(t, fakeHetzner(t))
+	o.Yes = true
+	cfg := config.Defaults()
+	cfg.FirewallAllow = "127.0.0.0/8"
+	s, err := slipway.Open(t.Context(), cfg, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, servers := range []int{0, 2, -1} {
+		if err := s.ScaleControlPlane(t.Context(), servers); err == nil || !strings.Contains(err.Error(), "controlPlaneReplicas") {
+			t.Errorf("%d servers of the control plane: %v", servers, err)
+		}
+	}
+	if err := s.ScalePool(t.Context(), "workers", -1); err == nil || !strings.Contains(err.Error(), "replicas") {
+		t.Errorf("-1 servers of a pool: %v", err)
 	}
 }

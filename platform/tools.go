@@ -183,7 +183,7 @@ func (t Tools) WithDefaults() Tools {
 }
 
 // RedirectLibraryLogs sends what clusterctl, controller-runtime, client-go and the registry client log to w. Their
-// loggers are global to the process, so it is called once, by the command, before any step runs.
+// loggers are global to the process: the last call counts.
 func RedirectLibraryLogs(w io.Writer) {
 	log := funcr.New(func(prefix, args string) { fmt.Fprintln(w, prefix, args) }, funcr.Options{LogTimestamp: true,
 		Verbosity: 1})

@@ -26,7 +26,7 @@ func runDrill(ctx context.Context, c *console, a arguments, o drillOptions) erro
 		return err
 	}
 	if !report.Passed {
-		return errors.New("the drill has failed: what was restored is not what was lost")
+		return errors.New("the drill failed: the restored cluster differs from the lost one (DIFFERS in the report)")
 	}
 	return nil
 }

@@ -46,7 +46,7 @@ func TestDrillIsPrinted(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[passed], "RTO  2m30s", "1.50",
-			"RPO  12.0s", "NOT SO"} {
+			"RPO  12.0s", "DIFFERS"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("it does not say %q:\n%s", want, out.String())
 			}

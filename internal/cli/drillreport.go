@@ -40,18 +40,18 @@ func printDrill(out io.Writer, r drill.Report, format string) error {
 
 // printComparisons prints a table of what was compared.
 func printComparisons(w io.Writer, all []drill.Comparison) {
-	fmt.Fprintln(w, "\nCOMPARED\tIS\tSEEN")
+	fmt.Fprintln(w, "\nCHECK\tRESULT\tDETAIL")
 	for _, c := range all {
-		is := "as it was"
+		is := "same"
 		if !c.Same {
-			is = "NOT SO"
+			is = "DIFFERS"
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", c.What, is, text.Printable(c.Seen))
 	}
 }
 
 func printDrillFigures(w io.Writer, r drill.Report) {
-	fmt.Fprintf(w, "RTO\t%s\tfrom the loss to the whole cluster\n", text.Elapsed(r.RTO))
+	fmt.Fprintf(w, "RTO\t%s\tfrom the loss until the cluster was complete\n", text.Elapsed(r.RTO))
 	for _, m := range []struct{ step, what string }{
 		{"etcd-bootstrap", "until the API answers, with the data"},
 		{"wait-nodes", "until every node is Ready"},

@@ -26,15 +26,7 @@ func operate(ctx context.Context, c *console, a arguments, do func(context.Conte
 		return err
 	}
 	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
-		unlock, err := r.Journal().Lock(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = unlock() }()
-		if err := r.Connect(ctx); err != nil {
-			return err
-		}
-		return do(ctx, r)
+		return r.Operate(ctx, func(ctx context.Context) error { return do(ctx, r) })
 	})
 }
 

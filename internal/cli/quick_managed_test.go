@@ -4,6 +4,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,8 +15,10 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // manageItself makes the cluster of the fake environment manage itself, as a pivot leaves it: the journal says so, and
@@ -140,5 +143,26 @@ func TestChangedConfigurationAfterThePivot(t *testing.T) {
 		"to continue from there: bootstrap all ")
 	if after := q.look(); after != before {
 		t.Errorf("something was changed:\n%s", difference(before, after))
+	}
+}
+
+// A dry run at Hetzner does not need the management cluster that clean has deleted, nor its record.
+func TestDryRunsAfterThePivot(t *testing.T) {
+	q := newQuick(t, quickCharts(t))
+	if code := q.run(t, death{}); code != ExitDone {
+		t.Fatalf("exit %d: %s", code, q.stderr)
+	}
+	q.manageItself(t)
+	files := q.state().Files()
+	if err := errors.Join(os.Remove(files.Path(platform.ManagementKubeconfig)),
+		connect.ForgetManagement(platform.Tools{Files: files})); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"scale control-plane 5 --dry-run", "upgrade --dry-run"} {
+		c := quickRun{dir: q.dir, environment: []string{settings.EndpointVariable + "=" + q.Hetzner.URL},
+			args: append(strings.Fields(words), "--state-dir", string(q.state()))}
+		if code := c.run(t); strings.Contains(c.stderr, "panic:") || code == ExitUsage {
+			t.Errorf("%s: exit %d: %s", words, code, c.stderr)
+		}
 	}
 }

@@ -146,15 +146,12 @@ func changeCluster(ctx context.Context, c *console, a arguments, do func(context
 		return err
 	}
 	return withAccess(ctx, c, a, cfg, session.Access{}, func(ctx context.Context, r *running) error {
-		unlock, err := r.Journal().Lock(ctx)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = unlock() }()
-		if c.equip != nil {
-			c.equip(&r.Tools)
-		}
-		return do(ctx, r)
+		return r.Locked(ctx, func(ctx context.Context) error {
+			if c.equip != nil {
+				c.equip(&r.Tools)
+			}
+			return do(ctx, r)
+		})
 	})
 }
 

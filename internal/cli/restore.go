@@ -30,7 +30,6 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 	if err != nil {
 		return err
 	}
-	b.Source.Copies = o.Copies
 	if _, err := restore.New(b.cfg.Config, session.OfflineTools(b.cfg), b.Source); err != nil {
 		return &usage.Error{Err: err}
 	}
@@ -102,7 +101,6 @@ func openBackup(ctx context.Context, c *console, a arguments, name string, etcd 
 // restoreOptions are the flags of restore.
 type restoreOptions struct {
 	Diagnose bool // only find out what is lost
-	Copies   bool // the cluster may live: a rehearsal makes a copy of it in a lab
 }
 
 func newRestoreCommand(in *invocation) *cobra.Command {

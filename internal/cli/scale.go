@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -50,33 +49,8 @@ func scaleArguments(c *console, a arguments) (s scaling, err error) {
 	if err != nil {
 		return s, err
 	}
-	if err := s.set(&cfg.Config); err != nil {
-		return s, err
-	}
-	for _, wrong := range cfg.Validate() {
-		return s, usage.Errorf("scale %s %d: %w", group, s.Count, wrong)
-	}
-	return s, nil
-}
-
-// set writes the number into a configuration.
-func (s scaling) set(cfg *config.Config) error {
-	if s.Pool == "" {
-		cfg.ControlPlaneReplicas = s.Count
-		return nil
-	}
-	cfg.Workers = slices.Clone(cfg.Workers)
-	at := slices.IndexFunc(cfg.Workers, func(p config.WorkerPool) bool { return p.Name == s.Pool })
-	if at < 0 {
-		cfg.Workers = append(cfg.Workers, config.WorkerPool{Name: s.Pool})
-		at = len(cfg.Workers) - 1
-	}
-	if p := cfg.Workers[at]; p.Autoscaled() {
-		return usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: change "+
-			"its min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
-	}
-	cfg.Workers[at].Replicas = s.Count
-	return nil
+	_, err = s.Configure(cfg.Config)
+	return s, err
 }
 
 // afterwards is how bootstrap.yaml gets the number; empty: it has it.

@@ -68,7 +68,11 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 	if err != nil {
 		return err
 	}
-	if err := refuseWrittenVersions(a, c.environment); err != nil {
+	cfg, err := loadConfig(a, c.environment)
+	if err != nil {
+		return err
+	}
+	if err := operations.RefuseWrittenVersions(cfg); err != nil {
 		return err
 	}
 	if o.Rehearse != "" {
@@ -93,24 +97,6 @@ func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) 
 		}
 		return adviseVersions(r, given, result.Examination)
 	})
-}
-
-// refuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the
-// manifests with versions of its own.
-func refuseWrittenVersions(a arguments, environment map[string]string) error {
-	cfg, err := loadConfig(a, environment)
-	if err != nil {
-		return err
-	}
-	for _, name := range []string{"KUBERNETES_VERSION", "IMAGE_NAME"} {
-		v := settings.Variable(name)
-		if l, written := cfg.Literal(v.Field); written {
-			return usage.Errorf("%s: %s is written there, and an upgrade applies this file once for each of its stages, with the "+
-				"versions of the stage: write ${%s} there, and %s: %s into bootstrap.yaml; what the cluster has stays as it is until the "+
-				"upgrade", l.Place, v.Get(cfg.Config), name, v.Field, v.Get(cfg.Config))
-		}
-	}
-	return nil
 }
 
 // withSet adds the versions of a set to the arguments, but for those that are among them.

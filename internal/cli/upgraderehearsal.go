@@ -30,7 +30,7 @@ func rehearseUpgrade(ctx context.Context, c *console, a, given arguments, o upgr
 		return err
 	}
 	if !report.Passed {
-		return errors.New("the rehearsal has failed: what was upgraded is not what the backup has")
+		return errors.New("the rehearsal failed: the upgraded cluster differs from the backup (DIFFERS in the report)")
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ func (s *Session) Confirm(ctx context.Context, ask Questions, what, question, wa
 	switch {
 	case s.Yes:
 		return nil
-	case ask.Confirm == nil && s.Caller.CommandLine == nil: // a Go program
+	case ask.Confirm == nil && s.Caller.Program:
 		return usage.Errorf("%s: set Options.Yes, or Options.Confirm", what)
 	case ask.Confirm == nil:
 		return usage.Errorf("%s, and the standard input is no terminal: --yes answers beforehand, --dry-run only says what "+

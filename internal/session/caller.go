@@ -20,6 +20,11 @@ type Caller struct {
 	Notes       func(string)      // takes what is said outside of a session's events; nil: it is discarded
 	// Token is the Hetzner API token; if empty, it is read from where the configuration and the environment say.
 	Token platform.Secret
+	// Git is what the Git repository is read with; if empty, it is read from where the configuration and the environment
+	// say.
+	Git platform.GitAccess
+	// Program is true for a Go program: what it is told names options, where the command is told flags.
+	Program bool
 	// CommandLine composes a command for a person to type: a target, with its arguments and flags, for the cluster that
 	// the session is about. nil: the target alone.
 	CommandLine func(target ...string) string

@@ -136,7 +136,7 @@ func (s *Session) examined(ctx context.Context, examiner *doctor.Doctor) error {
 	})
 	if err != nil {
 		skip := "--skip-doctor"
-		if s.Caller.CommandLine == nil { // a Go program
+		if s.Caller.Program {
 			skip = "Options.SkipDoctor"
 		}
 		return fmt.Errorf("%w: nothing was created; %s runs without these checks", err, skip)

@@ -20,6 +20,9 @@ func (k Cluster) gitAccess(ctx context.Context) (platform.GitAccess, error) {
 	if err := k.CheckRepository(); err != nil {
 		return platform.GitAccess{}, err
 	}
+	if !k.Caller.Git.Empty() {
+		return k.Caller.Git, nil
+	}
 	access, err := k.Cfg.GitAccess(ctx, k.Caller.Environment)
 	k.Caller.Hide.Learn(access.Token.Reveal(), access.Key.Reveal())
 	return access, err

@@ -43,13 +43,21 @@ func (s *Session) CheckProject(ctx context.Context) error {
 	return err
 }
 
+// RefuseOperation refuses an operation on a cluster that is being recovered, or is in another project.
+func (s *Session) RefuseOperation(ctx context.Context) error {
+	if err := s.RefuseDuringRecovery(); err != nil {
+		return err
+	}
+	return s.CheckProject(ctx)
+}
+
 // RefuseTakenOver refuses a recovery of a cluster that another state folder has taken over: its last step would fail.
 func (s *Session) RefuseTakenOver(ctx context.Context) error {
 	err := claims.CheckProject(ctx, s.Cfg.Config, s.Tools)
 	if went := (*claims.TakenOverError)(nil); errors.As(err, &went) {
 		return &usage.Error{Err: err}
 	}
-	return nil // the recovery asks Hetzner, too
+	return nil // other errors: the first step of the recovery asks Hetzner again, and reports them
 }
 
 // RefuseDuringRecovery keeps the session out of a folder whose cluster is being recovered, restored or readopted.
@@ -69,10 +77,8 @@ func RefuseDuringRecovery(c *Caller, state statedir.Dir) error {
 		state, record.Began.Format(time.RFC3339), c.Command("recover-quorum"))
 }
 
-// RefuseDuringRestore keeps other runs out of a folder whose cluster is being
-// restored: a bootstrap would let the control plane provider go too early, and
-// that would bootstrap an empty etcd in the place of the one that is restored. So it
-// does where the cluster is being readopted, whose objects it would unpause.
+// RefuseDuringRestore keeps other runs out of a folder whose cluster is being restored or readopted. During a restore, a
+// bootstrap would start a new, empty etcd. During a readoption, it would unpause the objects that are being compared.
 func RefuseDuringRestore(c *Caller, state statedir.Dir) error {
 	record, err := records.ReadRestore(state.Files())
 	if err != nil {

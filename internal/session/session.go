@@ -99,13 +99,11 @@ func (k Cluster) Open(ctx context.Context, access Access, displays []Display) (c
 // Close ends the recording, the displays and the files of the run, and gives the lease back. err is the run's error, or
 // nil; what Close returns says, where the run was interrupted, how to resume it.
 func (s *Session) Close(ctx context.Context, err error) error {
-	logPanic(s.Log, err)
-	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
-		err = s.interrupted(err)
-	}
+	err = s.Explain(ctx, err)
 	s.peers.Leave(ctx)
 	s.Effects.Close()
 	s.Hub.Close()
+	releaseLibraries()
 	if s.endRate != nil {
 		s.endRate()
 	}
@@ -114,6 +112,18 @@ func (s *Session) Close(ctx context.Context, err error) error {
 		s.Caller.Note("the run's files may be incomplete: %v", filesErr)
 	}
 	return s.lease.end(ctx, s.Caller, err)
+}
+
+// Explain adds to the error of an interrupted run how to resume it, and writes where a step panicked into the log.
+func (s *Session) Explain(ctx context.Context, err error) error {
+	if errors.As(err, new(*InterruptedError)) {
+		return err
+	}
+	logPanic(s.Log, err)
+	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return s.interrupted(err)
+	}
+	return err
 }
 
 // logPanic writes where a step panicked into the log of the run: the error has only what the panic says.
@@ -143,7 +153,7 @@ func (s *Session) open(ctx context.Context, displays []Display) (err error) {
 	}
 	s.Hub = &Hub{Run: s.ID, Hide: hide, Displays: append(displays, NewJSONDisplay(s.Files.Events))}
 	s.Log = hide.Writer(s.Files.Log)
-	platform.RedirectLibraryLogs(s.Log)
+	redirectLibraries(s.Log)
 	if files, err := render.SourceFiles(s.Cfg.Overrides); err == nil { // else who needs them says what is wrong
 		if line := forecast.UsedFiles(files); line != "" {
 			note("%s", line)
@@ -195,6 +205,16 @@ func (s *Session) Begin(ctx context.Context, targets []string) {
 	s.Targets = targets
 	s.keepSetup()
 	s.Unfinished = unfinished.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
+}
+
+// Operate connects and calls do while it holds the journal's lock: an operation on a cluster in a session of its own.
+func (s *Session) Operate(ctx context.Context, do func(context.Context) error) error {
+	return s.Locked(ctx, func(ctx context.Context) error {
+		if err := s.Connect(ctx); err != nil {
+			return err
+		}
+		return do(ctx)
+	})
 }
 
 // Locked calls do while it holds the journal's lock, so that no other run works on the same cluster.
@@ -273,7 +293,11 @@ func (s *Session) interrupted(err error) error {
 	if failed, ok := errors.AsType[*flow.StepError](err); ok {
 		lines = append(lines, failed.Error())
 	}
-	lines = append(lines, "interrupted: what is done is kept in "+string(s.Folder)+"; run the same command again to resume")
+	again := "run the same command again to resume"
+	if s.Caller.Program {
+		again = "make the same call again to resume"
+	}
+	lines = append(lines, "interrupted: what is done is kept in "+string(s.Folder)+"; "+again)
 	if s.Lab {
 		lines = append(lines, "the lab stays up; to end it: "+s.Caller.Command("lab", "down"))
 	}

@@ -85,7 +85,7 @@ type Inspection struct {
 
 // Inspect has the tools to read from the environment that the state folder belongs to.
 func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection, err error) {
-	platform.RedirectLibraryLogs(io.Discard)
+	silenceLibraries()
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	l.Cluster, l.Folder = k, state
 	if l.Tools, err = k.LocalTools(state); err != nil {
@@ -163,15 +163,20 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 		}
 		return l, err
 	}
-	if err := k.CheckEnvironment(ctx); err != nil {
+	if err := RefuseOtherEnvironment(state, k.Lab); err != nil {
 		return l, err
 	}
-	token, err := k.Caller.token(ctx, k.Cfg)
+	silenceLibraries()
+	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
+	token, err := k.Caller.tokenOnce(ctx, k.Cfg)
 	if err != nil {
 		return l, err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
-	l = Inspection{Cluster: k, Folder: state, Tools: k.CommonTools(state, io.Discard)}
+	l = Inspection{Cluster: k, Folder: state}
+	if l.Tools, err = k.LocalTools(state); err != nil {
+		return l, err
+	}
+	l.Tools.Token = token
 	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil,
 		k.Caller.InspectionGovernor())
 	if k.Caller.Equip != nil {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -21,18 +22,18 @@ import (
 func main() {
 	ctx, cfg, show := context.Background(), config.Defaults(), func(e flow.Event) { fmt.Println(e.Kind, e.Step, e.Message, e.Err) }
 	cfg.ClusterName, cfg.ControlPlaneReplicas = "shop", 1
-	s, err := slipway.Open(ctx, cfg, slipway.Options{StateDir: os.Args[1], Lab: true, Observe: show})
+	s, err := slipway.Open(ctx, cfg, slipway.Options{StateDir: os.Args[1], Lab: true, Observe: show, Yes: true})
 	if err != nil {
 		log.Fatal(err)
 	}
 	if add(s); len(os.Args) > 2 {
-		result, _ := s.Upgrade(ctx, slipway.UpgradeOptions{}) // Close has the error
-		fmt.Println("upgraded", result.Stages, result.Done)
-	} else if result, _ := s.Run(ctx, slipway.All); result != nil { // Close has the error
-		access, err := slipway.Output(ctx, result, s.Plan.Access)
-		fmt.Println("output", access.Endpoint, access.Kubeconfig, err)
+		_, err = s.Upgrade(ctx, slipway.UpgradeOptions{})
+	} else if result, failed := s.Run(ctx, slipway.All); failed != nil {
+		err = failed
+	} else if access, unread := slipway.Output(ctx, result, s.Plan.Access); unread == nil {
+		fmt.Println("output", access.Endpoint, access.Kubeconfig)
 	}
-	if err := s.Close(); err != nil {
+	if err := errors.Join(err, s.Close()); err != nil {
 		log.Fatal(err)
 	}
 }

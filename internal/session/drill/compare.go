@@ -94,18 +94,25 @@ func (d rehearsed) compareWith(ctx context.Context, say flow.Say, questions func
 	var found []Comparison
 	w := wait.Wait{What: "the cluster to be as it was", Within: compareWithin, Each: compareWithin}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		found = nil
+		var all []Comparison
 		var differs []string
 		for _, q := range asked {
 			c := q.answer(ctx)
-			found = append(found, c)
+			c.Seen = d.hide.Text(c.Seen)
+			all = append(all, c)
 			if !c.Same {
 				differs = append(differs, c.What+": "+c.Seen)
 			}
 		}
+		if found == nil || ctx.Err() == nil { // a look that the deadline cuts off tells less than the one before
+			found = all
+		}
 		return strings.Join(differs, "; "), nil
 	})
-	if len(found) == 0 || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if len(found) == 0 {
 		return nil, err
 	}
 	return found, nil

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"filippo.io/age"
@@ -71,7 +72,7 @@ func Run(ctx context.Context, k session.Cluster, o Options) (_ Report, err error
 		return Report{}, err
 	}
 	d.report.Kind, d.parts = "drill", 6
-	defer func() { err = d.end(ctx, err) }()
+	defer func() { err = d.end(ctx, d.report.Passed, err) }()
 	if o.Backup != nil {
 		d.parts = 2
 		err = d.runOnBackup(ctx)
@@ -111,16 +112,21 @@ func newRun(k session.Cluster, o Options) (d *run, err error) {
 	return d, nil
 }
 
-// end takes the drill's lab down, whatever became of the drill, and deletes the folder of a drill that came to its end.
-func (d *run) end(ctx context.Context, err error) error {
+// endWithin bounds the end of a drill's lab, which Ctrl-C does not cut off.
+const endWithin = 2 * time.Minute
+
+// end takes the drill's lab down, whatever became of the drill, and deletes the folder of a drill that has passed: that
+// of another one has the logs.
+func (d *run) end(ctx context.Context, passed bool, err error) error {
 	caller := d.cluster.Caller
 	if d.options.KeepLab {
 		caller.Note("the drill's lab is kept: to look at it: %s; to end it: %s", caller.Command("status"),
 			caller.Command("lab", "down"))
 		return err
 	}
-	// Ctrl-C ends the drill, and not the end of its lab.
-	if _, downErr := d.cluster.LabToInspect(d.state).Down(context.WithoutCancel(ctx)); downErr != nil {
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	if _, downErr := d.cluster.LabToInspect(d.state).Down(ending); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
@@ -131,6 +137,9 @@ func (d *run) end(ctx context.Context, err error) error {
 			return err
 		}
 		return fmt.Errorf("%w\nthe drill's lab is down; its logs and state are in %s, which can be deleted", err, d.state)
+	} else if !passed {
+		d.cluster.Caller.Note("the drill's lab is down; its logs and state are in %s, which can be deleted", d.state)
+		return nil
 	}
 	if removeErr := os.RemoveAll(string(d.state)); removeErr != nil {
 		return errors.Join(err, fmt.Errorf("remove what the drill left: %w", removeErr))
@@ -216,7 +225,7 @@ func (d *run) displays(more ...session.Display) []session.Display {
 	return append(d.options.Displays(), more...)
 }
 
-// session runs targets, or an operation, in a session of its own.
+// session opens a session for a target or an operation.
 func (d *run) session(ctx context.Context, target string, ends *stepEnds,
 	do func(context.Context, *session.Session) error) error {
 	k := d.cluster
@@ -225,12 +234,7 @@ func (d *run) session(ctx context.Context, target string, ends *stepEnds,
 	if err != nil {
 		return err
 	}
-	return k.Do(ctx, access, d.displays(ends), func(ctx context.Context, s *session.Session) error {
-		if err := s.Connect(ctx); err != nil {
-			return err
-		}
-		return do(ctx, s)
-	})
+	return k.Do(ctx, access, d.displays(ends), do)
 }
 
 // inspect has what asks the drill's cluster.
@@ -241,7 +245,11 @@ func (d *run) inspect(ctx context.Context, name, why string, do func(rehearsed, 
 	if err != nil {
 		return err
 	}
-	return hub.Task(name, why, func(say flow.Say) error { return do(newRehearsed(at.Cfg.Config, at.Tools), say) })
+	return hub.Task(name, why, func(say flow.Say) error { return do(d.rehearsed(at), say) })
+}
+
+func (d *run) rehearsed(at session.Inspection) rehearsed {
+	return newRehearsed(at.Cfg.Config, at.Tools, d.cluster.Caller.Hide)
 }
 
 func (d *run) bootstrap(ctx context.Context) error {
@@ -251,6 +259,9 @@ func (d *run) bootstrap(ctx context.Context) error {
 		return err
 	}
 	return d.session(ctx, session.TargetAll, &stepEnds{}, func(ctx context.Context, s *session.Session) error {
+		if err := s.Connect(ctx); err != nil {
+			return err
+		}
 		b, err := s.Plan()
 		if err != nil {
 			return err
@@ -310,7 +321,7 @@ func (d *run) backUp(ctx context.Context, marks *Marks) (made operations.OpenedB
 	if err != nil {
 		return made, err
 	}
-	stop, err := newRehearsed(at.Cfg.Config, at.Tools).use(ctx, marks)
+	stop, err := d.rehearsed(at).use(ctx, marks)
 	if err != nil {
 		return made, err
 	}
@@ -334,10 +345,11 @@ func (d *run) restore(ctx context.Context, from operations.OpenedBackup) error {
 		return err
 	}
 	var ends stepEnds
+	var result session.Result
 	for {
 		d.report.Attempts++
-		err := d.operate(ctx, "restore", &ends, func(ctx context.Context, s *session.Session) error {
-			_, _, err := operations.Restore(ctx, s, from, session.Questions{})
+		err := d.operate(ctx, "restore", &ends, func(ctx context.Context, s *session.Session) (err error) {
+			_, result, err = operations.Restore(ctx, s, from, session.Questions{})
 			return err
 		})
 		if err == nil {
@@ -350,15 +362,15 @@ func (d *run) restore(ctx context.Context, from operations.OpenedBackup) error {
 		d.cluster.Caller.Note("the faults made the restore fail; it is run again, as a person would: %s",
 			text.Printable(err.Error()))
 	}
-	d.report.recover(d.lost, ends.all, time.Now())
+	d.report.recover(d.lost, ends.of(result.Report), time.Now())
 	return d.countFaults(ctx)
 }
 
-// operate runs an operation with the journal locked.
+// operate runs an operation in a session of its own.
 func (d *run) operate(ctx context.Context, name string, ends *stepEnds,
 	do func(context.Context, *session.Session) error) error {
 	return d.session(ctx, name, ends, func(ctx context.Context, s *session.Session) error {
-		return s.Locked(ctx, func(ctx context.Context) error { return do(ctx, s) })
+		return s.Operate(ctx, func(ctx context.Context) error { return do(ctx, s) })
 	})
 }
 
@@ -398,3 +410,10 @@ func (s *stepEnds) Event(e flow.Event) {
 
 // Close implements session.Display.
 func (*stepEnds) Close() {}
+
+// of are the ends of a graph's steps, without those of the work before them.
+func (s *stepEnds) of(report *flow.Report) []flow.Event {
+	return slices.DeleteFunc(slices.Clone(s.all), func(e flow.Event) bool {
+		return report == nil || !slices.ContainsFunc(report.Steps, func(r flow.StepReport) bool { return r.Name == e.Step })
+	})
+}

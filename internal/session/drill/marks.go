@@ -18,6 +18,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
@@ -63,10 +64,11 @@ type Write struct {
 type rehearsed struct {
 	cfg   config.Config
 	tools platform.Tools
+	hide  *redact.Redactor
 }
 
-func newRehearsed(cfg config.Config, tools platform.Tools) rehearsed {
-	return rehearsed{cfg: cfg, tools: tools.WithDefaults()}
+func newRehearsed(cfg config.Config, tools platform.Tools, hide *redact.Redactor) rehearsed {
+	return rehearsed{cfg: cfg, tools: tools.WithDefaults(), hide: hide}
 }
 
 // mark writes marked data, a Secret and a service account into the cluster, and has a token issued.
@@ -76,6 +78,7 @@ func (d rehearsed) mark(ctx context.Context, say flow.Say) (*Marks, error) {
 		return nil, err
 	}
 	m := &Marks{word: platform.NewSecret(rand.Text())}
+	d.hide.Learn(m.word.Reveal())
 	if m.CA, m.Endpoint, err = authority(d.tools); err != nil {
 		return nil, err
 	}
@@ -104,6 +107,7 @@ func (d rehearsed) mark(ctx context.Context, say flow.Say) (*Marks, error) {
 		}
 	}
 	m.token, err = issue(ctx, c)
+	d.hide.Learn(m.token.Reveal())
 	return m, err
 }
 

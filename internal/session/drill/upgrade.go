@@ -31,7 +31,9 @@ func RehearseUpgrade(ctx context.Context, k session.Cluster, to settings.Configu
 		return r, err
 	}
 	d.report.Kind, d.parts = "rehearsal", 3
-	defer func() { err = d.end(ctx, err) }()
+	defer func() { err = d.end(ctx, r.Passed, err) }()
+	r.Kind, r.Cluster, r.Began = d.report.Kind, o.Backup.Source.Contents.Header.Cluster, d.report.Began
+	defer func() { r.Parts = d.report.Parts }()
 	if err := d.restoreGiven(ctx); err != nil {
 		return r, err
 	}
@@ -45,7 +47,6 @@ func RehearseUpgrade(ctx context.Context, k session.Cluster, to settings.Configu
 		r.Comparisons, err = d.compareBackup(ctx, o.Backup.Source)
 		return err
 	})
-	r.Kind, r.Cluster, r.Began, r.Parts = d.report.Kind, d.report.Cluster, d.report.Began, d.report.Parts
 	r.Passed = err == nil && allSame(r.Comparisons)
 	return r, err
 }
@@ -53,14 +54,16 @@ func RehearseUpgrade(ctx context.Context, k session.Cluster, to settings.Configu
 // upgrade upgrades the cluster in the rehearsal's lab.
 func (d *run) upgrade(ctx context.Context, u operations.UpgradeOptions, r *UpgradeReport) error {
 	var ends stepEnds
-	if err := d.operate(ctx, "upgrade", &ends, func(ctx context.Context, s *session.Session) error {
-		result, err := operations.Upgrade(ctx, s, u, session.Questions{})
-		r.API = result.API
+	var result operations.UpgradeResult
+	err := d.operate(ctx, "upgrade", &ends, func(ctx context.Context, s *session.Session) (err error) {
+		result, err = operations.Upgrade(ctx, s, u, session.Questions{})
 		return err
-	}); err != nil {
+	})
+	r.API = result.API
+	if err != nil {
 		return err
 	}
-	for _, e := range ends.all {
+	for _, e := range ends.of(result.Report) {
 		r.Stages = append(r.Stages, Part{Name: e.Step, Elapsed: e.Elapsed})
 	}
 	return nil

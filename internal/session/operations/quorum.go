@@ -19,7 +19,10 @@ import (
 // RecoverQuorum brings an etcd back that has lost its quorum while its servers live. It says what it found, and asks,
 // before it wipes anything.
 func RecoverQuorum(ctx context.Context, s *session.Session, ask session.Questions) error {
-	if err := errors.Join(session.RefuseDuringRestore(s.Caller, s.Folder), s.CheckProject(ctx)); err != nil {
+	if err := session.RefuseDuringRestore(s.Caller, s.Folder); err != nil {
+		return err
+	}
+	if err := s.CheckProject(ctx); err != nil {
 		return err
 	}
 	plan, err := quorum.New(s.Cfg.Config, s.Tools)

@@ -14,7 +14,7 @@ import (
 // ReplaceMachine replaces a Machine of the control plane.
 func ReplaceMachine(ctx context.Context, s *session.Session, machine string,
 	ask session.Questions) (done replace.Replacement, err error) {
-	if err := errors.Join(s.RefuseDuringRecovery(), s.CheckProject(ctx)); err != nil {
+	if err := s.RefuseOperation(ctx); err != nil {
 		return done, err
 	}
 	if err := s.ExamineFor(ctx, doctor.ForServer); err != nil {
@@ -28,7 +28,7 @@ func ReplaceMachine(ctx context.Context, s *session.Session, machine string,
 	if flaw != "" {
 		s.Hub.Note("it may never end: %s", flaw)
 	}
-	if err := agreeToFlaw(ctx, s, "replace-machine", flaw, ask); err != nil {
+	if err := confirmRisk(ctx, s, "replace-machine", flaw, ask); err != nil {
 		return done, err
 	}
 	err = s.Hub.Task("replace-machine", "a control plane machine in the place of "+machine, func(say flow.Say) (err error) {

@@ -65,7 +65,7 @@ func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 		say("of %s, cluster %s", h.Taken.Format(time.RFC3339), h.Cluster)
 		return extractSnapshot(ctx, s, b.File, b.Source.Contents.Snapshot, folder)
 	}); err != nil {
-		return plan, result, backupfile.Refusal(ctx, err)
+		return plan, result, err
 	}
 	end := func(files platform.Files) error { // what was begun on the lost cluster is not under way in this one
 		return errors.Join(upgrade.End(files), scale.Forget(files), records.EndRestore(files))
@@ -105,10 +105,18 @@ func extractSnapshot(ctx context.Context, s *session.Session, file backupfile.Fi
 		return fmt.Errorf("make the folder of the restore: %w", err)
 	}
 	temporary := folder.Path(records.SnapshotFile + ".new")
-	contents, err := file.Extract(ctx, temporary)
-	if err == nil && contents.Snapshot != wanted {
-		err = errors.Join(errors.New("the file was replaced by another backup since it was read first"), os.Remove(temporary))
+	extract := func() (*backup.Contents, error) {
+		contents, err := file.Extract(ctx, temporary)
+		if err == nil && contents.Snapshot != wanted {
+			err = errors.Join(errors.New("the file was replaced by another backup since it was read first"),
+				os.Remove(temporary))
+		}
+		if err != nil {
+			return nil, backupfile.Refusal(ctx, err)
+		}
+		return contents, nil
 	}
+	contents, err := extract()
 	if err != nil {
 		return err
 	}
@@ -116,7 +124,7 @@ func extractSnapshot(ctx context.Context, s *session.Session, file backupfile.Fi
 	switch {
 	case err != nil: // the file may be damaged now
 		s.Hub.Note("the Cluster API in the snapshot wakes up with it, and is stopped then: %v", err)
-		if _, err := file.Extract(ctx, temporary); err != nil {
+		if _, err := extract(); err != nil {
 			return err
 		}
 	case len(silenced) > 0:

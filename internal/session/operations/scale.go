@@ -2,8 +2,8 @@ package operations
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -29,9 +29,46 @@ func (o ScaleOptions) Group(cfg config.Config, tools platform.Tools) scale.Group
 	return scale.NewPool(cfg, tools, o.Pool)
 }
 
+// Configure returns the configuration with the number of servers; a usage.Error where it does not allow that number.
+func (o ScaleOptions) Configure(cfg config.Config) (config.Config, error) {
+	before := cfg.Validate()
+	if o.Pool == "" {
+		cfg.ControlPlaneReplicas = o.Count
+	} else {
+		cfg.Workers = slices.Clone(cfg.Workers)
+		at := slices.IndexFunc(cfg.Workers, func(p config.WorkerPool) bool { return p.Name == o.Pool })
+		if at < 0 {
+			cfg.Workers = append(cfg.Workers, config.WorkerPool{Name: o.Pool})
+			at = len(cfg.Workers) - 1
+		}
+		if p := cfg.Workers[at]; p.Autoscaled() {
+			return cfg, usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: "+
+				"change its min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
+		}
+		cfg.Workers[at].Replicas = o.Count
+	}
+	for _, wrong := range cfg.Validate() { // what was wrong before is not about the number: the lab has other networks
+		if !slices.ContainsFunc(before, func(e config.FieldError) bool { return e.Error() == wrong.Error() }) {
+			return cfg, usage.Errorf("scale %s to %d: %w", o.group(), o.Count, wrong)
+		}
+	}
+	return cfg, nil
+}
+
+// group is the name of the group of servers, as the command has it.
+func (o ScaleOptions) group() string {
+	if o.Pool == "" {
+		return scale.ControlPlaneGroup
+	}
+	return scale.PoolGroup + o.Pool
+}
+
 // Scale changes the number of servers of a group. It asks before it deletes servers.
 func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.Questions) error {
-	if err := errors.Join(s.RefuseDuringRecovery(), s.CheckProject(ctx)); err != nil {
+	if err := s.RefuseOperation(ctx); err != nil {
+		return err
+	}
+	if _, err := o.Configure(s.Cfg.Config); err != nil {
 		return err
 	}
 	group := o.Group(s.Cfg.Config, s.Tools)
@@ -70,7 +107,10 @@ func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.
 // agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.
 func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, ask session.Questions) error {
 	if change.Group == scale.ControlPlaneGroup && change.Adds() > 0 {
-		return errors.Join(s.ExamineFor(ctx, doctor.ForServer), agreeToFlaw(ctx, s, "scale", change.Flaw, ask))
+		if err := s.ExamineFor(ctx, doctor.ForServer); err != nil {
+			return err
+		}
+		return confirmRisk(ctx, s, "scale", change.Flaw, ask)
 	}
 	if change.Removes() == 0 {
 		return nil
@@ -80,18 +120,13 @@ func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, 
 		strconv.Itoa(change.To))
 }
 
-// agreeToFlaw asks before a rollout that may never end; flaw is why, and empty where nothing is known.
-func agreeToFlaw(ctx context.Context, s *session.Session, what, flaw string, ask session.Questions) error {
-	switch {
-	case flaw == "" || s.Yes:
+// confirmRisk asks before a rollout that may never end; flaw is why, and empty where nothing is known.
+func confirmRisk(ctx context.Context, s *session.Session, what, flaw string, ask session.Questions) error {
+	if flaw == "" {
 		return nil
-	case ask.Confirm == nil && s.Caller.CommandLine == nil: // a Go program
-		return usage.Errorf("%s may never end, and asks before: set Options.Yes, or Options.Confirm: %s", what, flaw)
-	case ask.Confirm == nil:
-		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
-			"beforehand): %s", what, flaw)
 	}
-	return ask.Confirm(ctx, fmt.Sprintf("%s may never end: %s\nGo ahead? [yes/no] ", what, flaw), "yes")
+	return s.Confirm(ctx, ask, fmt.Sprintf("%s may never end (%s) and asks before", what, flaw),
+		fmt.Sprintf("%s may never end: %s\nGo ahead? [yes/no] ", what, flaw), "yes")
 }
 
 // ScaleLines are what is said of a change before it is made.

@@ -11,7 +11,7 @@ import (
 )
 
 // A rollout that may never end is asked for, unless the operator agreed beforehand.
-func TestAgreeToFlaw(t *testing.T) {
+func TestConfirmRisk(t *testing.T) {
 	no := errors.New("no")
 	for _, tt := range []struct {
 		name, flaw string
@@ -29,7 +29,7 @@ func TestAgreeToFlaw(t *testing.T) {
 		}
 		s := &session.Session{Cluster: session.Cluster{Caller: &session.Caller{},
 			Request: session.Request{Options: session.Options{Yes: tt.yes}}}}
-		if err := agreeToFlaw(t.Context(), s, "scale", tt.flaw, ask); (err == nil) != tt.agreed {
+		if err := confirmRisk(t.Context(), s, "scale", tt.flaw, ask); (err == nil) != tt.agreed {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 		if tt.can != strings.Contains(asked, "scale may never end: why") {

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -31,13 +32,18 @@ type UpgradeResult struct {
 	upgrade.Examination
 	Done bool                 // all stages are, and none is left
 	API  upgrade.Availability // of the cluster, while it was upgraded
+
+	Report *flow.Report // of the stages' steps; nil: none was run
 }
 
 // Upgrade brings the cluster to the configured versions, stage by stage. It asks before it begins; one that was begun
 // is resumed.
 func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask session.Questions) (r UpgradeResult,
 	err error) {
-	if err := errors.Join(s.RefuseDuringRecovery(), s.CheckProject(ctx)); err != nil {
+	if err := s.RefuseOperation(ctx); err != nil {
+		return r, err
+	}
+	if err := RefuseWrittenVersions(s.Cfg); err != nil {
 		return r, err
 	}
 	record, err := upgrade.ReadRecord(s.Tools.Files)
@@ -79,7 +85,7 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	if err := upgrade.Begin(s.Tools.Files, r.Examination, said); err != nil {
 		return r, err
 	}
-	if r.API, err = runStages(ctx, s, plan, targets); err != nil {
+	if err = r.runStages(ctx, s, plan, targets); err != nil {
 		return r, err
 	}
 	if o.PauseAfter != "" {
@@ -94,23 +100,36 @@ func Upgrade(ctx context.Context, s *session.Session, o UpgradeOptions, ask sess
 	return r, nil
 }
 
+// RefuseWrittenVersions refuses an upgrade that could not change what a manifest names: each stage applies the
+// manifests with versions of its own.
+func RefuseWrittenVersions(cfg settings.Configuration) error {
+	for _, name := range []string{"KUBERNETES_VERSION", "IMAGE_NAME"} {
+		v := settings.Variable(name)
+		if l, written := cfg.Literal(v.Field); written {
+			return usage.Errorf("%s: %s is written there, and an upgrade applies this file once for each of its stages, with the "+
+				"versions of the stage: write ${%s} there, and %s: %s into bootstrap.yaml; what the cluster has stays as it is until the "+
+				"upgrade", l.Place, v.Get(cfg.Config), name, v.Field, v.Get(cfg.Config))
+		}
+	}
+	return nil
+}
+
 // runStages runs the stages while the API of the cluster is asked, and says how long it was away.
-func runStages(ctx context.Context, s *session.Session, plan *upgrade.Plan,
-	targets []string) (measure upgrade.Availability, err error) {
+func (r *UpgradeResult) runStages(ctx context.Context, s *session.Session, plan *upgrade.Plan, targets []string) error {
 	workload, err := connect.Cluster(s.Tools.WithDefaults(), platform.Kubeconfig)
 	if err != nil {
-		return measure, err
+		return err
 	}
 	probe := upgrade.StartProbe(ctx, workload)
-	_, err = s.RunGraph(ctx, plan.Graph, upgrade.Files(s.Tools.Files), targets)
-	measure = probe.Stop()
-	s.Hub.Note("%s", measure)
+	result, err := s.RunGraph(ctx, plan.Graph, upgrade.Files(s.Tools.Files), targets)
+	r.API, r.Report = probe.Stop(), result.Report
+	s.Hub.Note("%s", r.API)
 	if err != nil && !errors.Is(err, flow.ErrInterrupted) {
 		if held, heldErr := upgrade.Held(ctx, s.Cfg.Config, s.Tools); heldErr == nil && held != "" {
 			err = fmt.Errorf("%w\n%s", err, held)
 		}
 	}
-	return measure, err
+	return err
 }
 
 // agreeToUpgrade has the doctor examine what new servers need, offers a backup, and asks.
