@@ -11,8 +11,8 @@ import (
 // From then on the step comes after the sealed step in a run that wants both, unless the sealed step is ordered after
 // it by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of
 // what it needs it needs only steps that are exempt, too. So the outputs that it takes, or reruns after, must be
-// those of exempt steps; other steps before it can be named with After. Steps that are skipped, and a passed seal, do
-// not run an exempt step with them: a run that is to have it must name it.
+// those of exempt steps; other steps before it can be named with After. Once the seal was passed, no other step brings an
+// exempt step into a run: its name has to be among the targets.
 func (s *Step[T]) ExemptFromSeal() *Step[T] {
 	s.n.exempt = true
 	return s

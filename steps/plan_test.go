@@ -77,6 +77,9 @@ func TestReleasesHaveTimeForHelm(t *testing.T) {
 	}
 }
 
+// defaultSteps is how many steps the default plan runs until the cluster is complete.
+const defaultSteps = 19
+
 func TestBootstrapThenNothing(t *testing.T) {
 	w := clustertest.New(t)
 	journal := flow.Memory()
@@ -85,8 +88,8 @@ func TestBootstrapThenNothing(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, w.Log)
 	}
-	if n := len(report.Steps); n != 19 || len(ran(report)) != 19 {
-		t.Fatalf("%d steps, of which %v ran", n, ran(report))
+	if n := len(report.Steps); n != defaultSteps || len(ran(report)) != defaultSteps {
+		t.Fatalf("%d steps, of which %v ran; want %d (defaultSteps)", n, ran(report), defaultSteps)
 	}
 	plan, err := New(w.Config(), w.Tools())
 	if err != nil {
@@ -155,7 +158,7 @@ func TestLostJournalMakesNothingTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := 19; len(ran(report)) != want { // a new step is counted here
+	if want := defaultSteps; len(ran(report)) != want {
 		t.Errorf("%d steps ran, want %d: %v", len(ran(report)), want, ran(report))
 	}
 	if len(w.Inits) != inits {

@@ -82,7 +82,7 @@ type drillOptions struct {
 func newDrillCommand(in *invocation) *cobra.Command {
 	var own drillOptions
 	cmd := in.command("drill", groupRecovery,
-		"lose everything in a lab of its own and get it back: what came back, how long it took, how much was lost",
+		"rehearse the loss and the restore of a cluster in a separate lab, and report RTO and RPO",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runDrill(ctx, c, a, own)
 		})

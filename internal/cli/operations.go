@@ -131,7 +131,7 @@ func newLeftoversCommand(in *invocation) *cobra.Command {
 
 func newReplaceMachineCommand(in *invocation) *cobra.Command {
 	cmd := in.command("replace-machine NAME", groupCluster,
-		"a new control plane machine in the place of one, if etcd can do without it meanwhile", runReplaceMachine)
+		"replace a control plane machine, if etcd keeps its quorum meanwhile", runReplaceMachine)
 	o := &in.arguments.Options
 	addSkipDoctorFlag(cmd, o)
 	return cmd

@@ -119,7 +119,7 @@ func printReadoption(w io.Writer, found readopt.Readoption) {
 		"touched.\n",
 		found.Cluster, found.PutBack, found.Taken.Format(time.RFC3339), found.Manager, len(d.Servers))
 	if d.Made > 0 {
-		fmt.Fprintf(w, "The control plane makes %d new to have its replicas.\n", d.Made)
+		fmt.Fprintf(w, "The control plane will create %d new servers to reach its replica count.\n", d.Made)
 	}
 	for _, m := range found.Differences {
 		fmt.Fprintf(w, "accepted %s: %s\n  %s\n", m.ID, m.What, m.Accept)
@@ -138,7 +138,7 @@ type readoptOptions struct {
 func newReadoptCommand(in *invocation) *cobra.Command {
 	var own readoptOptions
 	cmd := in.command("readopt FILE", groupRecovery,
-		"the management of a cluster whose servers live, out of a backup, after a comparison of the two",
+		"recreate the Cluster API objects of a running cluster from a backup, after comparing the two",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runReadopt(ctx, c, a, own)
 		})

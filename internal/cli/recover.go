@@ -26,7 +26,7 @@ func runRecoverQuorum(ctx context.Context, c *console, a arguments) error {
 
 func newRecoverQuorumCommand(in *invocation) *cobra.Command {
 	cmd := in.command("recover-quorum", groupRecovery,
-		"etcd again, where it has lost its quorum and servers live, from the member that knows most", runRecoverQuorum)
+		"rebuild etcd from its most recent surviving member after it lost its quorum", runRecoverQuorum)
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say which member is kept and what is wiped")
 	return cmd

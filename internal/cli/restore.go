@@ -106,7 +106,7 @@ type restoreOptions struct {
 func newRestoreCommand(in *invocation) *cobra.Command {
 	var own restoreOptions
 	cmd := in.command("restore [FILE]", groupRecovery,
-		"the cluster of a backup, after all its servers were lost: same data, same keys; --diagnose only tells what is lost",
+		"recreate a cluster from a backup after all of its servers were lost; --diagnose only reports what is lost",
 		func(ctx context.Context, c *console, a arguments) error {
 			return runRestore(ctx, c, a, own)
 		})

@@ -19,7 +19,7 @@ import (
 
 func newScaleCommand(in *invocation) *cobra.Command {
 	cmd := in.command("scale GROUP COUNT", groupCluster,
-		"another number of servers of the control plane, one after another while etcd keeps its quorum, or of a worker pool",
+		"change the number of servers of the control plane, one at a time so that etcd keeps its quorum, or of a worker pool",
 		runScale)
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say what it would do and what that costs")

@@ -35,7 +35,7 @@ type upgradeOptions struct {
 func newUpgradeCommand(in *invocation) *cobra.Command {
 	var own upgradeOptions
 	cmd := in.command("upgrade", groupCluster,
-		"the configured versions of Talos, Kubernetes, the providers and the charts, stage by stage, with a check after each",
+		"upgrade Talos, Kubernetes, the providers and the charts to the configured versions, stage by stage, checking each",
 		func(ctx context.Context, c *console, a arguments) error { return runUpgrade(ctx, c, a, own) })
 	o := &in.arguments.Options
 	addDryRunFlag(cmd, o, "only say which stages it has, what each replaces, and what cannot be undone")

@@ -1,5 +1,4 @@
-// Command library bootstraps a cluster in the lab, with the step argo-cd of its own and without the end of the management
-// cluster; with a second argument it upgrades that cluster instead. The first is the state folder.
+// Command library FOLDER bootstraps a cluster in the lab, with steps of its own; FOLDER upgrade upgrades it instead.
 package main
 
 import (

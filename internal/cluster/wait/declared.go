@@ -29,7 +29,7 @@ const (
 )
 
 // Taken is the wait for an API server to accept a write.
-var Taken = flow.Wait{For: "the API server to take a Secret", Within: TakenWithin}
+var Taken = flow.Wait{For: "the API server to accept an object", Within: TakenWithin}
 
 // Answer is the wait for the answer with which a step begins: which cluster has the Cluster API objects.
 var Answer = flow.Wait{For: "the cluster's API to answer whether the cluster manages itself", Within: TakenWithin}

@@ -58,7 +58,8 @@ func Secret(ctx context.Context, say flow.Say, c *kube.Cluster, secret *corev1.S
 	return string(o.GetUID()), nil
 }
 
-// Object applies an object, waiting while the API server is silent or unwell.
+// Object applies an object, waiting while the API server is silent or unwell. Afterwards o is what the server has, with
+// its UID.
 func Object(ctx context.Context, say flow.Say, c *kube.Cluster, o *unstructured.Unstructured) error {
 	return wait.Wait{What: "the API server to take " + kube.Describe(o), Within: wait.TakenWithin}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {

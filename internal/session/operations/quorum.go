@@ -89,17 +89,15 @@ func askToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, fo
 // recoveryLines say what is done and what is lost.
 func recoveryLines(s etcdview.Survey, snapshot quorum.Snapshot) []string {
 	lines := []string{
-		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. The cluster continues with these; %s gets them "+
-			"first",
+		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. etcd is rebuilt from them, on %s first",
 			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
 	}
 	for _, loss := range RecoveryLosses(s) {
 		lines = append(lines, "lost: "+loss)
 	}
 	for _, server := range s.Silent {
-		lines = append(lines, fmt.Sprintf("%s holds data of etcd too, which does not run and could not be compared: what "+
-			"it knows more is wiped. "+
-			"talosctl service etcd says why", server))
+		lines = append(lines, fmt.Sprintf("%s also holds etcd data, but its etcd does not run and could not be compared: "+
+			"anything that only it has is wiped. To see why it does not run: talosctl service etcd", server))
 	}
 	if s.Target == s.Survivor {
 		lines = append(lines, "no other server is left: until etcd is created again its data are in the state folder and "+
@@ -111,8 +109,8 @@ func recoveryLines(s etcdview.Survey, snapshot quorum.Snapshot) []string {
 // RecoveryLosses are what a recovery cannot bring back.
 func RecoveryLosses(s etcdview.Survey) []string {
 	return []string{
-		fmt.Sprintf("what the other members took in and %s has not heard of, which is at most what was written while the "+
-			"quorum broke", s.Survivor),
+		fmt.Sprintf("writes that the other members accepted and %s did not receive: at most what was written while the "+
+			"quorum was lost", s.Survivor),
 		"what lies on the EPHEMERAL partition of each of these servers, which are reset one after the other: images, logs, " +
 			"and what Pods " +
 			"keep in emptyDir and hostPath. Volumes at Hetzner stay",

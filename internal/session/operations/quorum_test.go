@@ -11,7 +11,7 @@ import (
 // What could not be compared is named before it is wiped.
 func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
 	s := etcdview.Survey{Servers: []string{"a", "b", "c"}, Survivor: "a", Wipe: []string{"b"}, Target: "b"}
-	const said = "b holds data of etcd too"
+	const said = "b also holds etcd data"
 	if lines := strings.Join(recoveryLines(s, quorum.Snapshot{}), "\n"); strings.Contains(lines, said) {
 		t.Errorf("of a server that was compared: %s", lines)
 	}

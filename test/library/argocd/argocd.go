@@ -1,4 +1,4 @@
-// Package argocd has Argo CD in the place of Flux: its chart is an add-on, and a step applies the first Application.
+// Package argocd has Argo CD instead of Flux: its chart is an add-on, and a step applies the first Application.
 package argocd
 
 import (
