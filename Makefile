@@ -175,7 +175,7 @@ install:         ; PREFIX='$(PREFIX)' $(GO) run ./hack/release -install
 
 # No test dials a registry outside of this machine.
 test test-all test-endtoend test-packages test-flux test-fleet test-serve crash crash-pivot crash-restore crash-upgrade: export LAB_PROGRAMS = source
-# Go's garbage collector runs less often in compilers, linkers and tests, which takes a fifth of the processor time off them.
+# Go's garbage collector runs less often in compilers, linkers and tests, which takes a fifth of their processor time.
 test test-all test-endtoend test-packages: export GOGC = 400
 
 # The tests of a change: every package, and the whole bootstrap in the lab once (TestFirstDay). -short leaves out the other end to
@@ -206,7 +206,7 @@ without_race = ^Test(RandomRuns(AtOnce)?|AFlippedBitInAChangeIsNoticed|FlippedBi
 slow_raced = $$(grep -lrE 'func Test(RandomRuns|AFlippedBitInAChangeIsNoticed|FlippedBits|HostileArchives|LimitsAreBounded|Memory|Origin)\(' \
 	--include=*_test.go flow internal | xargs -n1 dirname | sort -u | sed 's,^,./,')
 # Compilers and linkers give way to the labs and the tests, which have deadlines.
-compiling_aside = -toolexec 'nice -n 10'
+low_priority_compile = -toolexec 'nice -n 10'
 .PHONY: test-all test-endtoend test-packages test-flux
 test-all:
 	$(GO) run ./cmd/bootstrap lab build
@@ -217,11 +217,11 @@ test-all:
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(second)' ./test ./test/crash
 test-packages:
-	$(GO) test $(compiling_aside) -vet=off -p $(packages_at_once) -timeout 60m ./internal/cli ./steps $(unraced)
-	$(GO) test $(compiling_aside) -vet=off -race -p $(packages_at_once) -timeout 60m -skip '$(without_race)' $(raced)
+	$(GO) test $(low_priority_compile) -vet=off -p $(packages_at_once) -timeout 60m ./internal/cli ./steps $(unraced)
+	$(GO) test $(low_priority_compile) -vet=off -race -p $(packages_at_once) -timeout 60m -skip '$(without_race)' $(raced)
 	$(GO) test -vet=off -timeout 60m -run '$(without_race)' $(slow_raced)
 	RAPID_CHECKS=500 $(GO) test -vet=off -race -run '^TestRandomRunsAtOnce$$' ./flow
-	cd lab && $(GO) test $(compiling_aside) -timeout 60m ./...
+	cd lab && $(GO) test $(low_priority_compile) -timeout 60m ./...
 	$(GO) test -timeout 60m -run '$(second)' ./test
 
 # The page of serve, in a browser: a rehearsal is watched from start to end, killed and resumed. A few minutes; it is skipped

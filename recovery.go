@@ -130,7 +130,7 @@ func Drill(ctx context.Context, cfg config.Config, o Options, d DrillOptions) (r
 		r.Comparisons = append(r.Comparisons, Comparison(c))
 	}
 	r.Passed, r.RTO, r.RPO, r.Bootstrap = is.Passed, is.RTO, is.RPO.Time, is.Bootstrap
-	return r, hidden(k.Caller.Hide, err)
+	return r, redacted(k.Caller.Hide, err)
 }
 
 // openBackup reads the backup to its end, before anything is opened or changed; etcd restores its etcd in a scratch
@@ -148,7 +148,7 @@ func openBackup(ctx context.Context, cfg config.Config, o Options, file BackupFi
 	}
 	b, err = operations.OpenBackup(ctx, k, operations.OpenOptions{Name: file.Name, Etcd: etcd,
 		Unencrypted: file.Unencrypted, Unauthenticated: file.Unauthenticated})
-	return k, b, err
+	return k, b, redacted(k.Caller.Hide, err)
 }
 
 // recoverCluster runs a recovery in a session of its own: one that is opened for a bootstrap refuses a lost cluster.
@@ -156,7 +156,7 @@ func recoverCluster(ctx context.Context, k session.Cluster, o Options, name stri
 	do func(context.Context, *session.Session, session.Questions) error) (err error) {
 	s, err := open(ctx, k, o, name)
 	if err != nil {
-		return hidden(k.Caller.Hide, err)
+		return err
 	}
 	defer func() { err = s.end(err) }() // also after a panic, so that the lease is given back
 	return s.operate(ctx, name, func(ctx context.Context, ask session.Questions) error {

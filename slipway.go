@@ -90,6 +90,7 @@ type Session struct {
 	Plan *steps.Plan
 
 	ctx     context.Context // ends with the lease of the state
+	cancel  context.CancelCauseFunc
 	session *session.Session
 	planned planning.Bootstrap
 	options Options
@@ -115,9 +116,6 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 	if err := k.Validate(ctx); err != nil {
 		return nil, err
 	}
-	if err := k.CheckRepository(); err != nil {
-		return nil, err
-	}
 	s, err := open(ctx, k, o, Bootstrap)
 	if err != nil {
 		return nil, err
@@ -140,15 +138,16 @@ func open(ctx context.Context, k session.Cluster, o Options, target string) (*Se
 	k.Targets = []string{target}
 	access, err := k.ReadAccess(ctx)
 	if err != nil {
-		return nil, err
+		return nil, redacted(k.Caller.Hide, err)
 	}
-	whole, _, outlive := interruptible(ctx)
+	whole, cancel, outlive := interruptible(ctx)
 	defer outlive()
 	leased, opened, err := k.Open(whole, access, displays(o))
 	if err != nil {
-		return nil, err
+		cancel(nil)
+		return nil, redacted(k.Caller.Hide, err)
 	}
-	s := &Session{ctx: leased, session: opened, options: o}
+	s := &Session{ctx: leased, cancel: cancel, session: opened, options: o}
 	if err := opened.Connect(leased); err != nil {
 		return nil, s.end(err)
 	}
@@ -248,8 +247,8 @@ func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err er
 	return r, err
 }
 
-// do begins a run or an operation. It is interrupted when ctx ends or the lease of the state is lost. Its error says how
-// to resume it, and has no secrets.
+// do begins a run or an operation. It is interrupted when ctx ends or the lease of the state is lost. Its error says
+// how to resume it, and has no secrets.
 func (s *Session) do(ctx context.Context, targets []string, do func(context.Context, session.Questions) error) error {
 	if s.closed {
 		return errors.New("slipway: the session is closed")
@@ -260,25 +259,25 @@ func (s *Session) do(ctx context.Context, targets []string, do func(context.Cont
 	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
 	s.session.Begin(running, targets)
 	err := do(running, s.questions())
-	return hidden(s.session.Caller.Hide, s.session.Explain(running, err))
+	return redacted(s.session.Caller.Hide, s.session.Explain(running, err))
 }
 
-// hidden hides the secrets in the text of an error.
-func hidden(hide *redact.Redactor, err error) error {
+// redacted returns an error without the secrets in its text.
+func redacted(hide *redact.Redactor, err error) error {
 	if err == nil || hide.Text(err.Error()) == err.Error() {
 		return err
 	}
-	return &hiddenError{text: hide.Text(err.Error()), err: err}
+	return &redactedError{text: hide.Text(err.Error()), err: err}
 }
 
-// hiddenError is an error without the secrets in its text.
-type hiddenError struct {
+// redactedError is an error without the secrets in its text.
+type redactedError struct {
 	text string
 	err  error
 }
 
-func (e *hiddenError) Error() string { return e.text }
-func (e *hiddenError) Unwrap() error { return e.err }
+func (e *redactedError) Error() string { return e.text }
+func (e *redactedError) Unwrap() error { return e.err }
 
 // newResult returns nil where no step was run.
 func newResult(r session.Result) *Result {
@@ -321,8 +320,8 @@ func (s *Session) Path(file string) string { return s.session.Folder.Path(file) 
 // Config returns the configuration of the session. In the lab, which decides a part of it, it differs from that of Open.
 func (s *Session) Config() config.Config { return s.session.Cfg.Config }
 
-// Close ends the session: it closes the files of the run and gives the lease of the state back. Its error is that of the
-// lease: what the session knows may not be in the store. A second call does nothing.
+// Close ends the session: it closes the files of the run and gives the lease of the state back. Its error is that of
+// the lease: what the session knows may not be in the store. A second call does nothing.
 func (s *Session) Close() error { return s.end(nil) }
 
 // end closes the session after an error, which it returns.
@@ -331,7 +330,8 @@ func (s *Session) end(err error) error {
 		return err
 	}
 	s.closed = true
-	return hidden(s.session.Caller.Hide, s.session.Close(s.ctx, err))
+	defer s.cancel(nil)
+	return redacted(s.session.Caller.Hide, s.session.Close(s.ctx, err))
 }
 
 // displays returns what receives the events of a session.

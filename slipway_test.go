@@ -329,6 +329,9 @@ func TestCancelledRun(t *testing.T) {
 		!strings.Contains(err.Error(), "make the same call again to resume") {
 		t.Errorf("a cancelled run: %v", err)
 	}
+	if err := s.Destroy(ctx, slipway.DestroyOptions{}); !errors.Is(err, flow.ErrInterrupted) {
+		t.Errorf("a cancelled operation: %v", err)
+	}
 	fails := func(context.Context, flow.Say) (int, error) { return 0, errors.New("it has seen " + hidden) }
 	flow.Add(s.Plan.Graph, flow.Task[int]{Name: "talks", Run: flow.Do(fails)})
 	if _, err := s.Run(t.Context(), "talks"); err == nil || strings.Contains(err.Error(), hidden) {
@@ -351,7 +354,8 @@ func TestScaleRefuses(t *testing.T) {
 	}
 	defer func() { _ = s.Close() }()
 	for _, servers := range []int{0, 2, -1} {
-		if err := s.ScaleControlPlane(t.Context(), servers); err == nil || !strings.Contains(err.Error(), "controlPlaneReplicas") {
+		err := s.ScaleControlPlane(t.Context(), servers)
+		if err == nil || !strings.Contains(err.Error(), "controlPlaneReplicas") {
 			t.Errorf("%d servers of the control plane: %v", servers, err)
 		}
 	}

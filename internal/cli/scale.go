@@ -49,8 +49,7 @@ func scaleArguments(c *console, a arguments) (s scaling, err error) {
 	if err != nil {
 		return s, err
 	}
-	_, err = s.Configure(cfg.Config)
-	return s, err
+	return s, s.Check(cfg.Config)
 }
 
 // afterwards is how bootstrap.yaml gets the number; empty: it has it.

@@ -23,7 +23,8 @@ type Caller struct {
 	// Git is what the Git repository is read with; if empty, it is read from where the configuration and the environment
 	// say.
 	Git platform.GitAccess
-	// Program is true for a Go program: what it is told names options, where the command is told flags.
+	// Program is true if a Go program opened the session through package slipway: messages then name fields of
+	// slipway.Options instead of flags.
 	Program bool
 	// CommandLine composes a command for a person to type: a target, with its arguments and flags, for the cluster that
 	// the session is about. nil: the target alone.

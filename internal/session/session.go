@@ -120,10 +120,13 @@ func (s *Session) Explain(ctx context.Context, err error) error {
 		return err
 	}
 	logPanic(s.Log, err)
-	if err != nil && errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
-		return s.interrupted(err)
+	if err == nil || !errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted) {
+		return err
 	}
-	return err
+	if !errors.Is(err, flow.ErrInterrupted) { // not every library passes on why its context ended
+		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return s.interrupted(err)
 }
 
 // logPanic writes where a step panicked into the log of the run: the error has only what the panic says.

@@ -168,7 +168,7 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	}
 	silenceLibraries()
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
-	token, err := k.Caller.tokenOnce(ctx, k.Cfg)
+	token, err := k.Caller.token(ctx, k.Cfg) // each time: a token may be replaced while backup --every runs
 	if err != nil {
 		return l, err
 	}

@@ -56,8 +56,8 @@ func Folder(k session.Cluster) (statedir.Dir, error) {
 	entries, err := os.ReadDir(string(state))
 	switch {
 	case err == nil && len(entries) > 0:
-		return state, usage.Errorf("%s is not empty: a drill has a state folder of its own; name one that does not exist, or "+
-			"none", state)
+		return state, usage.Errorf("%s is not empty: a drill has a state folder of its own; name one that does not exist, "+
+			"or none", state)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return state, usage.Errorf("look at the drill's state folder: %w", err)
 	}
@@ -138,7 +138,8 @@ func (d *run) end(ctx context.Context, passed bool, err error) error {
 		}
 		return fmt.Errorf("%w\nthe drill's lab is down; its logs and state are in %s, which can be deleted", err, d.state)
 	} else if !passed {
-		d.cluster.Caller.Note("the drill's lab is down; its logs and state are in %s, which can be deleted", d.state)
+		caller.Note("the drill's lab is down; its logs and state, with the data and keys of the backup, are in %s: delete it "+
+			"when you have read them", d.state)
 		return nil
 	}
 	if removeErr := os.RemoveAll(string(d.state)); removeErr != nil {
@@ -225,8 +226,8 @@ func (d *run) displays(more ...session.Display) []session.Display {
 	return append(d.options.Displays(), more...)
 }
 
-// session opens a session for a target or an operation.
-func (d *run) session(ctx context.Context, target string, ends *stepEnds,
+// open opens a session for a target or an operation.
+func (d *run) open(ctx context.Context, target string, ends *stepEnds,
 	do func(context.Context, *session.Session) error) error {
 	k := d.cluster
 	k.Targets = []string{target}
@@ -258,7 +259,7 @@ func (d *run) bootstrap(ctx context.Context) error {
 	if err := k.Validate(ctx); err != nil {
 		return err
 	}
-	return d.session(ctx, session.TargetAll, &stepEnds{}, func(ctx context.Context, s *session.Session) error {
+	return d.open(ctx, session.TargetAll, &stepEnds{}, func(ctx context.Context, s *session.Session) error {
 		if err := s.Connect(ctx); err != nil {
 			return err
 		}
@@ -329,7 +330,7 @@ func (d *run) backUp(ctx context.Context, marks *Marks) (made operations.OpenedB
 	if err := errors.Join(err, stop(writesAfterBackup)); err != nil {
 		return made, err
 	}
-	file := filepath.Join(string(backup.Folder(d.state.Path("backups"))), saved.Name)
+	file := filepath.Join(d.cluster.Cfg.BackupTo, saved.Name)
 	return operations.OpenBackup(ctx, d.cluster, operations.OpenOptions{Name: file, Etcd: true})
 }
 
@@ -369,7 +370,7 @@ func (d *run) restore(ctx context.Context, from operations.OpenedBackup) error {
 // operate runs an operation in a session of its own.
 func (d *run) operate(ctx context.Context, name string, ends *stepEnds,
 	do func(context.Context, *session.Session) error) error {
-	return d.session(ctx, name, ends, func(ctx context.Context, s *session.Session) error {
+	return d.open(ctx, name, ends, func(ctx context.Context, s *session.Session) error {
 		return s.Operate(ctx, func(ctx context.Context) error { return do(ctx, s) })
 	})
 }

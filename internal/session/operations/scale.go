@@ -29,8 +29,8 @@ func (o ScaleOptions) Group(cfg config.Config, tools platform.Tools) scale.Group
 	return scale.NewPool(cfg, tools, o.Pool)
 }
 
-// Configure returns the configuration with the number of servers; a usage.Error where it does not allow that number.
-func (o ScaleOptions) Configure(cfg config.Config) (config.Config, error) {
+// Check returns a usage.Error if the configuration does not allow the number of servers.
+func (o ScaleOptions) Check(cfg config.Config) error {
 	before := cfg.Validate()
 	if o.Pool == "" {
 		cfg.ControlPlaneReplicas = o.Count
@@ -42,17 +42,17 @@ func (o ScaleOptions) Configure(cfg config.Config) (config.Config, error) {
 			at = len(cfg.Workers) - 1
 		}
 		if p := cfg.Workers[at]; p.Autoscaled() {
-			return cfg, usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: "+
+			return usage.Errorf("the cluster autoscaler chooses the number of servers of worker pool %s, from %d to %d: "+
 				"change its min and max in bootstrap.yaml, and run bootstrap", p.Name, p.Min, p.Max)
 		}
 		cfg.Workers[at].Replicas = o.Count
 	}
 	for _, wrong := range cfg.Validate() { // what was wrong before is not about the number: the lab has other networks
 		if !slices.ContainsFunc(before, func(e config.FieldError) bool { return e.Error() == wrong.Error() }) {
-			return cfg, usage.Errorf("scale %s to %d: %w", o.group(), o.Count, wrong)
+			return usage.Errorf("scale %s to %d: %w", o.group(), o.Count, wrong)
 		}
 	}
-	return cfg, nil
+	return nil
 }
 
 // group is the name of the group of servers, as the command has it.
@@ -68,7 +68,7 @@ func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.
 	if err := s.RefuseOperation(ctx); err != nil {
 		return err
 	}
-	if _, err := o.Configure(s.Cfg.Config); err != nil {
+	if err := o.Check(s.Cfg.Config); err != nil {
 		return err
 	}
 	group := o.Group(s.Cfg.Config, s.Tools)
@@ -122,8 +122,12 @@ func agreeToScale(ctx context.Context, s *session.Session, change scale.Change, 
 
 // confirmRisk asks before a rollout that may never end; flaw is why, and empty where nothing is known.
 func confirmRisk(ctx context.Context, s *session.Session, what, flaw string, ask session.Questions) error {
-	if flaw == "" {
+	switch {
+	case flaw == "":
 		return nil
+	case !s.Yes && ask.Confirm == nil && !s.Caller.Program: // replace-machine has no dry run, which Confirm would name
+		return usage.Errorf("%s may never end, and asks before, and the standard input is no terminal (--yes answers "+
+			"beforehand): %s", what, flaw)
 	}
 	return s.Confirm(ctx, ask, fmt.Sprintf("%s may never end (%s) and asks before", what, flaw),
 		fmt.Sprintf("%s may never end: %s\nGo ahead? [yes/no] ", what, flaw), "yes")
