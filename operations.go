@@ -64,8 +64,8 @@ func (s *Session) scale(ctx context.Context, o operations.ScaleOptions) error {
 	})
 }
 
-// ReplaceMachine replaces the control plane server of a Machine by a new one, if etcd keeps its quorum meanwhile. It does
-// not ask before it deletes the server.
+// ReplaceMachine replaces the control plane server of a Machine by a new one, if etcd keeps its quorum meanwhile. It
+// does not ask before it deletes the server.
 func (s *Session) ReplaceMachine(ctx context.Context, machine string) error {
 	return s.operate(ctx, "replace-machine", func(ctx context.Context, ask session.Questions) error {
 		_, err := operations.ReplaceMachine(ctx, s.session, machine, ask)

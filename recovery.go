@@ -24,8 +24,8 @@ type BackupFile struct {
 // Restore creates the cluster of a backup again, after all of its servers were lost: with the same data, keys and
 // certificates. The configuration has to name the cluster and the namespace of the backup. Versions, server types and
 // networks are those of the backup; everything else, such as the firewall and add-ons, is taken from the configuration.
-// A backup that is damaged, or of another cluster, is an error before anything is changed. It calls Options.Consent. To resume an interrupted restore, call it again with the same file. The result is nil if no step was
-// run.
+// A backup that is damaged, or of another cluster, is an error before anything is changed. It calls Options.Consent. To
+// resume an interrupted restore, call it again with the same file. The result is nil if no step was run.
 func Restore(ctx context.Context, cfg config.Config, o Options, file BackupFile) (r *Result, err error) {
 	k, b, err := openBackup(ctx, cfg, o, file, true)
 	if err != nil {
@@ -50,8 +50,8 @@ type ReadoptOptions struct {
 
 // Readopt puts the Cluster API objects of a backup into a management cluster again, where they were lost and the
 // cluster's servers live. It compares the backup with the cluster first; a difference that is not accepted is an error
-// with its ID. It needs Options.Yes or Options.Confirm. To resume an interrupted readoption, call it again with the same
-// file. The result is nil if no step was run.
+// with its ID. It needs Options.Yes or Options.Confirm. To resume an interrupted readoption, call it again with the
+// same file. The result is nil if no step was run.
 func Readopt(ctx context.Context, cfg config.Config, o Options, r ReadoptOptions) (result *Result, err error) {
 	k, b, err := openBackup(ctx, cfg, o, r.Backup, false)
 	if err != nil {
@@ -69,8 +69,8 @@ func Readopt(ctx context.Context, cfg config.Config, o Options, r ReadoptOptions
 }
 
 // RecoverQuorum creates etcd again from the member with the newest data, where etcd has lost its quorum and servers of
-// the control plane live. The other servers' EPHEMERAL partitions are wiped. It needs Options.Yes or Options.Confirm. To
-// resume an interrupted recovery, call it again.
+// the control plane live. The other servers' EPHEMERAL partitions are wiped. It needs Options.Yes or Options.Confirm.
+// To resume an interrupted recovery, call it again.
 func RecoverQuorum(ctx context.Context, cfg config.Config, o Options) error {
 	k, err := cluster(cfg, o)
 	if err != nil {
@@ -106,8 +106,8 @@ type Comparison struct {
 // Drill rehearses the loss of a cluster in a lab of its own, which it starts and ends: it creates a cluster of the
 // configuration, backs it up, deletes its servers, restores it, and compares the two. With DrillOptions.Backup it
 // restores that backup and compares the cluster with it; the real cluster is not asked. A drill that finds a difference
-// returns no error: check Passed. Options.StateDir must not hold anything, and is deleted if the drill has passed; Token,
-// Management and Hetzner are not used.
+// returns no error: check Passed. Options.StateDir must not hold anything, and is deleted if the drill has passed;
+// Token, Management and Hetzner are not used.
 func Drill(ctx context.Context, cfg config.Config, o Options, d DrillOptions) (r DrillReport, err error) {
 	o.Lab, o.Token, o.Management, o.Hetzner = true, platform.Secret{}, nil, nil
 	options := drill.Options{Faults: d.Faults, KeepLab: d.KeepLab,

@@ -1,6 +1,6 @@
-// Package slipway bootstraps a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearses that in
-// the lab, as the command bootstrap does. Open takes the lease of the cluster's state, connects and plans; steps can be
-// added to the plan. Run checks what can be checked before a run, asks for consent, and runs the plan. To resume an
+// Package slipway bootstraps a Talos Linux Kubernetes cluster on Hetzner Cloud through Cluster API, or rehearses that
+// in the lab, as the command bootstrap does. Open takes the lease of the cluster's state, connects and plans; steps can
+// be added to the plan. Run checks what can be checked before a run, asks for consent, and runs the plan. To resume an
 // interrupted run, make the same calls again. Open one session at a time in a process: the loggers of Kubernetes'
 // libraries, which write to the log of a session, belong to the process.
 //
@@ -67,14 +67,15 @@ type Options struct {
 	// Note receives messages outside of any event: from before the session is open, and from Close. Optional.
 	Note func(string)
 	// Consent is called before Run or Restore changes something at Hetzner, with the plan as the command prints it. Its
-	// error ends the run. It is not called in the lab, or with Yes. If nil, the run goes ahead; it still refuses to delete
-	// or replace servers.
+	// error ends the run. It is not called in the lab, or with Yes. If nil, the run goes ahead; it still refuses to
+	// delete or replace servers.
 	Consent func(ctx context.Context, plan string) error
-	// Confirm is called before an operation that cannot be undone, or that may never end. It returns nil to agree; want is
-	// what a person would have to type. It is not called with Yes. If nil, the operation is refused unless Yes is set.
+	// Confirm is called before an operation that cannot be undone, or that may never end. It returns nil to agree; want
+	// is what a person would have to type. It is not called with Yes. If nil, the operation is refused unless Yes is
+	// set.
 	Confirm func(ctx context.Context, question, want string) error
-	// Yes answers every question beforehand, also those of Destroy, RecoverQuorum and Upgrade: neither Consent nor Confirm
-	// is called.
+	// Yes answers every question beforehand, also those of Destroy, RecoverQuorum and Upgrade: neither Consent nor
+	// Confirm is called.
 	Yes bool
 	// Parallel is the maximum number of steps that run at once. 0: no maximum.
 	Parallel int
@@ -233,8 +234,8 @@ func (o Options) check() error {
 }
 
 // Run checks what can be checked before a run, asks for consent, and runs targets of the plan, with every step that
-// they depend on: Bootstrap if none is given. What is done already is verified and not run again. The run is interrupted
-// when ctx ends or the lease of the state is lost. The result is nil if no step was run.
+// they depend on: Bootstrap if none is given. What is done already is verified and not run again. The run is
+// interrupted when ctx ends or the lease of the state is lost. The result is nil if no step was run.
 func (s *Session) Run(ctx context.Context, targets ...string) (r *Result, err error) {
 	err = s.do(ctx, targets, func(ctx context.Context, ask session.Questions) error {
 		if err := s.session.RefuseDuringRecovery(); err != nil {
@@ -317,7 +318,8 @@ func Output[T any](ctx context.Context, r *Result, step *flow.Step[T]) (made T, 
 // Path returns the path of a file in the state folder, such as a kubeconfig that the output of a step names.
 func (s *Session) Path(file string) string { return s.session.Folder.Path(file) }
 
-// Config returns the configuration of the session. In the lab, which decides a part of it, it differs from that of Open.
+// Config returns the configuration of the session. In the lab, which decides a part of it, it differs from that of
+// Open.
 func (s *Session) Config() config.Config { return s.session.Cfg.Config }
 
 // Close ends the session: it closes the files of the run and gives the lease of the state back. Its error is that of

@@ -9,10 +9,10 @@ import (
 // run again when its spec changed. It is for a step that depends on nothing that the sealed step deletes or moves.
 //
 // From then on the step comes after the sealed step in a run that wants both, unless the sealed step is ordered after
-// it by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of
-// what it needs it needs only steps that are exempt, too. So the outputs that it takes, or reruns after, must be
-// those of exempt steps; other steps before it can be named with After. Once the seal was passed, no other step brings an
-// exempt step into a run: its name has to be among the targets.
+// it by OrderAfter: then it, and what it needs, stays before the sealed step, which may need it to be verified. Of what
+// it needs it needs only steps that are exempt, too. So the outputs that it takes, or reruns after, must be those of
+// exempt steps; other steps before it can be named with After. Once the seal was passed, no other step brings an exempt
+// step into a run: its name has to be among the targets.
 func (s *Step[T]) ExemptFromSeal() *Step[T] {
 	s.n.exempt = true
 	return s
@@ -42,7 +42,8 @@ type seals struct {
 	passed map[*node]bool
 	behind map[*node]*node   // each step that is skipped → a passed seal that it precedes
 	exempt map[*node][]*node // each exempt step that precedes passed seals → those
-	// ahead are the exempt steps that a passed seal is ordered after, and all that is before those: they wait for no seal.
+	// ahead are the exempt steps that a passed seal is ordered after, and all that is before those: they wait for no
+	// seal.
 	ahead map[*node]bool
 }
 

@@ -77,8 +77,8 @@ func RefuseDuringRecovery(c *Caller, state statedir.Dir) error {
 		state, record.Began.Format(time.RFC3339), c.Command("recover-quorum"))
 }
 
-// RefuseDuringRestore keeps other runs out of a folder whose cluster is being restored or readopted. During a restore, a
-// bootstrap would start a new, empty etcd. During a readoption, it would unpause the objects that are being compared.
+// RefuseDuringRestore keeps other runs out of a folder whose cluster is being restored or readopted. During a restore,
+// a bootstrap would start a new, empty etcd. During a readoption, it would unpause the objects that are being compared.
 func RefuseDuringRestore(c *Caller, state statedir.Dir) error {
 	record, err := records.ReadRestore(state.Files())
 	if err != nil {

@@ -232,7 +232,8 @@ func (f *facts) lostQuorum(d *Diagnosis, sentence string) {
 		"servers, nodes, address, keys and UID stay",
 	}
 	d.Lost = []string{
-		"writes that the other members accepted and that one did not receive: at most what was written while the quorum was lost",
+		"writes that the other members accepted and that one did not receive: at most what was written while the " +
+			"quorum was lost",
 		"what lies on the EPHEMERAL partition of the servers: images, logs, emptyDir, hostPath; volumes at Hetzner stay",
 	}
 	d.Steps = QuorumSteps

@@ -85,7 +85,8 @@ func (d rehearsed) compareBackup(ctx context.Context, say flow.Say, source backu
 }
 
 // compareWith asks until nothing differs, or the time is up: what differs then is reported, and is no error.
-func (d rehearsed) compareWith(ctx context.Context, say flow.Say, questions func(comparer) []question) ([]Comparison, error) {
+func (d rehearsed) compareWith(ctx context.Context, say flow.Say,
+	questions func(comparer) []question) ([]Comparison, error) {
 	cluster, err := connect.Cluster(d.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil, err

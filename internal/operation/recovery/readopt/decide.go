@@ -42,8 +42,8 @@ func (e *UnacceptedError) Error() string {
 	return strings.Join(append(lines, "a newer backup may have none of them; --accept ID[,ID…] accepts one by one"), "\n")
 }
 
-// Refuse returns an *UnacceptedError where a difference is not accepted, and an error where an accepted ID is that of no
-// difference.
+// Refuse returns an *UnacceptedError where a difference is not accepted, and an error where an accepted ID is that of
+// no difference.
 func (r Readoption) Refuse(accept []string) error {
 	if r.Released {
 		return nil
