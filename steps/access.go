@@ -9,6 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -96,7 +97,7 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	if err != nil {
 		return Access{}, err
 	}
-	out.Nodes = nodesFrom(r.Nodes)
+	out.Nodes = nodesFrom(r.Nodes, hetzner.ByProviderID(r.Servers))
 	soon, cancel := context.WithTimeout(ctx, changes.ComparedWithin)
 	defer cancel()
 	// they only tell a later run what was changed since
@@ -129,7 +130,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if !slices.Equal(nodesFrom(r.Nodes), was.Nodes) {
+	if !slices.Equal(nodesFrom(r.Nodes, hetzner.ByProviderID(r.Servers)), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

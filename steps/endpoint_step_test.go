@@ -82,7 +82,8 @@ func controlPlaneServers() (servers []schema.Server) {
 	for i := range int64(3) {
 		servers = append(servers, schema.Server{ID: 100 + i, Name: "k8s-control-plane-" + string(rune('0'+i)),
 			Status: "running", PrivateNet: []schema.ServerPrivateNet{{IP: "10.10.64." + string(rune('2'+i))}},
-			Labels: map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}})
+			PublicNet: schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: "127.0.1." + string(rune('0'+i))}},
+			Labels:    map[string]string{"caph-cluster-k8s": "owned", "machine_type": "control_plane"}})
 	}
 	return servers
 }

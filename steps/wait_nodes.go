@@ -10,6 +10,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -33,8 +34,8 @@ type Node struct {
 	Name         string `json:"name"`
 	ProviderID   string `json:"providerId"`
 	InternalIP   string `json:"internalIp"`
-	ExternalIP   string `json:"externalIp,omitempty"`
-	Version      string `json:"version"` // of its kubelet
+	ExternalIP   string `json:"externalIp,omitempty"` // IPv4 of its server; empty: it has none
+	Version      string `json:"version"`              // of its kubelet
 	ControlPlane bool   `json:"controlPlane"`
 }
 
@@ -93,7 +94,7 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 		if err != nil {
 			return "", err
 		}
-		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes()), r.MissingTopologyLabels()
+		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes(), hetzner.ByProviderID(r.Servers)), r.MissingTopologyLabels()
 		missing := r.Missing(n.cfg.NetworkCIDR)
 		if len(missing) == 0 {
 			return "", nil
@@ -108,14 +109,19 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	return out, err
 }
 
-func nodesFrom(nodes []corev1.Node) (all []Node) {
+// nodesFrom takes a node's public address from its server: the cloud controller manager writes it into the Node some
+// time after the node counts as initialized, or, by its configuration, never.
+func nodesFrom(nodes []corev1.Node, servers map[string]hetzner.Server) (all []Node) {
 	for i := range nodes {
 		n := &nodes[i]
 		_, controlPlane := n.Labels[capi.ControlPlaneRole]
+		var public string
+		if s := servers[n.Spec.ProviderID]; s.Public.IsValid() {
+			public = s.Public.String()
+		}
 		all = append(all, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
-			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP),
-			ExternalIP: situation.NodeAddress(n, corev1.NodeExternalIP),
+			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP), ExternalIP: public,
 		})
 	}
 	return all
@@ -142,7 +148,7 @@ func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	case len(without) > 0:
 		return flow.Gone("%s", without[0])
 	}
-	if !slices.Equal(nodesFrom(r.ControlPlaneNodes()), was.Nodes) {
+	if !slices.Equal(nodesFrom(r.ControlPlaneNodes(), hetzner.ByProviderID(r.Servers)), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

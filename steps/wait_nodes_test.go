@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -97,6 +98,35 @@ func TestNodesWithoutAPlace(t *testing.T) {
 	})
 	if err != nil || said != 1 {
 		t.Errorf("said %d times, %v", said, err)
+	}
+}
+
+// TestPublicAddressInANodeLater: the cloud controller manager takes the taint away first and writes addresses after it.
+// wait-nodes may end in between, and a run after it has nothing to do.
+func TestPublicAddressInANodeLater(t *testing.T) {
+	w := clustertest.New(t)
+	journal := flow.Memory()
+	if _, err := runPlan(t, w, w.Config(), journal, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		w.Workload.Change("v1", "Node", "", fmt.Sprint("k8s-control-plane-", i), clustertest.Map{"status": clustertest.Map{
+			"addresses": []any{
+				clustertest.Map{"type": "InternalIP", "address": fmt.Sprint("10.10.64.", 2+i)},
+				clustertest.Map{"type": "ExternalIP", "address": fmt.Sprint("127.0.1.", i)},
+			}}})
+	}
+	var nodes Nodes
+	plan, err := New(w.Config(), w.Tools())
+	if err == nil {
+		nodes, _, err = flow.Restore(t.Context(), journal, plan.Nodes)
+	}
+	if err != nil || len(nodes.Nodes) != 3 || nodes.Nodes[2].ExternalIP != "127.0.1.2" {
+		t.Errorf("the recorded nodes are %+v, %v", nodes, err)
+	}
+	report, err := runPlan(t, w, w.Config(), journal, nil)
+	if err != nil || len(ran(report)) > 0 {
+		t.Errorf("once the nodes name their public addresses, %v ran, %v", ran(report), err)
 	}
 }
 

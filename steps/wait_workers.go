@@ -71,7 +71,7 @@ func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Node
 			if err != nil {
 				return "", err
 			}
-			out = Nodes{Nodes: nodesFrom(r.Nodes)}
+			out = Nodes{Nodes: nodesFrom(r.Nodes, r.Servers)}
 			return wait.Sentences(r.Missing(w.cfg.NetworkCIDR)...), nil
 		})
 	return out, err
@@ -92,7 +92,7 @@ func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if missing := r.Missing(w.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
 	}
-	if !slices.Equal(nodesFrom(r.Nodes), was.Nodes) {
+	if !slices.Equal(nodesFrom(r.Nodes, r.Servers), was.Nodes) {
 		return flow.Gone("the workers are others than the recorded")
 	}
 	return flow.Holds()

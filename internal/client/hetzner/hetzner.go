@@ -105,6 +105,15 @@ type Server struct {
 // ProviderID is what the cloud controller manager writes into the Node of the server.
 func (s Server) ProviderID() string { return fmt.Sprintf("hcloud://%d", s.ID) }
 
+// ByProviderID keys servers by their provider IDs.
+func ByProviderID(servers []Server) map[string]Server {
+	keyed := make(map[string]Server, len(servers))
+	for _, s := range servers {
+		keyed[s.ProviderID()] = s
+	}
+	return keyed
+}
+
 // ServerGone reports whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is
 // an error.
 func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool, error) {

@@ -196,6 +196,7 @@ func (w *Environment) ReactManagement(o *unstructured.Unstructured) {
 			private := fmt.Sprintf("10.10.64.%d", 2+i)
 			servers = append(servers,
 				schema.Server{ID: int64(100 + i), Name: name, Status: "running", Labels: owned,
+					PublicNet:  schema.ServerPublicNet{IPv4: schema.ServerPublicNetIPv4{IP: fmt.Sprint("127.0.1.", i)}},
 					PrivateNet: []schema.ServerPrivateNet{{IP: private}}})
 			labels := Map{capi.ClusterNameLabel: "k8s", capi.ControlPlaneLabel: ""}
 			w.Management.Put(kubetest.Object(CAPH, "HCloudMachine", w.namespace(), name, Map{

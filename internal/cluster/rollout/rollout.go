@@ -144,11 +144,7 @@ func (r State) Missing(networkCIDR string) []string {
 	if r.unasked {
 		return r.missing(networkCIDR, nil)
 	}
-	servers := map[string]hetzner.Server{}
-	for _, s := range r.Servers {
-		servers[s.ProviderID()] = s
-	}
-	return r.missing(networkCIDR, servers)
+	return r.missing(networkCIDR, hetzner.ByProviderID(r.Servers))
 }
 
 // missing is Missing with servers by their provider IDs; nil: they are not compared.

@@ -45,7 +45,8 @@ type Workers struct {
 	Deployments []unstructured.Unstructured
 	Machines    []unstructured.Unstructured
 	Nodes       []corev1.Node
-	servers     map[string]hetzner.Server // of the cluster, by provider ID; nil: Hetzner was not asked yet
+	// Servers are the cluster's, by provider ID; nil: Hetzner was not asked yet.
+	Servers map[string]hetzner.Server
 }
 
 // Empty tells that there are none.
@@ -92,20 +93,18 @@ func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
 	if o.next.IsZero() {
 		o.next = time.Now().Add(serversEvery)
 	}
-	if w.servers = o.servers; len(w.Missing(o.Cfg.NetworkCIDR)) > 0 && time.Now().Before(o.next) {
+	if w.Servers = o.servers; len(w.Missing(o.Cfg.NetworkCIDR)) > 0 && time.Now().Before(o.next) {
 		return w, nil
 	}
 	all, err := hetzner.Servers(ctx, o.Tools.Hetzner, o.Cfg.ClusterName)
 	if err != nil {
 		return Workers{}, err
 	}
-	w.servers = map[string]hetzner.Server{}
-	for _, s := range all {
-		if o.Pool == "" || w.has(s) {
-			w.servers[s.ProviderID()] = s
-		}
+	if o.Pool != "" {
+		all = slices.DeleteFunc(all, func(s hetzner.Server) bool { return !w.has(s) })
 	}
-	o.servers, o.next = w.servers, time.Now().Add(serversEvery)
+	w.Servers = hetzner.ByProviderID(all)
+	o.servers, o.next = w.Servers, time.Now().Add(serversEvery)
 	return w, nil
 }
 
@@ -162,7 +161,7 @@ func (w Workers) Missing(networkCIDR string) []string {
 	if len(w.Nodes) != len(w.Machines) {
 		add("%d worker nodes for %d Machines", len(w.Nodes), len(w.Machines))
 	}
-	if n := countServers(w.servers, true); w.servers != nil && n != len(w.Machines) {
+	if n := countServers(w.Servers, true); w.Servers != nil && n != len(w.Machines) {
 		add("%d worker servers for %d Machines", n, len(w.Machines))
 	}
 	return append(missing, w.nodeProblems(networkCIDR)...)
@@ -195,7 +194,7 @@ func (w Workers) nodeProblems(networkCIDR string) []string {
 	for i := range w.Nodes {
 		n := w.Nodes[i].DeepCopy()
 		delete(n.Labels, situation.ExcludeFromBalancer) // a pool may be kept out of load balancers
-		for _, problem := range situation.NodeProblems(n, w.servers, network, versions[n.Name]) {
+		for _, problem := range situation.NodeProblems(n, w.Servers, network, versions[n.Name]) {
 			why.Add(n.Name, problem)
 		}
 	}
