@@ -22,14 +22,14 @@ type leftTalos struct {
 	counted bool // the members still count m1
 }
 
-func (l leftTalos) Ask(_ context.Context, address string) (talos.Node, error) {
-	if address == "127.0.1.1" {
+func (l leftTalos) Ask(_ context.Context, r talos.Route) (talos.Node, error) {
+	if r.Endpoint == "127.0.1.1" {
 		return talos.Node{Version: "v1.12.2", Etcd: "Finished"}, nil
 	}
 	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
 }
 
-func (l leftTalos) EtcdMembers(context.Context, string) (members []talos.EtcdMember, err error) {
+func (l leftTalos) EtcdMembers(context.Context, talos.Route) (members []talos.EtcdMember, err error) {
 	for _, name := range []string{"m2", "m3", "m4"} {
 		members = append(members, talos.EtcdMember{Name: name})
 	}

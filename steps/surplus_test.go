@@ -40,12 +40,8 @@ func (e *emptyTalos) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 	return slices.Contains(e.data, r.Endpoint), nil
 }
 
-func (e *emptyTalos) Ask(_ context.Context, address string) (talos.Node, error) {
-	return talos.Node{Version: "v1.12.2", Etcd: cmp.Or(e.state[address], "Preparing")}, nil
-}
-
-func (e *emptyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
-	return e.Ask(ctx, r.Endpoint)
+func (e *emptyTalos) Ask(_ context.Context, r talos.Route) (talos.Node, error) {
+	return talos.Node{Version: "v1.12.2", Etcd: cmp.Or(e.state[r.Endpoint], "Preparing")}, nil
 }
 
 var (

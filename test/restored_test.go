@@ -184,7 +184,7 @@ func (l *lostCluster) etcdMembers(t *testing.T) (names []string) {
 	endpoints, _ := credentials.Targets()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	members, err := credentials.EtcdMembers(ctx, endpoints[0])
+	members, err := credentials.EtcdMembers(ctx, talos.Route{Endpoint: endpoints[0]})
 	if err != nil {
 		t.Fatal(err)
 	}

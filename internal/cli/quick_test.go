@@ -107,11 +107,11 @@ func equipQuickly(t *platform.Tools) {
 // quickTalos answers on every address as a healthy node of the cluster. What it does not answer no bootstrap asks.
 type quickTalos struct{ talos.Client }
 
-func (quickTalos) Ask(context.Context, string) (talos.Node, error) {
+func (quickTalos) Ask(context.Context, talos.Route) (talos.Node, error) {
 	return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil
 }
 
-func (quickTalos) EtcdMembers(context.Context, string) (all []talos.EtcdMember, err error) {
+func (quickTalos) EtcdMembers(context.Context, talos.Route) (all []talos.EtcdMember, err error) {
 	for i := range quickPlan().Replicas {
 		all = append(all, talos.EtcdMember{Name: fmt.Sprintf("%s-%d", quickPlan().ControlPlane, i)})
 	}

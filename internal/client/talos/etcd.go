@@ -18,13 +18,8 @@ type EtcdMember struct {
 	Learner bool   // does not vote yet
 }
 
-// EtcdMembers lists etcd's members, by name, as the node at an address knows them.
-func (c *Credentials) EtcdMembers(ctx context.Context, address string) ([]EtcdMember, error) {
-	return c.EtcdMembersBy(ctx, Route{Endpoint: address})
-}
-
-// EtcdMembersBy does so by a route. The node may pass the question on to any member that it knows.
-func (c *Credentials) EtcdMembersBy(ctx context.Context, r Route) ([]EtcdMember, error) {
+// EtcdMembers lists etcd's members, by name, as any member knows them that the node passes the question on to.
+func (c *Credentials) EtcdMembers(ctx context.Context, r Route) ([]EtcdMember, error) {
 	return c.members(ctx, r, false)
 }
 
@@ -71,14 +66,9 @@ func (c *Credentials) EtcdIndex(ctx context.Context, r Route) (uint64, error) {
 	return 0, fmt.Errorf("%s: it answers with nothing", doing)
 }
 
-// EtcdSnapshot streams a snapshot of the member at an address: its database, and behind it the database's SHA-256. The
-// stream ends with ctx.
-func (c *Credentials) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
-	return c.EtcdSnapshotBy(ctx, Route{Endpoint: address})
-}
-
-// EtcdSnapshotBy does so by a route. A member without a leader gives one, too.
-func (c *Credentials) EtcdSnapshotBy(ctx context.Context, r Route) (io.ReadCloser, error) {
+// EtcdSnapshot streams a snapshot of a node's member: its database, and behind it the database's SHA-256. The
+// stream ends with ctx. A member without a leader gives one, too.
+func (c *Credentials) EtcdSnapshot(ctx context.Context, r Route) (io.ReadCloser, error) {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return nil, err

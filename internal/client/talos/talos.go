@@ -105,13 +105,8 @@ type Node struct {
 	Healthy bool   // etcd is running and its health check passes
 }
 
-// Ask asks the node at an address, in the time that ctx gives.
-func (c *Credentials) Ask(ctx context.Context, address string) (Node, error) {
-	return c.AskBy(ctx, Route{Endpoint: address})
-}
-
-// AskBy does so by a route.
-func (c *Credentials) AskBy(ctx context.Context, r Route) (Node, error) {
+// Ask asks a node, in the time that ctx gives.
+func (c *Credentials) Ask(ctx context.Context, r Route) (Node, error) {
 	t, ctx, err := c.reach(ctx, r)
 	if err != nil {
 		return Node{}, err

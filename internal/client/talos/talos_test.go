@@ -184,7 +184,7 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			if got, err := c.Ask(ctx, serve(t, a, node{etcd: tt.etcd})); err != nil || got != tt.want {
+			if got, err := c.Ask(ctx, talos.Route{Endpoint: serve(t, a, node{etcd: tt.etcd})}); err != nil || got != tt.want {
 				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
 			}
 		})
@@ -200,7 +200,7 @@ func TestAskSaysWhyNot(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	address := serve(t, a, node{})
-	_, err = c.Ask(ctx, address)
+	_, err = c.Ask(ctx, talos.Route{Endpoint: address})
 	if err == nil || !strings.Contains(err.Error(), address) || strings.Contains(err.Error(), "rpc error") {
 		t.Errorf("another cluster's credentials: %v", err)
 	}

@@ -229,17 +229,13 @@ type talosAt struct {
 	snapshot []string
 }
 
-func (f *talosAt) Ask(_ context.Context, address string) (talos.Node, error) {
-	return talos.Node{Etcd: "Running", Healthy: f.sick[address] == nil}, nil
+func (f *talosAt) Ask(_ context.Context, r talos.Route) (talos.Node, error) {
+	return talos.Node{Etcd: "Running", Healthy: f.sick[r.Endpoint] == nil}, nil
 }
 
-func (f *talosAt) EtcdMembers(ctx context.Context, address string) ([]talos.EtcdMember, error) {
-	return clustertest.HealthyTalos{}.EtcdMembers(ctx, address)
-}
-
-func (f *talosAt) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
-	f.snapshot = append(f.snapshot, address)
-	if open := f.streams[address]; open != nil {
+func (f *talosAt) EtcdSnapshot(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
+	f.snapshot = append(f.snapshot, r.Endpoint)
+	if open := f.streams[r.Endpoint]; open != nil {
 		return open(ctx)
 	}
 	return nil, errors.New("connection refused")

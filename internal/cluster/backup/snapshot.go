@@ -99,14 +99,14 @@ func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) 
 func askSource(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdMember, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
 	defer cancel()
-	node, err := t.Ask(ctx, d.address)
+	node, err := t.Ask(ctx, talos.Route{Endpoint: d.address})
 	if err != nil {
 		return nil, "", err
 	}
 	if !node.Healthy {
 		return nil, "", fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
 	}
-	members, err := t.EtcdMembers(ctx, d.address)
+	members, err := t.EtcdMembers(ctx, talos.Route{Endpoint: d.address})
 	return members, node.Version, err
 }
 
@@ -114,7 +114,7 @@ func askSource(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdM
 func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address string,
 	stall time.Duration) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := t.EtcdSnapshot(ctx, address)
+	stream, err := t.EtcdSnapshot(ctx, talos.Route{Endpoint: address})
 	if err != nil {
 		cancel(nil)
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 )
 
@@ -17,8 +18,8 @@ type streams struct {
 	open map[string]func(ctx context.Context) (io.ReadCloser, error)
 }
 
-func (s streams) EtcdSnapshot(ctx context.Context, address string) (io.ReadCloser, error) {
-	return s.open[address](ctx)
+func (s streams) EtcdSnapshot(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
+	return s.open[r.Endpoint](ctx)
 }
 
 // TestSnapshotStandsStill gives a stream up that says nothing more, and bears a reader that takes its time.

@@ -12,32 +12,24 @@ import (
 // HealthyTalos answers on every address.
 type HealthyTalos struct{}
 
-func (HealthyTalos) Ask(context.Context, string) (talos.Node, error) {
+func (HealthyTalos) Ask(context.Context, talos.Route) (talos.Node, error) {
 	return talos.Node{Version: "v1.12.2", Etcd: "Running", Healthy: true}, nil
 }
 
-func (HealthyTalos) EtcdMembers(context.Context, string) ([]talos.EtcdMember, error) {
+func (HealthyTalos) EtcdMembers(context.Context, talos.Route) ([]talos.EtcdMember, error) {
 	return []talos.EtcdMember{{Name: "k8s-control-plane-0"}, {Name: "k8s-control-plane-1"}, {Name: "k8s-control-plane-2"}},
 		nil
 }
 
-func (HealthyTalos) EtcdSnapshot(context.Context, string) (io.ReadCloser, error) {
+func (HealthyTalos) EtcdSnapshot(context.Context, talos.Route) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("snapshot")), nil
 }
 
-func (h HealthyTalos) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
-	return h.Ask(ctx, r.Endpoint)
-}
-
 func (h HealthyTalos) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
-	return h.EtcdMembers(ctx, r.Endpoint)
+	return h.EtcdMembers(ctx, r)
 }
 
 func (HealthyTalos) EtcdIndex(context.Context, talos.Route) (uint64, error) { return 1, nil }
-
-func (h HealthyTalos) EtcdSnapshotBy(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
-	return h.EtcdSnapshot(ctx, r.Endpoint)
-}
 
 func (HealthyTalos) WipeEphemeral(context.Context, talos.Route) error {
 	return errors.New("a server that is healthy is not wiped")

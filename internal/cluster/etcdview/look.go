@@ -97,7 +97,7 @@ func (n Node) ask(ctx context.Context, t talos.Client, routes []talos.Route) Nod
 // hasData tells whether a server has data of etcd. That it shows none counts only where its etcd has come as far as
 // to look for them: before its disk is mounted a server shows none either. So its etcd is asked for its state first.
 func hasData(ctx context.Context, t talos.Client, route talos.Route) (bool, error) {
-	is, silent := t.AskBy(ctx, route)
+	is, silent := t.Ask(ctx, route)
 	data, err := t.HasEtcdData(ctx, route)
 	switch {
 	case err != nil || data:

@@ -170,7 +170,7 @@ func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstru
 		capi.Addresses(machine, capi.AddressInternal)...) {
 		var node talos.Node
 		asking, cancel := context.WithTimeout(ctx, AskWithin)
-		if node, err = t.Ask(asking, address); err == nil && why.EtcdStopped(node.Etcd) {
+		if node, err = t.Ask(asking, talos.Route{Endpoint: address}); err == nil && why.EtcdStopped(node.Etcd) {
 			cancel()
 			return nil, &StoppedError{node.Etcd}
 		} else if err == nil && !node.Healthy {
@@ -178,7 +178,7 @@ func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstru
 		}
 		var members []talos.EtcdMember
 		if err == nil {
-			members, err = t.EtcdMembers(asking, address)
+			members, err = t.EtcdMembers(asking, talos.Route{Endpoint: address})
 		}
 		cancel()
 		if err == nil {

@@ -21,7 +21,7 @@ func TestHetznerIsAskedAgainOnChange(t *testing.T) {
 	s.moved = false // as read leaves it
 	old := func(age time.Duration, want bool) {
 		t.Helper()
-		if s.at = time.Now().Add(-age); s.old() != want {
+		if s.last.At = time.Now().Add(-age); s.old() != want {
 			t.Errorf("an answer of %v ago is old: %v", age, !want)
 		}
 	}

@@ -34,8 +34,8 @@ const (
 	// not: its limit is 3600 requests an hour for all clients of the project.
 	cloudFresh = 5 * time.Second
 	cloudStale = 20 * time.Second
-	// FailuresSince is how old a failed action of Hetzner's may be to be reported.
-	FailuresSince = time.Hour
+	// failuresSince is how old a failed action of Hetzner's may be to be reported.
+	failuresSince = time.Hour
 	// eventsSince is how old a warning may be to be reported.
 	eventsSince = time.Hour
 )
@@ -67,26 +67,22 @@ func WatchedOf(cfg config.Config) Watched {
 func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (s why.Situation, uid string) {
 	ctx, cancel := context.WithTimeout(ctx, situationWithin)
 	defer cancel()
-	s = why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}}
+	at := time.Now().UTC().Truncate(time.Second)
+	var cloud Cloud
 	var asking sync.WaitGroup
-	asking.Go(func() { o.cloud.read(ctx, o.Cfg, o.Tools) })
-	told, silence := Within(ctx, func() (told why.Situation, err error) {
-		err = ReadManagement(ctx, mgmt, c, &told)
-		return told, err
-	})
+	asking.Go(func() { cloud = o.cloud.read(ctx, o.Cfg, o.Tools) })
+	s, silence := Within(ctx, func() (why.Situation, error) { return ReadManagement(ctx, mgmt, c) })
 	asking.Wait()
-	o.cloud.tell(&s)
+	s.At, s.Silent = at, map[string]string{}
+	cloud.Tell(&s)
 	if silence != nil {
 		s.Silent[why.Management] = silence.Error()
 		return s, ""
 	}
-	o.cloud.noticed(told)
-	s.Cluster, s.Infrastructure, s.ControlPlane = told.Cluster, told.Infrastructure, told.ControlPlane
-	s.Configs, s.Machines, s.Servers, s.Events, s.Outdated = told.Configs, told.Machines, told.Servers, told.Events,
-		told.Outdated
-	runs := s.Runs // of the situation so far: the others write into it
+	o.cloud.noticed(s)
+	sofar := s // the others write into s
 	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
-	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, s.Machines, runs) })
+	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, sofar) })
 	asking.Go(func() { s.Images = o.ReadImages(ctx, s.Servers) })
 	asking.Go(func() { s.Lost = o.lost(ctx, c, s.Infrastructure) })
 	asking.Wait()
@@ -125,8 +121,8 @@ func Within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// ReadManagement reads Cluster API's objects. What is not there is left out.
-func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.Situation) error {
+// ReadManagement reads Cluster API's objects and nothing else. What is not there is left out.
+func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched) (s why.Situation, err error) {
 	one := func(kind schema.GroupVersionKind, name string, into **unstructured.Unstructured) func() error {
 		return func() error {
 			o, err := capi.Get(ctx, mgmt, c.Namespace, kind, name)
@@ -143,7 +139,7 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.S
 			return err
 		}
 	}
-	err := together(
+	err = together(
 		one(capi.ClusterKind, c.Name, &s.Cluster),
 		one(capi.HetznerClusterKind, c.Name, &s.Infrastructure),
 		one(capi.TalosControlPlaneKind, c.ControlPlane, &s.ControlPlane),
@@ -151,6 +147,9 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.S
 		// They add to what the objects say; a cluster that cannot tell them is not silent.
 		func() error { s.Events, _ = warnings(ctx, mgmt, c.Namespace); return nil },
 	)
+	if err != nil {
+		return why.Situation{}, err
+	}
 	s.Outdated = outdatedMachines(s.ControlPlane, s.Machines, s.Configs) // by what is left out now
 	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
 		if o != nil {
@@ -162,7 +161,7 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched, s *why.S
 			stripped(&all[i])
 		}
 	}
-	return err
+	return s, nil
 }
 
 // together does everything at once. That something is absent is no error.

@@ -244,11 +244,11 @@ type stoppedTalos struct {
 	address string
 }
 
-func (s stoppedTalos) Ask(ctx context.Context, address string) (talos.Node, error) {
-	if address == s.address {
+func (s stoppedTalos) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
+	if r.Endpoint == s.address {
 		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
 	}
-	return s.HealthyTalos.Ask(ctx, address)
+	return s.HealthyTalos.Ask(ctx, r)
 }
 
 // While the etcd of another server is stopped, the control plane provider creates none in the place of this one.

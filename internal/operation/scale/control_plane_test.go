@@ -82,16 +82,16 @@ type etcdOf struct {
 	p *provider
 }
 
-func (e etcdOf) Ask(ctx context.Context, address string) (talos.Node, error) {
+func (e etcdOf) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
-	if address == e.p.stopped {
+	if r.Endpoint == e.p.stopped {
 		return talos.Node{Version: "v1.12.2", Etcd: "Failed"}, nil
 	}
-	return e.HealthyTalos.Ask(ctx, address)
+	return e.HealthyTalos.Ask(ctx, r)
 }
 
-func (e etcdOf) EtcdMembers(context.Context, string) (members []talos.EtcdMember, err error) {
+func (e etcdOf) EtcdMembers(context.Context, talos.Route) (members []talos.EtcdMember, err error) {
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	for _, name := range e.p.members {

@@ -35,10 +35,10 @@ func (l *Reader) lost(s why.Situation, self seenSide, cloud seenCloud, servers s
 
 // lostServers says which servers of the control plane do not run, as Hetzner has them.
 func lostServers(s why.Situation, cloud seenCloud) []string {
-	if cloud.err != nil {
-		return []string{"Hetzner could not be asked for its servers (" + why.ShortError(cloud.err.Error()) + ")"}
+	if cloud.Err != nil {
+		return []string{"Hetzner could not be asked for its servers (" + why.ShortError(cloud.Err.Error()) + ")"}
 	}
-	all := controlPlaneOf(cloud.servers)
+	all := controlPlaneOf(cloud.Servers)
 	var down []string
 	for _, one := range all {
 		if one.Status != "running" {
@@ -48,7 +48,7 @@ func lostServers(s why.Situation, cloud seenCloud) []string {
 	for i := range s.Servers {
 		name := s.Servers[i].GetName()
 		if capi.Text(&s.Servers[i], "spec", "providerID") != "" &&
-			!slices.ContainsFunc(cloud.servers, func(c hetzner.Server) bool { return c.Name == name }) {
+			!slices.ContainsFunc(cloud.Servers, func(c hetzner.Server) bool { return c.Name == name }) {
 			down = append(down, name+" is gone from the Hetzner project")
 		}
 	}
@@ -68,7 +68,7 @@ func controlPlaneOf(servers []hetzner.Server) []hetzner.Server {
 
 // lostMembers says on how many servers etcd runs, and how many it needs; empty: it is not known.
 func lostMembers(s why.Situation, cloud seenCloud, servers seenTalos) string {
-	all := max(len(controlPlaneOf(cloud.servers)), len(capi.ControlPlaneMachines(s.Machines)))
+	all := max(len(controlPlaneOf(cloud.Servers)), len(capi.ControlPlaneMachines(s.Machines)))
 	if all == 0 || len(servers.answers) == 0 {
 		return ""
 	}

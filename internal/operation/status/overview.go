@@ -106,19 +106,17 @@ func (o *gathering) cluster(l *Reader) {
 	api := async(func() seenAPI { return l.seeAPI(clusters) })
 	servers := async(func() seenTalos { return l.seeTalos(cloud, objects, clusters) })
 
-	s := why.Situation{At: time.Now().UTC().Truncate(time.Second), Silent: map[string]string{}, Pauses: l.recorded.Pauses}
+	at := time.Now().UTC().Truncate(time.Second)
 	self, beside := clusters.self.get(), clusters.beside.get()
 	begun := !self.none() || !beside.none()
-	if told := objects.get(); told.err == nil {
-		s.Cluster, s.Infrastructure, s.ControlPlane, s.Configs = told.told.Cluster, told.told.Infrastructure,
-			told.told.ControlPlane, told.told.Configs
-		s.Machines, s.Servers, s.Events, s.Outdated = told.told.Machines, told.told.Servers, told.told.Events,
-			told.told.Outdated
-	} else if begun {
+	told := objects.get()
+	s := told.told
+	s.At, s.Silent, s.Pauses = at, map[string]string{}, l.recorded.Pauses
+	if told.err != nil && begun {
 		s.Silent[why.Management] = told.err.Error()
 		o.unknown("the objects of Cluster API", told.err)
 	}
-	cloud.get().tell(&s)
+	cloud.get().Tell(&s)
 	if silent := s.Silent[why.Hetzner]; silent != "" {
 		o.unknown("the servers at Hetzner", errors.New(silent))
 	}
@@ -171,16 +169,10 @@ func (l *Reader) seeObjects(clusters lookedClusters) (seen seenObjects) {
 		}
 		return seenObjects{err: errors.New("neither the cluster nor a management cluster holds its Cluster object")}
 	}
-	type reading struct {
-		told why.Situation
-		err  error
-	}
-	r, err := situation.Within(l.ctx, func() (reading, error) {
-		var told why.Situation
-		err := situation.ReadManagement(l.ctx, manager, situation.WatchedOf(l.cfg), &told)
-		return reading{told, err}, nil
+	seen.told, seen.err = situation.Within(l.ctx, func() (why.Situation, error) {
+		return situation.ReadManagement(l.ctx, manager, situation.WatchedOf(l.cfg))
 	})
-	return seenObjects{told: r.told, err: errors.Join(r.err, err)}
+	return seen
 }
 
 // seenAPI is what the cluster's own API says.

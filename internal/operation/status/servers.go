@@ -8,12 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
-	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
@@ -22,40 +18,20 @@ import (
 
 // seenCloud is what Hetzner says of the cluster's servers, and of its control plane endpoint.
 type seenCloud struct {
-	at       time.Time
-	servers  []hetzner.Server
-	failures []hetzner.Failure
+	situation.Cloud
 	endpoint *hetzner.Endpoint // nil: no Primary IP keeps the address, or that is not known
-	err      error
 }
 
 func (l *Reader) seeCloud() (c seenCloud) {
+	c.Cloud = situation.ReadCloud(l.hetzner.ctx, l.cfg, l.tools)
 	if l.tools.Hetzner == nil {
 		l.hetzner.settle()
-		return seenCloud{err: errors.New("there is no token")}
+		return c
 	}
-	c.servers, c.err = hetzner.Servers(l.hetzner.ctx, l.tools.Hetzner, l.cfg.ClusterName)
-	c.at, c.err = time.Now().UTC(), l.hetzner.heard(c.err)
-	if c.err == nil { // beside what the servers say
-		c.failures, _ = hetzner.Failures(l.hetzner.ctx, l.tools.Hetzner, time.Now().Add(-situation.FailuresSince))
+	if c.Err = l.hetzner.heard(c.Err); c.Err == nil { // beside what the servers say
 		c.endpoint, _ = hetzner.FindEndpoint(l.hetzner.ctx, l.tools.Hetzner, l.cfg.ClusterName)
 	}
 	return c
-}
-
-// tell writes it into a situation.
-func (c seenCloud) tell(s *why.Situation) {
-	if c.err != nil {
-		s.Silent[why.Hetzner] = c.err.Error()
-		return
-	}
-	s.Cloud, s.CloudAt = []why.Server{}, c.at
-	for _, one := range c.servers {
-		s.Cloud = append(s.Cloud, why.Server{ID: one.ID, Name: one.Name, Status: one.Status, Protected: one.Protected})
-	}
-	for _, f := range c.failures {
-		s.Failures = append(s.Failures, why.Failure(f))
-	}
 }
 
 // seenObjects are the objects of Cluster API as the cluster that manages has them.
@@ -104,7 +80,7 @@ func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObject
 	var asking sync.WaitGroup
 	for name, ways := range routes {
 		asking.Go(func() {
-			answer, way := askTalosBy(ctx, t, ways)
+			answer, way := situation.AskTalos(ctx, t, ways)
 			mu.Lock()
 			seen.answers[name] = answer
 			known := seen.members != nil
@@ -141,7 +117,7 @@ func (l *Reader) talosconfig(clusters lookedClusters) ([]byte, error) {
 	if manager == nil {
 		return nil, err
 	}
-	config, err = connect.SecretValue(l.ctx, manager, l.cfg.Namespace, l.cfg.ClusterName+"-talosconfig", "talosconfig")
+	config, err = situation.Talosconfig(l.ctx, manager, situation.WatchedOf(l.cfg))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}
@@ -163,8 +139,8 @@ func (l *Reader) routes(cloud *promise[seenCloud], objects *promise[seenObjects]
 		}
 	}
 	routes := map[string][]talos.Route{}
-	if heard(cloud) && cloud.value.err == nil {
-		for _, s := range cloud.value.servers {
+	if heard(cloud) && cloud.value.Err == nil {
+		for _, s := range cloud.value.Servers {
 			if s.ControlPlane && s.Status == "running" {
 				routes[s.Name] = etcdview.RoutesTo(s, balancers)
 			}
@@ -176,15 +152,9 @@ func (l *Reader) routes(cloud *promise[seenCloud], objects *promise[seenObjects]
 	told := objects.get().told
 	told.Silent = map[string]string{}
 	if heard(cloud) {
-		cloud.value.tell(&told)
+		cloud.value.Tell(&told)
 	}
-	for _, m := range capi.ControlPlaneMachines(told.Machines) {
-		name := capi.Text(&m, "spec", "infrastructureRef", "name")
-		if told.Runs(name) {
-			routes[name] = machineRoutes(&m)
-		}
-	}
-	return routes
+	return situation.MachineRoutes(told)
 }
 
 // heard reports whether a promise is known.
@@ -195,45 +165,4 @@ func heard[T any](p *promise[T]) bool {
 	default:
 		return false
 	}
-}
-
-func machineRoutes(m *unstructured.Unstructured) (routes []talos.Route) {
-	for _, address := range append(capi.Addresses(m, capi.AddressExternal), capi.Addresses(m, capi.AddressInternal)...) {
-		routes = append(routes, talos.Route{Endpoint: address})
-	}
-	return routes
-}
-
-// askTalosBy asks one server by all ways at once; the first that answers counts.
-func askTalosBy(ctx context.Context, t talos.Client, ways []talos.Route) (why.Talos, talos.Route) {
-	if len(ways) == 0 {
-		return why.Talos{Trouble: "its address is not known yet"}, talos.Route{}
-	}
-	type answer struct {
-		node talos.Node
-		way  talos.Route
-		err  error
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers := make(chan answer, len(ways))
-	for _, way := range ways {
-		go func() {
-			node, err := t.AskBy(ctx, way)
-			answers <- answer{node, way, err}
-		}()
-	}
-	var last error
-	for range ways {
-		select {
-		case a := <-answers:
-			if a.err == nil {
-				return why.Talos{Etcd: a.node.Healthy, State: a.node.Etcd}, a.way
-			}
-			last = a.err
-		case <-ctx.Done():
-			return why.Talos{Trouble: context.Cause(ctx).Error()}, talos.Route{}
-		}
-	}
-	return why.Talos{Trouble: last.Error()}, talos.Route{}
 }

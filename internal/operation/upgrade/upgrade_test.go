@@ -66,7 +66,7 @@ type etcdOf struct {
 	p *provider
 }
 
-func (e etcdOf) EtcdMembers(context.Context, string) (members []talosapi.EtcdMember, err error) {
+func (e etcdOf) EtcdMembers(context.Context, talosapi.Route) (members []talosapi.EtcdMember, err error) {
 	e.p.mu.Lock()
 	defer e.p.mu.Unlock()
 	for _, name := range e.p.servers {

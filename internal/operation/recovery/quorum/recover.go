@@ -174,7 +174,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 			return q.requestRecovery(ctx, say, t, nodes, target, s, snapshot)
 		}
 		asking, answered := context.WithTimeout(questions, etcdview.AskWithin)
-		is, err := t.AskBy(asking, target.Route)
+		is, err := t.Ask(asking, target.Route)
 		answered()
 		if err == nil && is.Etcd == etcdview.Failed {
 			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset "+

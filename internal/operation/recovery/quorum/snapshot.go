@@ -42,7 +42,7 @@ func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcdview
 		return Snapshot{}, err
 	}
 	say("taking a snapshot of the etcd of %s", s.Survivor)
-	stream, err := t.EtcdSnapshotBy(ctx, survivor.Route)
+	stream, err := t.EtcdSnapshot(ctx, survivor.Route)
 	if err != nil {
 		return Snapshot{}, err
 	}

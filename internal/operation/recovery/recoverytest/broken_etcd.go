@@ -82,8 +82,8 @@ func (e *BrokenEtcd) HasEtcdData(_ context.Context, r talos.Route) (bool, error)
 	return old || slices.Contains(e.Members, nameAt(r)), nil
 }
 
-// AskBy implements talos.Client.
-func (e *BrokenEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+// Ask implements talos.Client.
+func (e *BrokenEtcd) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
 	if data, err := e.HasEtcdData(ctx, r); data || err != nil {
 		return talos.Node{Etcd: "Running"}, err
 	}
@@ -122,8 +122,8 @@ func (e *BrokenEtcd) EtcdIndex(_ context.Context, r talos.Route) (uint64, error)
 	return e.Old[nameAt(r)], nil
 }
 
-// EtcdSnapshotBy implements talos.Client.
-func (e *BrokenEtcd) EtcdSnapshotBy(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
+// EtcdSnapshot implements talos.Client.
+func (e *BrokenEtcd) EtcdSnapshot(ctx context.Context, r talos.Route) (io.ReadCloser, error) {
 	err := e.change(ctx, "snapshot of "+nameAt(r), func() error { return nil })
 	return io.NopCloser(strings.NewReader("snapshot of " + nameAt(r))), err
 }

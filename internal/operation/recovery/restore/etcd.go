@@ -185,7 +185,7 @@ func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *ku
 func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
 	for _, n := range nodes {
 		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-		is, err := t.AskBy(asking, n.Route)
+		is, err := t.Ask(asking, n.Route)
 		cancel()
 		if err == nil && is.Etcd == etcdview.Failed {
 			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another "+

@@ -116,14 +116,14 @@ func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.Et
 	return f.members(r), f.answer(r)
 }
 
-func (f *fakeEtcd) AskBy(ctx context.Context, r talos.Route) (talos.Node, error) {
+func (f *fakeEtcd) Ask(ctx context.Context, r talos.Route) (talos.Node, error) {
 	if f.state == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if !f.data[r.Endpoint] {
 			return talos.Node{Etcd: etcdview.Preparing}, f.answer(r)
 		}
-		return f.HealthyTalos.AskBy(ctx, r)
+		return f.HealthyTalos.Ask(ctx, r)
 	}
 	etcd, err := f.state(r)
 	return talos.Node{Etcd: etcd}, err
