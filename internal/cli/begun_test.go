@@ -84,6 +84,9 @@ func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
 		t.Fatalf("exit %d: %s", code, q.stderr)
 	}
 	q.manageItself(t)
+	for _, name := range q.Servers() { // it is whole, and no server is added within the time
+		q.Management.Put(q.Workload.Get("v1", "Node", "", name))
+	}
 	clustertest.Define(q.Management, clustertest.ClusterAPIKinds())
 	code, said := q.command(t, "scale", "control-plane", "5", "--skip-doctor", "--yes", "CONTROL_PLANE_TIMEOUT=2s",
 		"NODES_TIMEOUT=2s")
