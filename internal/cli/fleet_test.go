@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/fleet"
+	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -590,7 +590,7 @@ func TestFleetOutputJSON(t *testing.T) {
 	if r.code != ExitDone || len(done) != 2 || !done["alpha"] || !done["beta"] {
 		t.Errorf("%+v", r)
 	}
-	var s fleetStatus
+	var s rollout.Report
 	r = f.run("status", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Kind != "fleetStatus" || s.Fleet != "demo" ||
 		len(s.Status) != 2 || s.Status[1].Cluster != "beta" || s.Status[1].Phase != fleet.Done {
@@ -706,7 +706,7 @@ func TestFleetPlan(t *testing.T) {
 	f := newFleetTest(t, strings.Replace(fleetOfTwo, "- name: beta", "- controlPlaneReplicas: 1\n    name: beta", 1))
 	f.environment = append(f.environment, "HCLOUD_ENDPOINT="+market.URL)
 	files := folderContents(t, f.dir)
-	plan := func(args ...string) (p fleetPlan) {
+	plan := func(args ...string) (p rollout.Forecast) {
 		t.Helper()
 		r := f.run(append([]string{"plan", "--output", "json"}, args...)...)
 		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || r.code != ExitDone {
@@ -746,31 +746,5 @@ func TestFleetPlan(t *testing.T) {
 	}
 	if args := f.jobs()["alpha"].Spec.Template.Spec.Containers[0].Args; !slices.Contains(args, "--yes") {
 		t.Errorf("a run of what was agreed to has the arguments %v", args)
-	}
-}
-
-// Several commands for one rehearsal at the same moment: all have the same key and the same kubeconfig.
-func TestFleetRehearsalsAtOnce(t *testing.T) {
-	f := &openedFleet{Fleet: &fleet.Fleet{Spec: fleet.Spec{Name: "demo"}}, console: &console{workDir: t.TempDir()}}
-	if err := os.MkdirAll(string(f.fleetState()), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	const commands = 20
-	keys, errs := make([]string, commands), make([]error, commands)
-	var all sync.WaitGroup
-	begin := make(chan struct{})
-	for i := range commands {
-		all.Go(func() {
-			<-begin
-			var err error
-			keys[i], err = f.rehearsedIdentity()
-			errs[i] = errors.Join(err, f.keepKubeconfig([]byte("kubeconfig")))
-		})
-	}
-	close(begin)
-	all.Wait()
-	if err := errors.Join(errs...); err != nil || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != 1 ||
-		keys[0] == "" {
-		t.Errorf("%d keys, %v", len(slices.Compact(slices.Sorted(slices.Values(keys)))), err)
 	}
 }

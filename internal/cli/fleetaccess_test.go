@@ -17,6 +17,11 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
+// scopeOf is the cluster as a Job of a fleet has its state.
+func scopeOf(cluster string) keys.Scope {
+	return keys.Scope{Environment: statedir.EnvironmentHetzner, Cluster: cluster}
+}
+
 // A Job of a cluster has the key of that cluster alone, and never the operator's.
 func TestFleetKeysOfClusters(t *testing.T) {
 	f := newFleetTest(t, fleetOfTwo)

@@ -1,8 +1,10 @@
 package cli
 
+import "github.com/slipway-k8s/slipway/internal/fleet"
+
 // fleetManuals has one for every command of fleet.
 func fleetManuals() map[string]manual {
-	file := explained{"FILE", "the fleet's; none: " + defaultFleetFile}
+	file := explained{"FILE", "the fleet's; none: " + fleet.FleetFile}
 	const management = "the management cluster (MANAGEMENT_KUBECONFIG, or the one that it runs in), or --lab"
 	return map[string]manual{
 		"fleet plan": {arguments: []explained{file}, needs: management + "; the Hetzner tokens that the file names",

@@ -18,7 +18,7 @@ import (
 // management cluster is away for long.
 const coordinatorRetries = 3
 
-// FleetFile is the fleet's file among those of an applier.
+// FleetFile is a fleet's file where no other one is named, and among those of an applier.
 const FleetFile = "fleet.yaml"
 
 // Coordinator is a Job that begins the Jobs of a rollout one after another, in the place of a command on a machine of

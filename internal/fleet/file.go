@@ -105,6 +105,24 @@ func (f *Fleet) Find(name string) *Cluster {
 	return &f.Clusters[i]
 }
 
+// Select returns the clusters of these names, in the file's order; all, without names.
+func (f *Fleet) Select(names []string) (all []Cluster, err error) {
+	if len(names) == 0 {
+		return f.Clusters, nil
+	}
+	for _, name := range names {
+		if f.Find(name) == nil {
+			return nil, usage.Errorf("%s has no cluster %q%s", f.path, name, usage.DidYouMean("", name, f.names()))
+		}
+	}
+	for _, c := range f.Clusters {
+		if slices.Contains(names, c.Name) {
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
 // reader collects what is wrong with a file.
 type reader struct {
 	path     string

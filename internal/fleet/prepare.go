@@ -40,6 +40,14 @@ func (p Preparation) Entries() (all []Entry) {
 	return all
 }
 
+// Clusters are the names of the clusters that are changed.
+func (p Preparation) Clusters() (names []string) {
+	for _, change := range p.Changes {
+		names = append(names, change.Cluster)
+	}
+	return names
+}
+
 // WorkingError is about clusters that another change is at work on.
 type WorkingError struct{ Jobs []string }
 

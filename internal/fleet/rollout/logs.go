@@ -1,0 +1,113 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/fleet"
+)
+
+// jobLookEvery is how often a Job that is followed is looked at without a signal.
+const jobLookEvery = 10 * time.Second
+
+// Logs gives every line that the runs of a cluster's Job have written, one after another. With follow it goes on until
+// the Job has ended.
+func Logs(ctx context.Context, q Request, cluster string, follow bool, line func(string)) error {
+	f, err := readExisting(ctx, q)
+	if err != nil {
+		return err
+	}
+	r, all, _, err := newest(ctx, f)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Cluster)
+		if s.Cluster == cluster {
+			r.Entries = []fleet.Entry{{Cluster: s.Cluster, Job: s.Job}}
+			hidden := func(text string) { line(f.caller.Hide.Text(text)) }
+			return jobLogs(ctx, f.management, r, follow, hidden)
+		}
+	}
+	return usage.Errorf("fleet %s has no change of a cluster %q%s", f.Name, cluster,
+		usage.DidYouMean("", cluster, names))
+}
+
+// jobLogs gives the logs of the Pods of a rollout with one entry, until the Job has ended or, without follow, as
+// far as they are written.
+func jobLogs(ctx context.Context, management *kube.Cluster, r fleet.Rollout, follow bool, line func(string)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{fleet.FleetLabel: r.Fleet}}
+	changes := management.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
+		kube.Selection{List: &corev1.PodList{}, Options: of})
+	given := map[string]bool{}
+	for {
+		pods, err := fleet.JobPods(ctx, management, r.Namespace, r.Entries[0].Job)
+		if err != nil {
+			return err
+		}
+		for _, pod := range pods {
+			if given[pod.Name] || pod.Status.Phase == corev1.PodPending {
+				continue
+			}
+			given[pod.Name] = true
+			if err := podLog(ctx, management, pod, follow, line); err != nil {
+				return err
+			}
+		}
+		all, _, err := fleet.Statuses(ctx, management, r)
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			if s.Job != r.Entries[0].Job {
+				continue
+			}
+			switch {
+			case s.Phase == fleet.Done || s.Phase == fleet.Failed:
+				return nil
+			case !follow && len(given) == 0:
+				return fmt.Errorf("cluster %s is %s: no Pod of its Job %s/%s has run yet", s.Cluster, s.Phase, r.Namespace, s.Job)
+			}
+		}
+		if !follow || len(all) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-changes:
+		case <-time.After(jobLookEvery):
+		}
+	}
+}
+
+func podLog(ctx context.Context, management *kube.Cluster, pod corev1.Pod, follow bool, line func(string)) error {
+	stream, err := management.OpenLog(ctx, kube.LogRequest{Namespace: pod.Namespace, Pod: pod.Name,
+		Container: fleet.Container, Lines: -1, Follow: follow})
+	if err != nil {
+		return fmt.Errorf("read the log of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	defer stream.Close()
+	for {
+		next, err := stream.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the log of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		}
+		line(next.Text)
+	}
+}

@@ -1,0 +1,86 @@
+package rollout
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/fleet"
+)
+
+// Report is where the clusters of a fleet are: `fleet status --output json`.
+type Report struct {
+	Kind string `json:"kind"` // "fleetStatus", to tell it from other output
+	fleet.Rollout
+	Status []ClusterStatus `json:"status"`
+	Held   string          `json:"held,omitempty"` // why the clusters that wait are not begun
+}
+
+// ClusterStatus is one cluster of it.
+type ClusterStatus struct {
+	fleet.ClusterStatus
+	Log string `json:"log,omitempty"` // the last line that its run has written
+}
+
+// Status reads where the clusters of a fleet are.
+func Status(ctx context.Context, q Request) (Report, error) {
+	f, err := readExisting(ctx, q)
+	if err != nil {
+		return Report{}, err
+	}
+	r, all, held, err := newest(ctx, f)
+	if err != nil {
+		return Report{}, err
+	}
+	s := Report{Kind: "fleetStatus", Rollout: r, Held: held}
+	for _, one := range all {
+		shown := ClusterStatus{ClusterStatus: one}
+		if one.Phase == fleet.Running {
+			shown.Log = lastLogLine(ctx, f.management, r.Namespace, one.Pod)
+		}
+		f.caller.Hide.Each(&shown.Message, &shown.Log)
+		s.Status = append(s.Status, shown)
+	}
+	return s, nil
+}
+
+// newest is the fleet's newest rollout, with where each of its clusters is, and why those that wait are not begun.
+func newest(ctx context.Context, f *opened) (r fleet.Rollout, all []fleet.ClusterStatus, held string, err error) {
+	if r, err = fleet.ReadRollout(ctx, f.management, f.Namespace, f.Name); err != nil {
+		return r, nil, "", err
+	}
+	all, held, err = fleet.Statuses(ctx, f.management, r)
+	return r, all, held, err
+}
+
+// lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.
+func lastLogLine(ctx context.Context, c *kube.Cluster, namespace, pod string) (last string) {
+	streams, err := c.OpenLogs(ctx, kube.LogOptions{Lines: 1,
+		Pods:    func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == pod },
+		Trouble: func(kube.LogLine, error) {},
+	})
+	if err != nil {
+		return ""
+	}
+	for _, s := range streams {
+		for {
+			line, err := s.Next()
+			if err != nil {
+				break
+			}
+			last = line.Text
+		}
+		_ = s.Close()
+	}
+	return last
+}
+
+// Stop has the rollout of a fleet begin no further cluster. It returns the fleet's name.
+func Stop(ctx context.Context, q Request) (string, error) {
+	f, err := readExisting(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	return f.Name, fleet.Stop(ctx, f.management, f.Namespace, f.Name)
+}
