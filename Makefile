@@ -191,11 +191,11 @@ test:
 	cd lab && $(GO) test -short -timeout 30m ./...
 	@echo 'not run: the other end to end tests and the race detector (make test-all)'
 
-# Everything that a change has to pass before it lands. The end to end tests wait for much of their time, so that packages run beside
-# them. Those that start goroutines, or lock something, run with the race detector, which needs a C compiler.
+# Everything that a change has to pass before it lands, in two sequences at once: the end to end tests, and some of them with the
+# packages after them. Packages that start goroutines, or lock something, run with the race detector, which needs a C compiler.
 # Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
 at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
-# Another sequence of end to end tests than the first, with clusters of its own.
+# The end to end tests of the sequence with the packages: they share no cluster with the others.
 second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
 raced = $$(grep -lrE '^[[:space:]]*go [a-zA-Z]|\.Go\(|"sync(/atomic)?"' --include=*.go --exclude=*_test.go flow internal \
 	| xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')
@@ -217,12 +217,12 @@ test-all:
 test-endtoend:
 	$(GO) test -timeout 85m -skip '$(second)' ./test ./test/crash
 test-packages:
+	$(GO) test -timeout 60m -run '$(second)' ./test
 	$(GO) test $(low_priority_compile) -vet=off -p $(packages_at_once) -timeout 60m ./internal/cli ./steps $(unraced)
 	$(GO) test $(low_priority_compile) -vet=off -race -p $(packages_at_once) -timeout 60m -skip '$(without_race)' $(raced)
 	$(GO) test -vet=off -timeout 60m -run '$(without_race)' $(slow_raced)
 	RAPID_CHECKS=500 $(GO) test -vet=off -race -run '^TestRandomRunsAtOnce$$' ./flow
 	cd lab && $(GO) test $(low_priority_compile) -timeout 60m ./...
-	$(GO) test -timeout 60m -run '$(second)' ./test
 
 # The page of serve, in a browser: a rehearsal is watched from start to end, killed and resumed. A few minutes; it is skipped
 # where no Chromium or Chrome is installed. SCREENSHOTS=DIR keeps pictures.

@@ -188,9 +188,10 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 	return cases
 }
 
-// sample is a chain of one effect of each sort, for a short run. The selected effect of a sort and its point change
-// from day to day.
-func sample(effects []Effect, day int) (kills []string, sorts int) {
+// sample is a chain for a short run: one effect of every second sort, and those of the other sorts the next day. The
+// selected effect of a sort and its point change each time.
+func sample(effects []Effect, day int) (kills []string) {
+	turn := day / 2
 	var order []string
 	bySort := map[string][]Effect{}
 	for _, e := range effects {
@@ -201,17 +202,20 @@ func sample(effects []Effect, day int) (kills []string, sorts int) {
 		bySort[sort] = append(bySort[sort], e)
 	}
 	for i, sort := range order {
+		if (i+day)%2 != 0 {
+			continue
+		}
 		// A second call of one name comes in a run that made the first one itself. In a chain most runs begin behind that.
 		all := slices.DeleteFunc(slices.Clone(bySort[sort]), func(e Effect) bool { return !strings.HasSuffix(e.Key, "#1") })
 		if len(all) == 0 {
 			all = bySort[sort]
 		}
-		one := all[day%len(all)].Key
+		one := all[turn%len(all)].Key
 		points := chainPoints(one)
-		// The point moves on when all effects have had their day with one.
-		kills = append(kills, kill(points[(day/len(all)+i)%len(points)], one))
+		// The point moves on when all effects have had their turn with one.
+		kills = append(kills, kill(points[(turn/len(all)+i)%len(points)], one))
 	}
-	return kills, len(order)
+	return kills
 }
 
 // sort is the group of effects that the same lines of code make: in one step the same verb to the same cluster, for any

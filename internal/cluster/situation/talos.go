@@ -1,0 +1,109 @@
+package situation
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
+)
+
+// ErrNoTalosconfig tells that the bootstrap provider has not written a cluster's talosconfig yet.
+var ErrNoTalosconfig = errors.New("there is no talosconfig yet")
+
+// Talosconfig is what the bootstrap provider keeps in the cluster that manages.
+func Talosconfig(ctx context.Context, manager *kube.Cluster, c Watched) ([]byte, error) {
+	config, err := connect.SecretValue(ctx, manager, c.Namespace, c.Name+"-talosconfig", "talosconfig")
+	if kube.Absent(err) {
+		return nil, ErrNoTalosconfig
+	}
+	return config, err
+}
+
+// readTalos asks the Talos of every control plane server that runs, all at once.
+func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
+	s why.Situation) map[string]why.Talos {
+	config, err := Talosconfig(ctx, mgmt, c)
+	var t talos.Client
+	if err == nil {
+		t, err = o.Tools.Talos(config)
+	}
+	answers := map[string]why.Talos{}
+	routes := MachineRoutes(s)
+	if err != nil {
+		for server := range routes {
+			answers[server] = why.Talos{Trouble: err.Error()}
+		}
+		return answers
+	}
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	for server, ways := range routes {
+		asking.Go(func() {
+			answer, _ := AskTalos(ctx, t, ways)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[server] = answer
+		})
+	}
+	asking.Wait()
+	return answers
+}
+
+// MachineRoutes are the routes to the Talos of each control plane server that runs, as Cluster API knows its addresses.
+func MachineRoutes(s why.Situation) map[string][]talos.Route {
+	routes := map[string][]talos.Route{}
+	for _, m := range capi.ControlPlaneMachines(s.Machines) {
+		if server := capi.Text(&m, "spec", "infrastructureRef", "name"); s.Runs(server) {
+			routes[server] = routesTo(&m)
+		}
+	}
+	return routes
+}
+
+func routesTo(m *unstructured.Unstructured) (routes []talos.Route) {
+	for _, address := range append(capi.Addresses(m, capi.AddressExternal), capi.Addresses(m, capi.AddressInternal)...) {
+		routes = append(routes, talos.Route{Endpoint: address})
+	}
+	return routes
+}
+
+// AskTalos asks a server by all routes at once; the first that answers counts.
+func AskTalos(ctx context.Context, t talos.Client, routes []talos.Route) (why.Talos, talos.Route) {
+	if len(routes) == 0 {
+		return why.Talos{Trouble: "its address is not known yet"}, talos.Route{}
+	}
+	type answer struct {
+		node  talos.Node
+		route talos.Route
+		err   error
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer, len(routes))
+	for _, route := range routes {
+		go func() {
+			node, err := t.Ask(ctx, route)
+			answers <- answer{node, route, err}
+		}()
+	}
+	var last error
+	for range routes {
+		select {
+		case a := <-answers:
+			if a.err == nil {
+				return why.Talos{Etcd: a.node.Healthy, State: a.node.Etcd}, a.route
+			}
+			last = a.err
+		case <-ctx.Done():
+			return why.Talos{Trouble: context.Cause(ctx).Error()}, talos.Route{}
+		}
+	}
+	return why.Talos{Trouble: last.Error()}, talos.Route{}
+}
