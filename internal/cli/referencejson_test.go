@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
 )
 
@@ -71,7 +72,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `doctor`", examination{}},
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
-		{"Output of `serve`, its first line", serving{}},
+		{"Output of `serve`, its first line", serve.Serving{}},
 		{"Output of `fleet plan`", rollout.Forecast{}},
 		{"Output of `fleet status`", rollout.Report{}},
 		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", fleet.ClusterStatus{}},

@@ -120,7 +120,7 @@ func TestServeTwoFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	var at serving
+	var at serve.Serving
 	if err == nil {
 		err = json.Unmarshal([]byte(line), &at)
 	}
