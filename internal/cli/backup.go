@@ -62,8 +62,7 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	if err != nil {
 		return err
 	}
-	outliveReaders()
-	hub := &session.Hub{Run: "backup", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
+	hub := &session.Hub{Run: "backup", Hide: c.hide, Displays: runDisplays(c, a.Options)}
 	defer hub.Close()
 	b, err := operations.NewBackups(ctx, c.cluster(a, cfg), hub, o.Plain)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
+	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // depsOptions are the flags of deps.
@@ -33,7 +34,7 @@ func depsTree(ctx context.Context, c *console, a arguments, o depsOptions) (*dep
 	case live && len(files) > 0:
 		return nil, usage.Errorf("--live reads the cluster, and %s names files: take one of the two", files[0])
 	case live:
-		cluster, err := openedCluster(ctx, c, a, o.InCluster)
+		cluster, err := session.OpenWorkload(ctx, c.caller(), a.request(), o.InCluster)
 		if err != nil {
 			return nil, err
 		}

@@ -4,23 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
-	clusters "github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/internal/session"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/internal/state/statedir"
-	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // recoverReleasesOptions are the flags of recover-releases.
@@ -37,34 +29,10 @@ type recoverReleasesOptions struct {
 const releasesEvery = 10 * time.Minute
 
 // runRecoverReleases recovers the HelmReleases that are stuck, or says which it would.
-func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverReleasesOptions) (err error) {
-	if o.Threshold <= 0 {
-		return usage.Errorf("--threshold %s: a HelmRelease is stuck when it is as it is for a time above 0, 5m for example",
-			o.Threshold)
-	}
-	wanted := releases.Options{Namespace: o.Namespace, Threshold: o.Threshold, DryRun: a.Options.DryRun,
-		By: "slipway " + session.Version()}
-	quiet := func(string, ...any) {}
-	var report releases.Report
-	switch {
-	case o.InCluster || a.Options.DryRun:
-		cluster, opened := openedCluster(ctx, c, a, o.InCluster)
-		if opened != nil {
-			return opened
-		}
-		report, err = releases.Recover(ctx, cluster, quiet, wanted)
-	default:
-		err = changeCluster(ctx, c, a, func(ctx context.Context, r *running) error {
-			cluster, err := clusters.Cluster(r.Tools.WithDefaults(), platform.Kubeconfig)
-			if err != nil {
-				return err
-			}
-			return r.Hub.Task("recover-releases", "HelmReleases that are stuck", func(say flow.Say) (err error) {
-				report, err = releases.Recover(ctx, cluster, say, wanted)
-				return err
-			})
-		})
-	}
+func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverReleasesOptions) error {
+	report, err := operations.RecoverReleases(ctx, c.caller(), a.request(), operations.ReleasesOptions{
+		Options:   releases.Options{Namespace: o.Namespace, Threshold: o.Threshold, DryRun: a.Options.DryRun},
+		InCluster: o.InCluster, Displays: func() []session.Display { return runDisplays(c, a.Options) }})
 	if report.Kind == "" { // it was not reached
 		return err
 	}
@@ -72,87 +40,6 @@ func runRecoverReleases(ctx context.Context, c *console, a arguments, o recoverR
 		return errors.Join(err, ui.PrintJSONLine(c.stdout, report))
 	}
 	return errors.Join(err, report.Print(c.stdout, c.width()))
-}
-
-// openedCluster opens the cluster of the state folder to read from it, or the one in whose Pod the command runs. No
-// files are written, and no lab is started.
-func openedCluster(ctx context.Context, c *console, a arguments, pod bool) (*kube.Cluster, error) {
-	platform.RedirectLibraryLogs(io.Discard)
-	if pod {
-		kubeconfig, err := kube.PodKubeconfig(c.environment)
-		if err != nil {
-			return nil, &usage.Error{Err: fmt.Errorf("--in-cluster: %w", err)}
-		}
-		return kube.ConnectTrusted(kubeconfig)
-	}
-	_, _, cluster, err := clusterOfState(ctx, c, a)
-	return cluster, err
-}
-
-// clusterOfState opens the cluster of the state folder to read from it. The configuration is that of the lab where the
-// cluster is in one.
-func clusterOfState(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, *kube.Cluster,
-	error) {
-	platform.RedirectLibraryLogs(io.Discard)
-	cfg, state, err := stateWithCluster(ctx, c, a)
-	if err != nil {
-		return cfg, state, nil, err
-	}
-	environment, err := state.Environment()
-	if err != nil {
-		return cfg, state, nil, err
-	}
-	k := c.cluster(a, cfg)
-	tools := k.CommonTools(state, io.Discard)
-	if a.Options.Lab || environment == statedir.EnvironmentLab {
-		at, err := k.Inspect(ctx, state)
-		if err != nil {
-			return cfg, state, nil, err
-		}
-		if at.Offline != "" {
-			return cfg, state, nil, errors.New(at.Offline)
-		}
-		cfg, tools = at.Cfg, at.Tools
-	}
-	cluster, err := clusters.Cluster(tools.WithDefaults(), platform.Kubeconfig)
-	return cfg, state, cluster, err
-}
-
-// stateWithCluster is configAndState, and refuses a state folder that has no cluster.
-func stateWithCluster(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, error) {
-	cfg, state, err := configAndState(ctx, c, a)
-	if err != nil {
-		return cfg, state, err
-	}
-	if _, err := state.Files().Read(platform.Kubeconfig); errors.Is(err, os.ErrNotExist) {
-		return cfg, state, usage.Errorf("there is no %s of a cluster in %s: name the cluster (CLUSTER_NAME=…) or its state "+
-			"folder (--state-dir)", platform.Kubeconfig, state)
-	} else if err != nil {
-		return cfg, state, fmt.Errorf("read the kubeconfig of cluster %s: %w", cfg.ClusterName, err)
-	}
-	return cfg, state, nil
-}
-
-// changeCluster runs what changes the cluster of the state folder and asks nothing of Hetzner, with the journal locked.
-func changeCluster(ctx context.Context, c *console, a arguments, do func(context.Context, *running) error) error {
-	cfg, _, err := stateWithCluster(ctx, c, a)
-	if err != nil {
-		return err
-	}
-	if a.Options.Lab {
-		return operate(ctx, c, a, do)
-	}
-	if err := c.cluster(a, cfg).CheckEnvironment(ctx); err != nil {
-		return err
-	}
-	return withAccess(ctx, c, a, cfg, session.Access{}, func(ctx context.Context, r *running) error {
-		return r.Locked(ctx, func(ctx context.Context) error {
-			if c.equip != nil {
-				c.equip(&r.Tools)
-			}
-			return do(ctx, r)
-		})
-	})
 }
 
 // runReleasesCronJob prints a CronJob that recovers HelmReleases. It opens no connection.

@@ -87,11 +87,15 @@ func withRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 // withAccess is withRun with credentials that are known, or none for a run that asks nothing of Hetzner and Git.
 func withAccess(ctx context.Context, c *console, a arguments, cfg settings.Configuration, access session.Access,
 	do func(context.Context, *running) error) error {
-	outliveReaders()
-	displays := []session.Display{newDisplay(c, a.Options)}
-	return c.cluster(a, cfg).Do(ctx, access, displays, func(ctx context.Context, s *session.Session) error {
+	return c.cluster(a, cfg).Do(ctx, access, runDisplays(c, a.Options), func(ctx context.Context, s *session.Session) error {
 		return do(ctx, &running{Session: s, console: c, options: a.Options, arguments: a})
 	})
+}
+
+// runDisplays are those of a run, which continues where the reader of its output is gone.
+func runDisplays(c *console, o options) []session.Display {
+	outliveReaders()
+	return []session.Display{newDisplay(c, o)}
 }
 
 // newDisplay shows a run as stdout is able to and the options say.
