@@ -6,13 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runGitopsInit writes the tree of a Git repository from what runs in the cluster. It changes nothing in the cluster.
 func runGitopsInit(ctx context.Context, c *console, a arguments, o operations.GitopsOptions) error {
-	k, err := session.Load(c.caller(), a.request())
+	k, err := loadCluster(c, a)
 	if err != nil {
 		return err
 	}

@@ -54,6 +54,11 @@ func loadConfig(a arguments, environment map[string]string) (settings.Configurat
 	return k.Cfg, err
 }
 
+// loadCluster is the cluster that the arguments name, with its configuration.
+func loadCluster(c *console, a arguments) (session.Cluster, error) {
+	return session.Load(c.caller(), a.request())
+}
+
 // configAndState reads the configuration that the arguments name, and finds its state folder.
 func configAndState(ctx context.Context, c *console, a arguments) (settings.Configuration, statedir.Dir, error) {
 	cfg, err := loadConfig(a, c.environment)

@@ -9,6 +9,7 @@ import (
 
 	"filippo.io/age"
 
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -80,7 +81,7 @@ func TestStateCommands(t *testing.T) {
 	s.says(ExitDone, "has changes that the store has not", "here", "state", "show")
 	s.says(ExitDone, "nothing was changed", "here", "state", "pull") // nor does what only looks take it back
 	r := s.says(ExitDone, "", "here", "state", "show", "--output", "json")
-	var shown shownState
+	var shown operations.ShownState
 	if err := json.Unmarshal([]byte(r.stdout), &shown); err != nil || shown.Serial != 4 || len(shown.Versions) != 3 ||
 		len(shown.Sealed) != 0 {
 		t.Errorf("%+v, %v", shown, err)

@@ -20,8 +20,8 @@ const (
 	releaseWithin = 30 * time.Second
 )
 
-// store opens the store that STATE names.
-func (k Cluster) store() remotestate.Access {
+// StateAccess is what the store that STATE names is opened with.
+func (k Cluster) StateAccess() remotestate.Access {
 	return remotestate.Access{Config: k.Cfg.Config, Environment: k.Caller.Environment, WorkDir: k.Caller.WorkDir,
 		Hide: k.Caller.Hide}
 }
@@ -35,7 +35,7 @@ func (k Cluster) Place(state statedir.Dir) (p remotestate.Place, ok bool, err er
 	if command == "" {
 		command = TargetBootstrap
 	}
-	p, err = k.store().Place(k.Environment(), string(state), command)
+	p, err = k.StateAccess().Place(k.Environment(), string(state), command)
 	return p, true, err
 }
 
@@ -45,7 +45,7 @@ func (s *Session) sharePeers(ctx context.Context) {
 	if s.Caller.KeepStateLocal {
 		return
 	}
-	leases, ok, err := s.store().Leases()
+	leases, ok, err := s.StateAccess().Leases()
 	if err != nil {
 		s.Hub.Note("this run does not look for other runs of its Hetzner project, which share the rate limit: %v", err)
 	}
