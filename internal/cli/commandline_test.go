@@ -98,6 +98,7 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 	for _, folder := range []string{".", "../../steps", "../../internal/client/hetzner", "../../internal/cli/ui",
 		"../../internal/operation/forecast", "../../internal/operation/status",
 		"../../internal/provider/kind", "../../internal/provider/lab", "../../internal/report",
+		"../../internal/serve", "../../internal/session", "../../internal/session/operations",
 		"../../internal/state/runs", "../../internal/state/settings",
 		"../../internal/state/statedir", "../../internal/base/text", "../../internal/base/usage"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))

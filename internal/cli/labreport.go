@@ -2,25 +2,24 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"path"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 )
 
-// print writes the report, in lines of the terminal's width where there is one.
+// labReport is what lab status prints.
+type labReport struct {
+	lab.Status
+	replaces []lab.Decision
+}
+
+// print writes it, in lines of the terminal's width where there is one.
 func (r labReport) print(out io.Writer, width int) error {
 	var words bytes.Buffer
 	say := func(sentence string) {
@@ -127,96 +126,4 @@ func (r labReport) processes() (rows [][]string) {
 		rows = append(rows, []string{"together", "", "", strconv.FormatInt(total/mib, 10), ""})
 	}
 	return rows
-}
-
-// labReport is what a lab reports about itself: GET /v1/status.
-type labReport struct {
-	Isolation string `json:"isolation"`
-	Parts     []struct {
-		Name, Fidelity, Detail string
-	} `json:"parts"`
-	Clusters []struct {
-		Name, Kind, Endpoint, Reason string
-		Ready                        bool
-	} `json:"clusters"`
-	Servers []struct {
-		Name, Status, PublicIPv4, PrivateIPv4, Talos, Etcd, APIServer, Kubernetes string
-		ID                                                                        int64
-	} `json:"servers"`
-	LoadBalancers []struct {
-		Name, PublicIPv4, PrivateIP string
-		Services                    []struct {
-			ListenPort, DestinationPort, Healthy, Targets int
-			Listening                                     bool
-		}
-	} `json:"loadBalancers"`
-	Processes []struct {
-		Name, Cluster, Pod, Server string
-		PID                        int
-		StartedAt                  time.Time
-		RSSBytes                   int64
-	} `json:"processes"`
-	Faults    []lab.Fault `json:"faults"`
-	Listeners []string    `json:"listeners"`
-	Notes     []string    `json:"notes"`
-
-	replaces []lab.Decision
-}
-
-// labDown is what lab status prints as JSON where no lab is up.
-type labDown struct {
-	Up  bool   `json:"up"` // false
-	Dir string `json:"dir"`
-}
-
-// runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
-func runLabStatus(ctx context.Context, c *console, a arguments) error {
-	configuration, _, err := labConfigAndState(ctx, c, a)
-	if err != nil {
-		return err
-	}
-	l, err := labOf(ctx, c, a)
-	if err != nil {
-		return err
-	}
-	replaces := lab.Replaces(configuration)
-	ctx, cancel := context.WithTimeout(ctx, lab.AnswerWithin)
-	defer cancel()
-	var raw json.RawMessage
-	err = l.Client.Do(ctx, http.MethodGet, "/v1/status", &raw)
-	if errors.Is(err, lab.ErrDown) {
-		if a.Options.Output == "json" {
-			return ui.PrintJSON(c.stdout, labDown{Dir: l.Dir})
-		}
-		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if a.Options.Output == "json" {
-		fields := map[string]json.RawMessage{}
-		if err := json.Unmarshal(raw, &fields); err != nil {
-			return fmt.Errorf("read the lab's status: %w", err)
-		}
-		fields["up"] = json.RawMessage("true")
-		repositories := map[string]string{}
-		for _, d := range replaces {
-			repositories[d.Variable] = d.Value
-		}
-		if fields["configured"], err = json.Marshal(repositories); err != nil {
-			return err
-		}
-		return ui.PrintJSON(c.stdout, fields)
-	}
-	report := labReport{replaces: replaces}
-	if err := json.Unmarshal(raw, &report); err != nil {
-		return fmt.Errorf("read the lab's status: %w", err)
-	}
-	return report.print(c.stdout, c.width())
-}
-
-func newLabStatusCommand(in *invocation) *cobra.Command {
-	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
-		runLabStatus)
 }

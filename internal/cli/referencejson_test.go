@@ -25,6 +25,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
 )
@@ -76,7 +77,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `fleet plan`", rollout.Forecast{}},
 		{"Output of `fleet status`", rollout.Report{}},
 		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", fleet.ClusterStatus{}},
-		{"Output of `report`", reportMade{}},
+		{"Output of `report`", report.Made{}},
 		{"Output of `report --list`", runList{}},
 		{"Output of `config show`", settingsList{}},
 		{"Output of `config files`", fileList{}},

@@ -259,7 +259,7 @@ func TestReportShowsNoSecretAndRunsNothing(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.stdout), &told); err != nil || told.Run != "20260102-a" {
 		t.Fatalf("%+v: %v", r, err)
 	}
-	data, err := state.Files().Folder(statedir.RunsFolder).Folder("20260102-a").Read(reportFile)
+	data, err := state.Files().Folder(statedir.RunsFolder).Folder("20260102-a").Read(report.File)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -65,7 +66,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 	if r.code != ExitDone || !strings.Contains(r.stdout, "reports 1 run,") {
 		t.Errorf("of the first run: %+v", r)
 	}
-	if _, err := os.Stat(q.state().Path(filepath.Join(statedir.RunsFolder, ids[0], reportFile))); err != nil {
+	if _, err := os.Stat(q.state().Path(filepath.Join(statedir.RunsFolder, ids[0], report.File))); err != nil {
 		t.Error(err)
 	}
 	for range 2 {
@@ -92,7 +93,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 			t.Errorf("of a run that changed nothing it does not say %q: %+v", want, r)
 		}
 	}
-	if data, err = os.ReadFile(q.state().Path(filepath.Join(statedir.RunsFolder, all[4], reportFile))); err != nil ||
+	if data, err = os.ReadFile(q.state().Path(filepath.Join(statedir.RunsFolder, all[4], report.File))); err != nil ||
 		!strings.Contains(string(data), "It changed nothing") {
 		t.Errorf("its page does not say so: %v", err)
 	}
@@ -103,7 +104,7 @@ func TestReportOfTwoCrashesAndAStockOut(t *testing.T) {
 func listsRuns(t *testing.T, q *quick, ids []string) {
 	t.Helper()
 	r := execute(t, t.Context(), q.dir, "", "report", "--list", "--output", "json", "--state-dir", string(q.state()))
-	var list struct{ Runs []runRow }
+	var list struct{ Runs []report.RunRow }
 	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || r.code != ExitDone || len(list.Runs) != len(ids) {
 		t.Fatalf("%+v: %v", r, err)
 	}

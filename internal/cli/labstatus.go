@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
+)
+
+// labDown is what lab status prints as JSON where no lab is up.
+type labDown struct {
+	Up  bool   `json:"up"` // false
+	Dir string `json:"dir"`
+}
+
+// runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
+func runLabStatus(ctx context.Context, c *console, a arguments) error {
+	configuration, _, err := labConfigAndState(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	l, err := labOf(ctx, c, a)
+	if err != nil {
+		return err
+	}
+	replaces := lab.Replaces(configuration)
+	raw, err := l.Status(ctx)
+	if errors.Is(err, lab.ErrDown) {
+		if a.Options.Output == "json" {
+			return ui.PrintJSON(c.stdout, labDown{Dir: l.Dir})
+		}
+		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		fields := map[string]json.RawMessage{}
+		if err := json.Unmarshal(raw, &fields); err != nil {
+			return fmt.Errorf("read the lab's status: %w", err)
+		}
+		fields["up"] = json.RawMessage("true")
+		repositories := map[string]string{}
+		for _, d := range replaces {
+			repositories[d.Variable] = d.Value
+		}
+		if fields["configured"], err = json.Marshal(repositories); err != nil {
+			return err
+		}
+		return ui.PrintJSON(c.stdout, fields)
+	}
+	report := labReport{replaces: replaces}
+	if err := json.Unmarshal(raw, &report); err != nil {
+		return fmt.Errorf("read the lab's status: %w", err)
+	}
+	return report.print(c.stdout, c.width())
+}
+
+func newLabStatusCommand(in *invocation) *cobra.Command {
+	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
+		runLabStatus)
+}
