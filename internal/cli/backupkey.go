@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
@@ -46,32 +44,4 @@ func newBackupKeyCommand(in *invocation) *cobra.Command {
 		runBackupKey)
 	addIdentityFlag(cmd, &in.arguments.Options)
 	return cmd
-}
-
-// describe says of a backup what it is, who made it, and of which cluster it says to be.
-func describe(c *backup.Contents) string {
-	h := c.Header
-	return fmt.Sprintf("%s; %s; of cluster %s, taken %s by Slipway %s%s", c.Origin, maker(c.Origin, h),
-		text.Printable(h.Cluster), h.Taken.Format(time.RFC3339), text.Printable(h.Slipway), onHost(h))
-}
-
-// maker says what shows who made a backup.
-func maker(o backup.Origin, h backup.Header) string {
-	switch o.Authenticated {
-	case backup.ByKey:
-		return fmt.Sprintf("authenticated by the key of cluster %s (%s)", text.Printable(h.Scope().String()),
-			text.Printable(o.Key))
-	case backup.ByThePassphrase:
-		return "authenticated by the passphrase"
-	case backup.ByUnknownKey:
-		return fmt.Sprintf("not authenticated: by a key that is not at hand (%s)", text.Printable(o.Key))
-	}
-	return "not authenticated"
-}
-
-func onHost(h backup.Header) string {
-	if h.Host == "" {
-		return ""
-	}
-	return " on " + text.Printable(h.Host)
 }

@@ -3,11 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +50,7 @@ func runDepsAudit(ctx context.Context, c *console, a arguments, o depsOptions) e
 	}
 	var report dependencies.Report
 	if o.Write {
-		report, err = writeDeps(tree, o.Expected)
+		report, err = dependencies.WriteExpected(tree, o.Expected)
 	} else {
 		var expected *dependencies.Expected
 		if expected, err = dependencies.ReadExpected(o.Expected); err == nil {
@@ -68,23 +64,6 @@ func runDepsAudit(ctx context.Context, c *console, a arguments, o depsOptions) e
 		return cmp.Or(ui.PrintJSON(c.stdout, report), report.Drift())
 	}
 	return cmp.Or(report.Print(c.stdout, c.width()), report.Drift())
-}
-
-// writeDeps writes the list that a tree agrees with. A file that is there, and is no list, is not overwritten.
-func writeDeps(tree *dependencies.Tree, file string) (report dependencies.Report, err error) {
-	var older *dependencies.Expected
-	if _, err := os.Stat(file); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		if older, err = dependencies.ReadExpected(file); err != nil {
-			return report, err
-		}
-	}
-	list := dependencies.ListOf(tree, older)
-	if err := list.Write(file); err != nil {
-		return report, err
-	}
-	report = dependencies.Audit(tree, list, filepath.Clean(file))
-	report.Written = true
-	return report, nil
 }
 
 // runDepsGraph draws what Flux's objects depend on.

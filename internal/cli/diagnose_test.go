@@ -9,8 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
-	"github.com/slipway-k8s/slipway/internal/state/runs"
-	"github.com/slipway-k8s/slipway/internal/state/statedir"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -19,7 +18,7 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	r := execute(t, t.Context(), dir, environment, "restore", "--diagnose", "--output", "json", "--state-dir", "elsewhere")
-	var d diagnosis
+	var d operations.Diagnosis
 	if err := json.Unmarshal([]byte(r.stdout), &d); err != nil || r.code != ExitDone {
 		t.Fatalf("exit %d, %v: %s%s", r.code, err, r.stdout, r.stderr)
 	}
@@ -47,29 +46,6 @@ func TestDiagnoseSaysWhatToType(t *testing.T) {
 	}
 	if r := execute(t, t.Context(), dir, environment, "restore", "--diagnose", "missing"); r.code != ExitUsage {
 		t.Errorf("with a file that is not there: exit %d, %s", r.code, r.stderr)
-	}
-}
-
-func TestAForecastTellsRecordsFromBuiltInFigures(t *testing.T) {
-	d := runs.Durations{Recorded: map[string]time.Duration{"survey": 20 * time.Second},
-		BuiltIn: map[string]time.Duration{"survey": time.Hour, "let-go": 40 * time.Second}}
-	for want, names := range map[string][]string{
-		"about 1m00s (1 of its 2 steps by the record of earlier runs, the others by built-in figures)": {"survey", "let-go"},
-		"about 20.0s (by the record of earlier runs)":                                                  {"survey"},
-		"about 40.0s (built-in figures: there is no record of it yet)":                                 {"let-go"},
-	} {
-		if f := forecastDuration(d, names); f.String() != want {
-			t.Errorf("%v: %s", names, f)
-		}
-	}
-	// Every step that a diagnosis counts has a figure in both worlds.
-	for _, environment := range []string{statedir.EnvironmentLab, statedir.EnvironmentHetzner} {
-		took := runs.ReadDurations(statedir.Dir(t.TempDir()), environment)
-		for _, name := range recovery.MendingSteps() {
-			if expected, _ := took.Of(name); expected == 0 {
-				t.Errorf("%s has no built-in figure for %s", environment, name)
-			}
-		}
 	}
 }
 

@@ -30,10 +30,10 @@ type recoveryForecast struct {
 	Survey *etcdview.Survey `json:"survey,omitempty"`
 	// Reset are the servers whose EPHEMERAL partition is wiped, in that order. The survivor is the last, once the
 	// others hold its data.
-	Reset   []string         `json:"reset,omitempty"`
-	Lost    []string         `json:"lost,omitempty"`
-	Takes   *forecastOfSteps `json:"takes,omitempty"`
-	Command string           `json:"command"`
+	Reset   []string              `json:"reset,omitempty"`
+	Lost    []string              `json:"lost,omitempty"`
+	Takes   *runs.ForecastOfSteps `json:"takes,omitempty"`
+	Command string                `json:"command"`
 }
 
 // predictRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
@@ -58,7 +58,7 @@ func predictRecovery(ctx context.Context, c *console, a arguments) error {
 		return &usage.Error{Err: err}
 	}
 	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: at.Cfg.ClusterName,
-		Takes:   forecastDuration(runs.ReadDurations(at.Folder, at.Environment()), plan.Takes()),
+		Takes:   runs.ReadDurations(at.Folder, at.Environment()).Forecast(plan.Takes()),
 		Command: commandLine(c, "recover-quorum")}
 	record, err := records.ReadQuorum(at.Tools.Files)
 	if err != nil {

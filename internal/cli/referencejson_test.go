@@ -28,6 +28,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 func writeExitCodes(t *testing.T, w *strings.Builder) {
@@ -65,11 +66,11 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `plan`, `--dry-run`", forecast.Forecast{}},
 		{"Output of `status`", status.Report{}},
 		{"Output of `scale --dry-run`", scale.Change{}},
-		{"Output of `restore --diagnose`", diagnosis{}},
+		{"Output of `restore --diagnose`", operations.Diagnosis{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},
 		{"Output of `recover-quorum --dry-run`", recoveryForecast{}},
 		{"Output of `drill`", drill.Report{}},
-		{"Output of `backup verify`", verified{}},
+		{"Output of `backup verify`", operations.VerifiedBackup{}},
 		{"Output of `doctor`", examination{}},
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
@@ -82,7 +83,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `config show`", settingsList{}},
 		{"Output of `config files`", fileList{}},
 		{"Output of `config files --out`", filesWritten{}},
-		{"Output of `backup list`", backupList{}},
+		{"Output of `backup list`", operations.BackupList{}},
 		{"Output of `image --packer`", packerCalls{}},
 		{"Output of `deps audit`", dependencies.Report{}},
 		{"Output of `deps graph`", dependencies.Graph{}},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -57,6 +58,30 @@ func OfAddons(cfg config.Config) (all []Controller) {
 		all = append(all, Controller{Name: a.Name, Doc: "an add-on", namespace: a.Namespace, workloads: []string{a.Name}})
 	}
 	return all
+}
+
+// Wanted are the controllers of the names; all where there is none. The add-ons of a configuration are among them.
+func Wanted(names []string, cfg config.Config) ([]Controller, error) {
+	all := append(Controllers(), OfAddons(cfg)...)
+	if len(names) == 0 {
+		return all, nil
+	}
+	var wanted []Controller
+	for _, name := range names {
+		i := slices.IndexFunc(all, func(c Controller) bool { return c.Name == name })
+		if i < 0 {
+			var known []string
+			for _, c := range all {
+				known = append(known, c.Name)
+			}
+			return nil, usage.Errorf("there is no controller %q%s; there are %s",
+				name, usage.DidYouMean("", name, known), strings.Join(known, ", "))
+		}
+		if !slices.ContainsFunc(wanted, func(c Controller) bool { return c.Name == name }) {
+			wanted = append(wanted, all[i])
+		}
+	}
+	return wanted, nil
 }
 
 // has tells whether a Pod is the controller's.

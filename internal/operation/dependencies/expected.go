@@ -49,6 +49,23 @@ func ReadExpected(file string) (*Expected, error) {
 	return e, nil
 }
 
+// WriteExpected writes the list that a tree agrees with. A file that is there, and is no list, is not overwritten.
+func WriteExpected(tree *Tree, file string) (report Report, err error) {
+	var older *Expected
+	if _, err := os.Stat(file); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		if older, err = ReadExpected(file); err != nil {
+			return report, err
+		}
+	}
+	list := ListOf(tree, older)
+	if err := list.Write(file); err != nil {
+		return report, err
+	}
+	report = Audit(tree, list, filepath.Clean(file))
+	report.Written = true
+	return report, nil
+}
+
 // parseExpected reads a list. An error begins with the line.
 func parseExpected(data []byte) (*Expected, error) {
 	e := &Expected{DependsOn: map[Key][]Key{}, lines: map[Key]int{}, comments: topComments(data)}

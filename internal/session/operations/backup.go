@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/client/etcd"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/backupfile"
@@ -130,4 +131,52 @@ func OpenBackup(ctx context.Context, k session.Cluster, o OpenOptions) (b Opened
 			"is taken", o.Name)
 	}
 	return b, nil
+}
+
+// BackupList is what is stored in one place, of every cluster.
+type BackupList struct {
+	Kind    string          `json:"kind"` // "backups"
+	Place   string          `json:"place"`
+	Backups []backup.Stored `json:"backups"`
+}
+
+// ListBackups lists the backups in the configured place.
+func ListBackups(ctx context.Context, k session.Cluster) (list BackupList, err error) {
+	store, err := BackupAccess(k).Store(k.Cfg.BackupTo)
+	if err != nil {
+		return list, err
+	}
+	all, err := store.List(ctx)
+	if all == nil {
+		all = []backup.Stored{}
+	}
+	return BackupList{"backups", store.String(), all}, err
+}
+
+// VerifiedBackup is what VerifyBackup finds.
+type VerifiedBackup struct {
+	Kind   string        `json:"kind"` // "backup"
+	Origin backup.Origin `json:"origin"`
+	Header backup.Header `json:"header"`
+	Etcd   etcd.Content  `json:"etcd"`
+	Counts struct {
+		Objects   int `json:"objects"`
+		Secrets   int `json:"secrets"`
+		Files     int `json:"files"`
+		Releases  int `json:"releases"`
+		Resources int `json:"resources"`
+	} `json:"counts"`
+}
+
+// VerifyBackup opens a backup and looks at all of it, as a restore would. unencrypted takes a plain file.
+func VerifyBackup(ctx context.Context, k session.Cluster, name string, unencrypted bool) (v VerifiedBackup, err error) {
+	c, is, err := BackupAccess(k).File(name, backupfile.Accept{Unencrypted: unencrypted}).Verify(ctx)
+	if err != nil {
+		return v, err
+	}
+	v = VerifiedBackup{Kind: "backup", Origin: c.Origin, Header: c.Header, Etcd: is}
+	n := &v.Counts
+	n.Objects, n.Secrets, n.Files = len(c.Objects), len(c.Secrets), len(c.Files)
+	n.Releases, n.Resources = len(c.Releases), len(c.Inventory.Resources)
+	return v, nil
 }

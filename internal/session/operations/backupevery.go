@@ -1,4 +1,4 @@
-package cli
+package operations
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 const (
@@ -18,9 +17,12 @@ const (
 	afterFailure = 5 * time.Minute
 )
 
-// backUpAgain makes backups until it is interrupted. The next is due one period after the last one in the store, also
-// after a restart.
-func backUpAgain(ctx context.Context, b operations.Backups, every time.Duration) error {
+// Repeat makes backups until the context ends. The next is due one period after the last one in the store, also after a
+// restart.
+func (b Backups) Repeat(ctx context.Context, every time.Duration) error {
+	if every < shortestEvery {
+		return usage.Errorf("--every %s is too often: %s is the least", every, shortestEvery)
+	}
 	last := func(ctx context.Context) (time.Time, error) {
 		return lastBackup(ctx, b.Store, b.Cluster.Cfg.ClusterName)
 	}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
+)
+
+// runBackupList lists what lies there, of every cluster.
+func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions) error {
+	k, err := loadCluster(c, o.instead(a))
+	if err != nil {
+		return err
+	}
+	list, err := operations.ListBackups(ctx, k)
+	if err != nil {
+		return err
+	}
+	if a.Options.Output == "json" {
+		return ui.PrintJSONLine(c.stdout, list)
+	}
+	return printBackups(c.stdout, list)
+}
+
+// printBackups prints a list of backups.
+func printBackups(out io.Writer, list operations.BackupList) error {
+	if len(list.Backups) == 0 {
+		fmt.Fprintf(out, "there is no backup in %s\n", list.Place)
+		return nil
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "CLUSTER\tTAKEN\tAGE\tSIZE\tNAME")
+	for _, s := range list.Backups {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", text.Printable(s.Cluster), s.Taken.Format(time.RFC3339),
+			time.Since(s.Taken).Truncate(time.Second), text.Size(s.Size), text.Printable(s.Name))
+	}
+	return w.Flush()
+}
+
+func newBackupListCommand(in *invocation) *cobra.Command {
+	var own backupOptions
+	cmd := in.command("list", "", "list the backups", func(ctx context.Context, c *console, a arguments) error {
+		return runBackupList(ctx, c, a, own)
+	})
+	addToFlag(cmd, &own.To)
+	return cmd
+}
