@@ -20,15 +20,15 @@ type labDown struct {
 
 // runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
 func runLabStatus(ctx context.Context, c *console, a arguments) error {
-	configuration, _, err := labConfigAndState(ctx, c, a)
+	cfg, state, err := labConfigAndState(ctx, c, a)
 	if err != nil {
 		return err
 	}
-	l, err := labOf(ctx, c, a)
+	l, err := c.cluster(a, cfg).LabToStart(state)
 	if err != nil {
 		return err
 	}
-	replaces := lab.Replaces(configuration)
+	replaces := lab.Replaces(cfg)
 	raw, err := l.Status(ctx)
 	if errors.Is(err, lab.ErrDown) {
 		if a.Options.Output == "json" {

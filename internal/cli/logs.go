@@ -26,7 +26,7 @@ func runLogs(ctx context.Context, c *console, a arguments, o operations.LogsOpti
 		return err
 	}
 	out := newLogPrinter(c, a.Options)
-	o.Controllers, o.Line, o.Note = a.Targets[1:], out.line, out.note
+	o.Names, o.Line, o.Note = a.Targets[1:], out.line, out.note
 	return operations.Logs(ctx, k, o)
 }
 
@@ -39,7 +39,7 @@ func newLogsCommand(in *invocation) *cobra.Command {
 			return runLogs(ctx, c, a, own)
 		})
 	cmd.Flags().DurationVar(&own.Since, "since", 0, "begin with what is not older than `10m`")
-	cmd.Flags().Int64Var(&own.Tail, "tail", -1,
+	cmd.Flags().Int64Var(&own.Lines, "tail", -1,
 		"begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")
 	cmd.Flags().BoolVar(&own.NoFollow, "no-follow", false,
 		"end behind what has been written so far, in the order of its times")

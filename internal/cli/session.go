@@ -86,12 +86,6 @@ func withRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	if err != nil {
 		return err
 	}
-	return withAccess(ctx, c, a, cfg, access, do)
-}
-
-// withAccess is withRun with credentials that are known, or none for a run that asks nothing of Hetzner and Git.
-func withAccess(ctx context.Context, c *console, a arguments, cfg settings.Configuration, access session.Access,
-	do func(context.Context, *running) error) error {
 	return c.cluster(a, cfg).Do(ctx, access, runDisplays(c, a.Options), func(ctx context.Context, s *session.Session) error {
 		return do(ctx, &running{Session: s, console: c, options: a.Options, arguments: a})
 	})

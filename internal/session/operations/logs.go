@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
@@ -15,15 +14,11 @@ import (
 // logsTail is with how many lines of each container following begins.
 const logsTail = 10
 
-// LogsOptions are the choices of Logs.
+// LogsOptions are the choices of Logs. Lines below 0 are all, or a few of each container where it follows.
 type LogsOptions struct {
-	Controllers []string      // names; empty: all
-	Since       time.Duration // how far back; 0: as far as Tail
-	Tail        int64         // lines of each container; below 0: by whether it follows
-	NoFollow    bool          // end behind what is there
-
-	Line func(logs.Line)                   // is called by many at once
-	Note func(about logs.Line, why string) // why something is not read
+	logs.Options
+	Names    []string // of controllers; empty: all
+	NoFollow bool     // end behind what is there
 }
 
 // Logs passes on what the controllers write. To be interrupted is how it ends.
@@ -35,8 +30,7 @@ func Logs(ctx context.Context, k session.Cluster, o LogsOptions) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := logs.Wanted(o.Controllers, k.Cfg.Config)
-	if err != nil {
+	if o.Controllers, err = logs.Wanted(o.Names, k.Cfg.Config); err != nil {
 		return err
 	}
 	at, err := k.Inspect(ctx, state)
@@ -47,17 +41,14 @@ func Logs(ctx context.Context, k session.Cluster, o LogsOptions) error {
 		environment == statedir.EnvironmentLab) {
 		return errors.New(at.Offline) // Hetzner is not needed for it
 	}
-	wish := logs.Options{
-		Controllers: wanted, Since: o.Since, Lines: o.Tail,
-		Line: o.Line, Note: o.Note, Secret: func(s string) { k.Caller.Hide.Learn(s) },
-	}
+	o.Secret = func(s string) { k.Caller.Hide.Learn(s) }
 	if o.NoFollow {
-		return logs.Read(ctx, at.Cfg.Config, at.Tools, wish)
+		return logs.Read(ctx, at.Cfg.Config, at.Tools, o.Options)
 	}
-	if wish.Lines < 0 && wish.Since == 0 {
-		wish.Lines = logsTail
+	if o.Lines < 0 && o.Since == 0 {
+		o.Lines = logsTail
 	}
-	logs.Follow(ctx, at.Cfg.Config, at.Tools, wish)
+	logs.Follow(ctx, at.Cfg.Config, at.Tools, o.Options)
 	if cause := context.Cause(ctx); !errors.Is(cause, flow.ErrInterrupted) {
 		return cause
 	}
