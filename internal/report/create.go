@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -69,10 +70,7 @@ func (s Source) Create(ctx context.Context, plan *steps.Plan, wanted, out string
 	if err := Write(&b, page); err != nil {
 		return m, fmt.Errorf("write the report: %w", err)
 	}
-	path := s.State.Path(filepath.Join(statedir.RunsFolder, last.ID, File))
-	if out != "" {
-		path = out
-	}
+	path := cmp.Or(out, s.State.Path(filepath.Join(statedir.RunsFolder, last.ID, File)))
 	if err := replaceFile(path, b.Bytes()); err != nil {
 		return m, fmt.Errorf("write the report: %w", err)
 	}

@@ -241,7 +241,7 @@ func UnlockState(ctx context.Context, k session.Cluster, force bool) (*remotesta
 		return nil, nil
 	}
 	return nil, usage.Errorf("the state of cluster %s is held by %s, whose last sign was at %s. A run that still works "+
-		"stops at its next write; until then it and the next run both change the cluster. One that has ended loses its lease by "+
-		"itself, %s after its last sign. To take it away now: %s", s.Cluster, d.Holder, d.Holder.Renewed.UTC().Format(time.RFC3339),
-		d.Holder.Lease, k.Caller.Command("state", "unlock", "--force"))
+		"stops at its next write; until then it and the next run both change the cluster. One that has ended loses its "+
+		"lease by itself, %s after its last sign. To take it away now: %s", s.Cluster, d.Holder,
+		d.Holder.Renewed.UTC().Format(time.RFC3339), d.Holder.Lease, k.Caller.Command("state", "unlock", "--force"))
 }
