@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -52,12 +53,28 @@ func startGuard(dir, script string, args ...string) (*guard, error) {
 	return &guard{cmd, pipe}, nil
 }
 
-// grouped makes a command the leader of a process group, which is killed as a whole when the command's context ends.
-func grouped(cmd *exec.Cmd) *exec.Cmd {
+// grouped is a command that leads a process group, which is killed as a whole when the context ends. It begins with the
+// line that start writes, and never where the suite ends before.
+func grouped(ctx context.Context, words ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", slices.Concat([]string{"-c", `read -r line && exec "$0" "$@" </dev/null`}, words)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
+}
+
+// start starts a command that grouped has made, once the cleanup process knows its group.
+func (g *guard) start(cmd *exec.Cmd) error {
+	begin, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	g.watch(cmd.Process.Pid)
+	_, _ = io.WriteString(begin, "\n") // where the command was killed meanwhile, Wait says so
+	return nil
 }
 
 // watch sets the running process group; 0: none.

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -178,14 +178,13 @@ func (w workshop) test(ctx context.Context, m Mutation) (says string, err error)
 
 // run runs a command in a process group of its own, which has ended when it returns.
 func (w workshop) run(ctx context.Context, dir, name string, args ...string) (output string, err error) {
-	cmd := grouped(exec.CommandContext(ctx, name, args...))
+	cmd := grouped(ctx, slices.Concat([]string{name}, args)...)
 	cmd.Dir = dir
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
+	if err := w.guard.start(cmd); err != nil {
 		return "", err
 	}
-	w.guard.watch(cmd.Process.Pid)
 	err = cmd.Wait()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // remaining processes of the group
 	w.guard.watch(0)

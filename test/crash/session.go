@@ -119,9 +119,8 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	}
 	ctx, cancel := context.WithTimeout(outer, within)
 	defer cancel()
-	words := slices.Concat(r.Wrap, []string{s.Command}, r.Args,
-		[]string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})
-	cmd := grouped(exec.CommandContext(ctx, words[0], words[1:]...))
+	cmd := grouped(ctx, slices.Concat(r.Wrap, []string{s.Command}, r.Args,
+		[]string{"--state-dir", s.State, "--lab-until-gone", strconv.Itoa(os.Getpid())})...)
 	cmd.Dir = s.Source
 	cmd.Env = s.environment()
 	if len(r.Crash) > 0 {
@@ -130,10 +129,9 @@ func (s *Session) Do(outer context.Context, r Run) (Outcome, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	o := Outcome{Began: time.Now()}
-	if err := cmd.Start(); err != nil {
+	if err := s.guard.start(cmd); err != nil {
 		return o, err
 	}
-	s.guard.watch(cmd.Process.Pid)
 	stop := s.lookAtArguments()
 	if r.KillAt > 0 {
 		timer := time.AfterFunc(r.KillAt, func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }) // it may have ended
