@@ -2,6 +2,7 @@ package slipway_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -361,5 +362,58 @@ func TestScaleRefuses(t *testing.T) {
 	}
 	if err := s.ScalePool(t.Context(), "workers", -1); err == nil || !strings.Contains(err.Error(), "replicas") {
 		t.Errorf("-1 servers of a pool: %v", err)
+	}
+}
+
+// Plan, Doctor and Status look, before a run and after one, and change nothing: there is no state folder before.
+func TestInspection(t *testing.T) {
+	h := fakeHetzner(t)
+	cfg, o := config.Defaults(), offline(t, h)
+	cfg.FirewallAllow = "127.0.0.0/8"
+	f, err := slipway.Plan(t.Context(), cfg, o, "firewall")
+	if err != nil || len(f.Steps) == 0 || f.Steps[len(f.Steps)-1].Name != "firewall" || f.Offline != "" {
+		t.Errorf("the plan of a first run: %+v, %v", f.Steps, err)
+	}
+	if _, err := slipway.Plan(t.Context(), cfg, o, "firewal"); err == nil || !strings.Contains(err.Error(), "firewall") {
+		t.Errorf("the plan of a step that does not exist: %v", err)
+	}
+	checks, err := slipway.Doctor(t.Context(), cfg, o)
+	if len(checks) == 0 || checks[0].Name == "" || checks[0].Verdict == "" || checks[0].Reason == "" {
+		t.Errorf("the doctor has found %+v, %v", checks, err)
+	}
+	before, err := slipway.Status(t.Context(), cfg, o)
+	if err != nil || len(before.Steps) == 0 || before.Steps[0].State != "never" {
+		t.Errorf("the status of nothing: %+v, %v", before.Steps, err)
+	}
+	if _, err := os.Stat(o.StateDir); err == nil {
+		t.Fatalf("a look has made %s", o.StateDir)
+	}
+	s, err := slipway.Open(t.Context(), cfg, o)
+	if err == nil {
+		_, err = s.Run(t.Context(), "firewall")
+		err = errors.Join(err, s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := slipway.Status(t.Context(), cfg, o)
+	done := map[string]slipway.StepStatus{}
+	for _, step := range after.Steps {
+		done[step.Name] = step
+	}
+	if is := done["firewall"]; err != nil || is.State != "done" || is.Verified != "holds" {
+		t.Errorf("the status after the run: %+v, %v", is, err)
+	}
+	document, err := json.Marshal(after)
+	var told struct {
+		Steps []struct{ Step, World string }
+	}
+	if err = errors.Join(err, json.Unmarshal(document, &told)); err != nil || len(told.Steps) != len(after.Steps) ||
+		strings.Contains(string(document), token) {
+		t.Errorf("as JSON it is %s, %v", document, err)
+	}
+	var text strings.Builder
+	if err := after.Print(&text, 80); err != nil || !strings.Contains(text.String(), "firewall") {
+		t.Errorf("printed it is\n%s%v", text.String(), err)
 	}
 }

@@ -11,64 +11,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
-	"github.com/slipway-k8s/slipway/internal/planning"
-	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
-
-// examination is what doctor prints as JSON.
-type examination struct {
-	Kind   string              `json:"kind"` // "doctor"
-	Checks []doctor.Finding    `json:"checks"`
-	Failed int                 `json:"failed"` // how many checks
-	Files  []render.SourceFile `json:"files"`  // that the cluster is made from
-}
 
 // runDoctor examines what a run would meet. It changes nothing.
 func runDoctor(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
+	k, err := loadCluster(c, a)
 	if err != nil {
 		return err
 	}
-	k := c.cluster(a, cfg)
-	k.NoteLiterals()
-	if err := k.CheckRepository(); err != nil {
-		return err
-	}
-	at, err := k.InspectForPlan(ctx)
+	e, err := operations.Examine(ctx, k)
 	if err != nil {
 		return err
 	}
-	if a.Options.Lab && at.Offline != "" {
-		return usage.Errorf("%s: start it first", at.Offline)
-	}
-	b, err := planning.New(at.Cfg.Config, at.Tools)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	examiner, err := session.Doctor(ctx, b, at.Folder)
-	if err != nil {
-		return err
-	}
-	files, err := render.SourceFiles(at.Cfg.Overrides)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	found := session.WithoutSecrets(c.hide, examiner.Examine(ctx))
-	unwell := doctor.Count(found, doctor.Failed)
 	if a.Options.Output == "json" {
-		err = ui.PrintJSON(c.stdout, examination{"doctor", found, unwell, files})
+		err = ui.PrintJSON(c.stdout, e)
 	} else {
-		if line := forecast.UsedFiles(files); line != "" {
+		if line := forecast.UsedFiles(e.Files); line != "" {
 			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
 		}
-		err = printFindings(c.stdout, found, c.width())
+		err = printFindings(c.stdout, e.Checks, c.width())
 	}
-	return cmp.Or(err, session.FailedChecks(found))
+	return cmp.Or(err, e.Err())
 }
 
 // printFindings prints them, in lines of the terminal's width where there is one.

@@ -10,6 +10,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runPlan prints what a run with these targets would do. It changes nothing.
@@ -17,33 +18,18 @@ func runPlan(ctx context.Context, c *console, a arguments) error {
 	if len(a.Targets) > 0 && a.Targets[0] == "plan" { // with -n the targets are the run's own
 		a.Targets = a.Targets[1:]
 	}
-	cfg, err := loadConfig(a, c.environment)
+	k, err := loadCluster(c, a)
 	if err != nil {
 		return err
 	}
-	k := c.cluster(a, cfg)
-	if err := k.Validate(ctx, commands()...); err != nil {
-		return err
-	}
-	if err := k.CheckRepository(); err != nil {
-		return err
-	}
-	at, err := k.InspectForPlan(ctx)
+	f, err := operations.Plan(ctx, k, commands()...)
 	if err != nil {
-		return err
-	}
-	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(),
-		State: string(at.Folder), Offline: at.Offline}
-	if err := at.Predict(ctx, &f); err != nil {
 		return err
 	}
 	return printForecast(c, f, a.Options.Output)
 }
 
-// printForecast prints a forecast, without the secrets that others may have
-// repeated.
 func printForecast(c *console, f forecast.Forecast, output string) error {
-	f.WithoutSecrets(c.hide)
 	if output == "json" {
 		return ui.PrintJSON(c.stdout, f)
 	}

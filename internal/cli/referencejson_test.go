@@ -71,7 +71,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `recover-quorum --dry-run`", recoveryForecast{}},
 		{"Output of `drill`", drill.Report{}},
 		{"Output of `backup verify`", operations.VerifiedBackup{}},
-		{"Output of `doctor`", examination{}},
+		{"Output of `doctor`", operations.Examination{}},
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
 		{"Output of `serve`, its first line", serve.Serving{}},

@@ -9,8 +9,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
@@ -34,7 +32,11 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 		return &usage.Error{Err: err}
 	}
 	if a.Options.DryRun {
-		return predictRestore(ctx, c, b.arguments, b.cfg, b.Source)
+		f, err := operations.PlanRestore(ctx, c.cluster(b.arguments, b.cfg), b.Source)
+		if err != nil {
+			return err
+		}
+		return printForecast(c, f, b.arguments.Options.Output)
 	}
 	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
 		plan, result, err := operations.Restore(ctx, r.Session, b.OpenedBackup, r.questions())
@@ -45,28 +47,6 @@ func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) 
 			cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
 		})
 	})
-}
-
-// predictRestore prints what a restore would do. It changes nothing.
-func predictRestore(ctx context.Context, c *console, a arguments, cfg settings.Configuration,
-	source backup.Cluster) error {
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
-	if err != nil {
-		return err
-	}
-	plan, err := restore.New(at.Cfg.Config, at.Tools, source)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	f := forecast.Forecast{Kind: "plan", Cluster: at.Cfg.ClusterName, Environment: at.Environment(),
-		State: string(at.Folder), Offline: at.Offline}
-	if f.Files, err = render.SourceFiles(at.Cfg.Overrides); err != nil {
-		return &usage.Error{Err: err}
-	}
-	if err := operations.PredictRestore(ctx, &f, plan, at.Folder); err != nil {
-		return err
-	}
-	return printForecast(c, f, a.Options.Output)
 }
 
 // openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.

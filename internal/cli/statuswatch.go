@@ -11,6 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600
@@ -52,7 +53,11 @@ func watchEnded(ctx context.Context) error {
 }
 
 func statusText(ctx context.Context, c *console, a arguments) (string, error) {
-	r, err := lookAtAll(ctx, c, a)
+	k, err := loadCluster(c, a)
+	if err != nil {
+		return "", err
+	}
+	r, err := operations.Status(ctx, k)
 	if err != nil {
 		return "", err
 	}

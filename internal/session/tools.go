@@ -143,10 +143,18 @@ func (l Inspection) WithHetzner(ctx context.Context) (Inspection, error) {
 	if err != nil {
 		return l, err
 	}
+	l.useHetzner(token)
+	return l, nil
+}
+
+// useHetzner adds the client of a token.
+func (l *Inspection) useHetzner(token platform.Secret) {
 	l.Tools.Token = token
 	l.Tools.Hetzner = HetznerClient(l.Caller.Environment[settings.EndpointVariable], token, nil,
 		l.Caller.InspectionGovernor())
-	return l, nil
+	if l.Caller.Equip != nil {
+		l.Caller.Equip(&l.Tools)
+	}
 }
 
 // InspectOnline is Inspect for what needs Hetzner, or the lab, to answer: it takes no lock, leaves no files and starts
@@ -176,12 +184,7 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	if l.Tools, err = k.LocalTools(state); err != nil {
 		return l, err
 	}
-	l.Tools.Token = token
-	l.Tools.Hetzner = HetznerClient(k.Caller.Environment[settings.EndpointVariable], token, nil,
-		k.Caller.InspectionGovernor())
-	if k.Caller.Equip != nil {
-		k.Caller.Equip(&l.Tools)
-	}
+	l.useHetzner(token)
 	return l, nil
 }
 
@@ -213,9 +216,6 @@ func (k Cluster) InspectForPlan(ctx context.Context) (l Inspection, err error) {
 		if l, err = l.WithHetzner(ctx); err != nil {
 			return l, err
 		}
-	}
-	if k.Caller.Equip != nil {
-		k.Caller.Equip(&l.Tools)
 	}
 	return l, nil
 }

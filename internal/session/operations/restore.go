@@ -12,6 +12,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
@@ -46,7 +47,7 @@ func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 		return nil, result, &usage.Error{Err: err}
 	}
 	if err := s.Agree(ctx, ask, func(f *forecast.Forecast) error {
-		return PredictRestore(ctx, f, plan, s.Folder)
+		return predictRestore(ctx, f, plan, s.Folder)
 	}); err != nil {
 		return plan, result, err
 	}
@@ -134,8 +135,27 @@ func extractSnapshot(ctx context.Context, s *session.Session, file backupfile.Fi
 	return os.Rename(temporary, folder.Path(records.SnapshotFile))
 }
 
-// PredictRestore finds out what the rest of a restore would do, from its own journal.
-func PredictRestore(ctx context.Context, f *forecast.Forecast, plan *restore.Plan,
+// PlanRestore asks what a restore, or the rest of one, would do. It changes nothing.
+func PlanRestore(ctx context.Context, k session.Cluster, source backup.Cluster) (f forecast.Forecast, err error) {
+	at, err := k.InspectForPlan(ctx)
+	if err != nil {
+		return f, err
+	}
+	plan, err := restore.New(at.Cfg.Config, at.Tools, source)
+	if err != nil {
+		return f, &usage.Error{Err: err}
+	}
+	f = newForecast(at)
+	if f.Files, err = render.SourceFiles(at.Cfg.Overrides); err != nil {
+		return f, &usage.Error{Err: err}
+	}
+	err = predictRestore(ctx, &f, plan, at.Folder)
+	f.WithoutSecrets(k.Caller.Hide)
+	return f, err
+}
+
+// predictRestore finds out what the rest of a restore would do, from its own journal.
+func predictRestore(ctx context.Context, f *forecast.Forecast, plan *restore.Plan,
 	state statedir.Dir) (err error) {
 	if f.Offline == "" {
 		if f.Losses, err = plan.Losses(ctx, time.Now()); err != nil {
