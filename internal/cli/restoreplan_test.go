@@ -114,6 +114,20 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	writeLostCluster(t, "lost", time.Now().Add(-3*time.Hour-20*time.Minute))
+	// An earlier restore has ended in the same folder: this one begins anew, and sets it aside once it is agreed to.
+	earlier := records.RestoreFiles(platform.FilesIn(filepath.Join(dir, statedir.StateFolderIn, "k8s")))
+	ended := records.Restore{ClusterIdentity: backup.ClusterIdentity{Cluster: "k8s", UID: "earlier"},
+		Began: time.Now().UTC().Add(-time.Hour), Ended: time.Now().UTC()}
+	if err := ended.Write(platform.FilesIn(filepath.Dir(earlier.String()))); err != nil {
+		t.Fatal(err)
+	}
+	was := flow.Snapshot{Steps: map[string]flow.Record{}}
+	for _, step := range restorePlan(t, dir).Graph.Steps() {
+		was.Steps[step.Name] = flow.Record{State: flow.StateDone}
+	}
+	if err := flow.Folder(earlier.String()).Save(t.Context(), was); err != nil {
+		t.Fatal(err)
+	}
 	const question = "Go ahead? [yes/no]"
 	for _, answer := range []string{"no\n", "", "y\n"} {
 		r := restoring(t, dir, inProject(market), answer)
@@ -132,9 +146,9 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 	if w := market.Writes(); len(w) > 0 {
 		t.Errorf("without a yes it wrote %v", w)
 	}
-	if left, err := filepath.Glob(filepath.Join(dir, statedir.StateFolderIn, "*", "restore", "*")); err != nil ||
-		len(left) > 0 {
-		t.Errorf("without a yes it left %v, %v", left, err)
+	aside := filepath.Join(dir, statedir.StateFolderIn, "k8s", "restore-*")
+	if moved, err := filepath.Glob(aside); err != nil || len(moved) > 0 {
+		t.Errorf("without a yes the earlier restore was set aside: %v, %v", moved, err)
 	}
 	offerImage(market)
 	for name, r := range map[string]ran{
@@ -146,6 +160,9 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 			!strings.Contains(r.stderr, "no room for a management cluster") {
 			t.Errorf("%s: %+v", name, r)
 		}
+	}
+	if moved, err := filepath.Glob(aside); err != nil || len(moved) != 1 {
+		t.Errorf("with a yes the earlier restore is not set aside: %v, %v", moved, err)
 	}
 }
 

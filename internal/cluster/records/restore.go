@@ -40,20 +40,29 @@ func (r Restore) Write(files platform.Files) error {
 }
 
 // PrepareRestore makes room for a restore in a state folder: an earlier one that came to its end is set aside. It
-// refuses where the restore of another backup is under way.
+// refuses where RoomForRestore does.
 func PrepareRestore(files platform.Files, source backup.Cluster) error {
-	r, err := ReadRestore(files)
-	if err != nil || r == nil {
+	r, err := roomForRestore(files, source)
+	if err != nil || r == nil || r.Ended.IsZero() {
 		return err
 	}
-	if r.Ended.IsZero() {
-		if mine := source.Identity(); r.ClusterIdentity != mine {
-			return fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in "+
-				"this folder: run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
-		}
-		return nil
-	}
 	return files.Move(RestoreFolder, RestoreFolder+"-"+r.Ended.Format("20060102T150405Z"))
+}
+
+// RoomForRestore refuses where the restore of another backup is under way in a state folder. It changes nothing.
+func RoomForRestore(files platform.Files, source backup.Cluster) error {
+	_, err := roomForRestore(files, source)
+	return err
+}
+
+// roomForRestore gives the record of the restore that is there, if one is.
+func roomForRestore(files platform.Files, source backup.Cluster) (*Restore, error) {
+	r, err := ReadRestore(files)
+	if err == nil && r != nil && r.Ended.IsZero() && r.ClusterIdentity != source.Identity() {
+		err = fmt.Errorf("the restore of another backup of cluster %s (snapshot %.12s…, begun %s) is under way in "+
+			"this folder: run that to its end, or destroy what it made", r.Cluster, r.Snapshot, r.Began.Format(time.RFC3339))
+	}
+	return r, err
 }
 
 // EndRestore records that a restore came to its end, and removes the snapshot, which contains every secret of the

@@ -38,7 +38,7 @@ func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
 	if err := s.RefuseTakenOver(ctx); err != nil {
 		return nil, result, err
 	}
-	if err := records.PrepareReadopt(s.Tools.Files, o.Source); err != nil {
+	if err := records.RoomForReadopt(s.Tools.Files, o.Source); err != nil {
 		return nil, result, err
 	}
 	if plan, err = readopt.New(s.Cfg.Config, s.Tools, o.Source, o.Accept); err != nil {
@@ -64,6 +64,9 @@ func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
 		}
 	}
 	if err := s.ExamineToken(ctx); err != nil {
+		return plan, result, err
+	}
+	if err := records.PrepareReadopt(s.Tools.Files, o.Source); err != nil {
 		return plan, result, err
 	}
 	result, err = runRecovery(ctx, s, plan.Graph, plan.All, records.ReadoptFiles(s.Tools.Files), records.EndReadopt)

@@ -35,7 +35,7 @@ func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 	if err := s.ExamineFor(ctx, doctor.ForRestore); err != nil {
 		return nil, result, err
 	}
-	if err := records.PrepareRestore(s.Tools.Files, b.Source); err != nil {
+	if err := records.RoomForRestore(s.Tools.Files, b.Source); err != nil {
 		return nil, result, err
 	}
 	if s.Lab {
@@ -49,6 +49,9 @@ func Restore(ctx context.Context, s *session.Session, b OpenedBackup,
 	if err := s.Agree(ctx, ask, func(f *forecast.Forecast) error {
 		return predictRestore(ctx, f, plan, s.Folder)
 	}); err != nil {
+		return plan, result, err
+	}
+	if err := records.PrepareRestore(s.Tools.Files, b.Source); err != nil {
 		return plan, result, err
 	}
 	if err := refuseToBegin(ctx, s, plan); err != nil {
@@ -162,6 +165,13 @@ func predictRestore(ctx context.Context, f *forecast.Forecast, plan *restore.Pla
 			return err
 		}
 	}
+	record, err := records.ReadRestore(state.Files())
+	if err != nil {
+		return err
+	}
 	journal := flow.Folder(records.RestoreFiles(state.Files()).String())
+	if record != nil && !record.Ended.IsZero() {
+		journal = flow.Memory() // that restore is set aside, and this one begins anew
+	}
 	return f.Ask(ctx, plan, plan.Graph, journal, plan.All, runs.ReadDurations(state, f.Environment))
 }
