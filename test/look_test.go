@@ -43,7 +43,7 @@ func doctorLooks(t *testing.T, c *command) {
 		}
 	}
 	t.Logf("doctor in %s", took)
-	if took > 15*time.Second { // 5 on an idle machine
+	if took > time.Minute { // 5 s on an idle machine
 		t.Errorf("the doctor took %s", took)
 	}
 	wrong := *c

@@ -165,7 +165,7 @@ func oneStateFolder(t *testing.T, bin string) {
 	}))
 	defer front.Close()
 	i := newInstallation(t, bin, front.URL)
-	first := i.cmd("reserve")
+	first, day := i.cmd("reserve"), time.Now().Format("2006-01-02 ")
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -186,13 +186,13 @@ func oneStateFolder(t *testing.T, bin string) {
 	began := time.Now()
 	for _, args := range [][]string{{"reserve"}, {"all", "--yes"}, {"destroy", "--yes"}} {
 		exit, out := i.run(args...)
-		for _, word := range []string{"process " + strconv.Itoa(first.Process.Pid), host, began.Format("2006-01-02 15:")} {
+		for _, word := range []string{"process " + strconv.Itoa(first.Process.Pid), host, day} {
 			if exit != 1 || !strings.Contains(out, word) {
 				t.Errorf("%v while the first is at work: exit %d, and it does not say %q:\n%s", args, exit, word, out)
 			}
 		}
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("three refusals took %s", took)
 	}
 	if err := first.Process.Kill(); err != nil {
