@@ -191,11 +191,12 @@ test:
 	cd lab && $(GO) test -short -timeout 30m ./...
 	@echo 'not run: the other end to end tests and the race detector (make test-all)'
 
-# Everything that a change has to pass before it lands, in two sequences at once: the end to end tests, and some of them with the
-# packages after them. Packages that start goroutines, or lock something, run with the race detector, which needs a C compiler.
+# Everything that a change has to pass before it lands. Two sequences run in parallel, or one after the other where at_once is 1:
+# test-endtoend, and test-packages, which begins with the end to end tests in `second` and then tests the packages. Those that start
+# goroutines, or lock something, run with the race detector, which needs a C compiler.
 # Two sequences have up to four labs at once, of which each takes about 50 of the inotify instances that Linux allows a user.
 at_once = $(shell test "$$(cat /proc/sys/fs/inotify/max_user_instances 2>/dev/null || echo 128)" -ge 512 && echo 2 || echo 1)
-# The end to end tests of the sequence with the packages: they share no cluster with the others.
+# The end to end tests with which test-packages begins. They share no cluster with those of test-endtoend.
 second = ^Test(TwoVersions|Fleet|Gitea|ProgramsOutOfImages|Doctor|Stock|ChangedBeforeEtcd|TwoAtOnce|LocalManagement|Refusals)$$
 raced = $$(grep -lrE '^[[:space:]]*go [a-zA-Z]|\.Go\(|"sync(/atomic)?"' --include=*.go --exclude=*_test.go flow internal \
 	| xargs -n1 dirname | sort -u | grep -v '^internal/cli$$' | sed 's,^,./,')

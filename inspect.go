@@ -18,10 +18,17 @@ import (
 type Forecast struct {
 	Steps []PlannedStep
 	// Offline tells why Hetzner and the clusters were not asked; then only the journal is known. Empty: they were.
-	Offline      string
+	Offline string
+	// Existing describes a cluster of this name that the state folder did not create, and Unfinished the operations that
+	// were begun and have not ended: Run refuses to begin, or resumes them. Empty: there are none.
+	Existing   string
+	Unfinished []string
+
 	Consequences []string // what becomes of the cluster that exists, a sentence each
 	NeedsConsent bool     // some of the consequences need Options.Yes
 	Refused      bool     // some of them cannot be done: the run would fail
+	// Unforeseen tells why the consequences are not known: the three fields above say nothing then. Empty: they are known.
+	Unforeseen string
 	// Expected is how long the run takes if nothing delays it.
 	Expected time.Duration
 
@@ -41,14 +48,22 @@ func (f Forecast) Print(w io.Writer, width int) error { return f.forecast.Print(
 // MarshalJSON returns the output of the command plan with --output json.
 func (f Forecast) MarshalJSON() ([]byte, error) { return json.Marshal(f.forecast) }
 
-// Plan returns what Run with these targets would do, and why: Bootstrap if none is given. It changes nothing, and
-// starts no lab.
+// Plan returns what Run with these targets would do, and why: Bootstrap if none is given. It does not know steps that a
+// program adds or replaces. It changes nothing, and starts no lab. While no session is open, the loggers of Kubernetes'
+// libraries, which belong to the process, discard what they get from then on, also after Doctor and Status.
 func Plan(ctx context.Context, cfg config.Config, o Options, targets ...string) (f Forecast, err error) {
 	err = inspect(cfg, o, targets, func(k session.Cluster) (err error) {
 		f.forecast, err = operations.Plan(ctx, k)
 		return err
 	})
 	is := f.forecast
+	f.Unforeseen = is.Unforeseen
+	if is.Existing != nil {
+		f.Existing = is.Existing.Sentence
+	}
+	for _, o := range is.Begun {
+		f.Unfinished = append(f.Unfinished, o.Sentence)
+	}
 	f.Offline, f.NeedsConsent, f.Refused, f.Expected = is.Offline, is.NeedsConsent, is.Refused, is.Expected
 	for _, s := range is.Steps {
 		f.Steps = append(f.Steps, PlannedStep{Name: s.Step, Action: s.Would, Why: s.Why})
@@ -86,10 +101,15 @@ func Doctor(ctx context.Context, cfg config.Config, o Options) (checks []Check, 
 // ClusterStatus is the state of a cluster. As JSON it is the output of the command status with --output json
 // (docs/reference.md).
 type ClusterStatus struct {
-	// Waiting tells what the cluster waits for, and why. Empty: nothing is missing, or Offline is not empty.
+	// Waiting tells what the cluster waits for, and why. Empty: nothing is missing, as far as Offline, Existing and Unknown
+	// are empty, too.
 	Waiting string
 	// Offline tells why Hetzner and the clusters were not asked; then only the journal is known. Empty: they were.
 	Offline string
+	// Existing describes a cluster of this name that the state folder did not create. Empty: there is none.
+	Existing string
+	// Unknown names what could not be asked, and why.
+	Unknown []string
 	Steps   []StepStatus
 
 	report status.Report
@@ -109,16 +129,22 @@ func (s ClusterStatus) Print(w io.Writer, width int) error { return s.report.Pri
 // MarshalJSON returns the output of the command status with --output json.
 func (s ClusterStatus) MarshalJSON() ([]byte, error) { return json.Marshal(s.report) }
 
-// Status reads the journal, and asks Hetzner, the management cluster, the cluster and the Talos of its servers. Who does
-// not answer within two seconds is named in the status, and is no error. It changes nothing.
+// Status reads the journal, and asks Hetzner, the management cluster, the cluster and the Talos of its servers. A source
+// that does not answer within two seconds is listed in Unknown; that is not an error. It changes nothing.
 func Status(ctx context.Context, cfg config.Config, o Options) (s ClusterStatus, err error) {
 	err = inspect(cfg, o, nil, func(k session.Cluster) (err error) {
 		s.report, err = operations.Status(ctx, k)
 		return err
 	})
 	s.Offline = s.report.Offline
-	if s.report.Now != nil {
-		s.Waiting = s.report.Now.Sentence
+	if s.report.Existing != nil {
+		s.Existing = s.report.Existing.Sentence
+	}
+	if now := s.report.Now; now != nil {
+		s.Waiting = now.Sentence
+		for _, u := range now.Unknown {
+			s.Unknown = append(s.Unknown, u.What+": "+u.Why)
+		}
 	}
 	for _, step := range s.report.Steps {
 		s.Steps = append(s.Steps, StepStatus{Name: step.Step, State: step.State, Verified: step.Verified,

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net"
-	"slices"
 	"strconv"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -130,7 +129,7 @@ func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if !slices.Equal(nodesFrom(r.Nodes, hetzner.ByProviderID(r.Servers)), was.Nodes) {
+	if !sameNodes(nodesFrom(r.Nodes, nil), was.Nodes) {
 		return flow.Gone("the nodes are others than the recorded")
 	}
 	return flow.Holds()

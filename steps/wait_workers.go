@@ -3,7 +3,6 @@ package steps
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -92,7 +91,7 @@ func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if missing := r.Missing(w.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
 	}
-	if !slices.Equal(nodesFrom(r.Nodes, r.Servers), was.Nodes) {
+	if !sameNodes(nodesFrom(r.Nodes, nil), was.Nodes) {
 		return flow.Gone("the workers are others than the recorded")
 	}
 	return flow.Holds()

@@ -116,7 +116,7 @@ func (l *lostCluster) loseQuorum(t *testing.T) {
 	eventually(t, "the quorum to be lost", 3*time.Minute, func(ctx context.Context) string {
 		asking, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
-		if _, err := credentials.EtcdMembersOf(asking, talos.Route{Endpoint: endpoints[0], Node: nodes[0]}); err == nil {
+		if _, err := credentials.LocalEtcdMembers(asking, talos.Route{Endpoint: endpoints[0], Node: nodes[0]}); err == nil {
 			if time.Since(wiped) > 20*time.Second {
 				t.Logf("etcd still has a leader: wiping both servers again: %v", wipe(ctx))
 				wiped = time.Now()

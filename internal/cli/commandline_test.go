@@ -99,6 +99,7 @@ func TestCommandsAreComposedInOnePlace(t *testing.T) {
 		"../../internal/operation/forecast", "../../internal/operation/status",
 		"../../internal/provider/kind", "../../internal/provider/lab", "../../internal/report",
 		"../../internal/serve", "../../internal/session", "../../internal/session/operations",
+		"../../internal/fleet", "../../internal/fleet/operations",
 		"../../internal/state/runs", "../../internal/state/settings",
 		"../../internal/state/statedir", "../../internal/base/text", "../../internal/base/usage"} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))

@@ -4,7 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 func newFleetCommand(in *invocation) *cobra.Command {
@@ -16,8 +16,8 @@ func newFleetCommand(in *invocation) *cobra.Command {
 
 // fleetRequest is what the arguments ask of a fleet, whose file may be named by the first word after the names of
 // commands and so many others.
-func fleetRequest(c *console, a arguments, others int) rollout.Request {
-	q := rollout.Request{Request: a.request(), Caller: c.caller()}
+func fleetRequest(c *console, a arguments, others int) operations.Request {
+	q := operations.Request{Request: a.request(), Caller: c.caller()}
 	if words := a.Targets[2+others:]; len(words) > 0 { // fleet apply
 		q.File = words[0]
 	}

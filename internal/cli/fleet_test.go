@@ -23,7 +23,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -590,7 +590,7 @@ func TestFleetOutputJSON(t *testing.T) {
 	if r.code != ExitDone || len(done) != 2 || !done["alpha"] || !done["beta"] {
 		t.Errorf("%+v", r)
 	}
-	var s rollout.Report
+	var s operations.Report
 	r = f.run("status", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Kind != "fleetStatus" || s.Fleet != "demo" ||
 		len(s.Status) != 2 || s.Status[1].Cluster != "beta" || s.Status[1].Phase != fleet.Done {
@@ -706,7 +706,7 @@ func TestFleetPlan(t *testing.T) {
 	f := newFleetTest(t, strings.Replace(fleetOfTwo, "- name: beta", "- controlPlaneReplicas: 1\n    name: beta", 1))
 	f.environment = append(f.environment, "HCLOUD_ENDPOINT="+market.URL)
 	files := folderContents(t, f.dir)
-	plan := func(args ...string) (p rollout.Forecast) {
+	plan := func(args ...string) (p operations.Forecast) {
 		t.Helper()
 		r := f.run(append([]string{"plan", "--output", "json"}, args...)...)
 		if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || r.code != ExitDone {

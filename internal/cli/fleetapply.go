@@ -11,11 +11,11 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 func newFleetApplyCommand(in *invocation) *cobra.Command {
-	var o rollout.ApplyOptions
+	var o operations.ApplyOptions
 	cmd := in.command("apply [FILE]", "", "change the clusters of the fleet, as Jobs in its management cluster",
 		func(ctx context.Context, c *console, a arguments) error { return runFleetApply(ctx, c, a, o) })
 	addFleetClusterFlag(cmd, &o.Clusters, "change only the cluster `NAME`; may be given several times")
@@ -26,15 +26,15 @@ func newFleetApplyCommand(in *invocation) *cobra.Command {
 }
 
 // runFleetApply changes the clusters of a fleet. At a terminal it shows what would be done, and asks once.
-func runFleetApply(ctx context.Context, c *console, a arguments, o rollout.ApplyOptions) error {
+func runFleetApply(ctx context.Context, c *console, a arguments, o operations.ApplyOptions) error {
 	if a.Options.Output == "text" && c.width() > 0 && canPrompt(c) {
-		o.Consent = func(ctx context.Context, f *rollout.Forecast) error {
+		o.Consent = func(ctx context.Context, f *operations.Forecast) error {
 			printFleetForecast(c, f)
 			return confirm(ctx, c, "Go ahead? [yes/no] ", "yes")
 		}
 	}
 	o.Changed = fleetProgress(c, a)
-	result, err := rollout.Apply(ctx, fleetRequest(c, a, 0), o)
+	result, err := operations.Apply(ctx, fleetRequest(c, a, 0), o)
 	if err == nil && result.Job != "" {
 		fmt.Fprintf(c.stdout, "Job %s begins one cluster after another; to look: %s\n", result.Job,
 			commandLine(c, "fleet", "status"))
@@ -51,7 +51,7 @@ func newFleetAdvanceCommand(in *invocation) *cobra.Command {
 	var namespace, revision string
 	cmd := in.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
 		func(ctx context.Context, c *console, a arguments) error {
-			result, err := rollout.Advance(ctx, fleetRequest(c, a, 1), a.Targets[2], namespace, revision, fleetProgress(c, a))
+			result, err := operations.Advance(ctx, fleetRequest(c, a, 1), a.Targets[2], namespace, revision, fleetProgress(c, a))
 			printFleetEnd(c, a, result)
 			return err
 		})
@@ -101,7 +101,7 @@ func lastWords(said string) string {
 }
 
 // printFleetEnd sums up a rollout that has ended.
-func printFleetEnd(c *console, a arguments, r rollout.Result) {
+func printFleetEnd(c *console, a arguments, r operations.Result) {
 	if !r.Ended || a.Options.Output == "json" {
 		return
 	}

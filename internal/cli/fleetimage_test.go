@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 // All Jobs of a rollout run the image that the tag stood for when the fleet was applied, whatever it becomes.
@@ -54,7 +54,7 @@ func TestFleetImageIsFixedByItsDigest(t *testing.T) {
 			t.Errorf("the Job of %s runs %s", cluster, is)
 		}
 	}
-	var s rollout.Report
+	var s operations.Report
 	r := f.run("status", "--output", "json")
 	if err := json.Unmarshal([]byte(r.stdout), &s); err != nil || s.Image != want {
 		t.Errorf("the rollout has the image %q, %v", s.Image, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 )
 
@@ -22,7 +22,7 @@ func newFleetPlanCommand(in *invocation) *cobra.Command {
 }
 
 func runFleetPlan(ctx context.Context, c *console, a arguments, clusters []string) error {
-	p, err := rollout.Plan(ctx, fleetRequest(c, a, 0), clusters)
+	p, err := operations.Plan(ctx, fleetRequest(c, a, 0), clusters)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func runFleetPlan(ctx context.Context, c *console, a arguments, clusters []strin
 }
 
 // printFleetForecast prints what apply would do as a table, and what is to be read before one agrees.
-func printFleetForecast(c *console, p *rollout.Forecast) {
+func printFleetForecast(c *console, p *operations.Forecast) {
 	var rows [][]string
 	for i := range p.Clusters {
 		one := &p.Clusters[i]

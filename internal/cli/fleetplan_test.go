@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 // A cluster that exists, by its state in the management cluster, costs nothing new; another one does.
@@ -29,7 +29,7 @@ func TestFleetPlanOfAClusterThatExists(t *testing.T) {
 	before := q.look()
 	r := execute(t, t.Context(), q.dir, strings.Join([]string{"HCLOUD_TOKEN=" + hetznertest.Token, identity,
 		"HCLOUD_ENDPOINT=" + q.Hetzner.URL, "MANAGEMENT_KUBECONFIG=kubeconfig"}, " "), "fleet", "plan", "--output", "json")
-	var p rollout.Forecast
+	var p operations.Forecast
 	if err := json.Unmarshal([]byte(r.stdout), &p); err != nil || r.code != ExitDone || len(p.Clusters) != 2 {
 		t.Fatalf("%v: %+v", err, r)
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 func newFleetRenderCommand(in *invocation) *cobra.Command {
 	return in.command("render [FILE]", "", "print the manifests of a Job that applies the fleet, to be kept in Git",
 		func(ctx context.Context, c *console, a arguments) error {
-			m, err := rollout.Render(ctx, fleetRequest(c, a, 0))
+			m, err := operations.Render(ctx, fleetRequest(c, a, 0))
 			if err != nil {
 				return err
 			}
@@ -22,7 +22,7 @@ func newFleetRenderCommand(in *invocation) *cobra.Command {
 		})
 }
 
-func printFleetManifests(out io.Writer, m rollout.Manifests) error {
+func printFleetManifests(out io.Writer, m operations.Manifests) error {
 	fmt.Fprintf(out, "# Fleet %s: a Job that applies it. These Secrets of namespace %s (and the key in each) are not here:\n",
 		m.Fleet, m.Namespace)
 	for _, name := range m.Secrets {

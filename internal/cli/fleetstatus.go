@@ -10,13 +10,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
 func newFleetStatusCommand(in *invocation) *cobra.Command {
 	return in.command("status [FILE]", "", "show where the change of each cluster is",
 		func(ctx context.Context, c *console, a arguments) error {
-			s, err := rollout.Status(ctx, fleetRequest(c, a, 0))
+			s, err := operations.Status(ctx, fleetRequest(c, a, 0))
 			if err != nil {
 				return err
 			}
@@ -28,7 +28,7 @@ func newFleetStatusCommand(in *invocation) *cobra.Command {
 		})
 }
 
-func printFleetStatus(c *console, s rollout.Report) {
+func printFleetStatus(c *console, s operations.Report) {
 	var rows [][]string
 	for _, one := range s.Status {
 		took, says := "-", one.Log
@@ -55,7 +55,7 @@ func printFleetStatus(c *console, s rollout.Report) {
 func newFleetStopCommand(in *invocation) *cobra.Command {
 	return in.command("stop [FILE]", "", "begin no further cluster of the fleet; Jobs that have begun go on",
 		func(ctx context.Context, c *console, a arguments) error {
-			name, err := rollout.Stop(ctx, fleetRequest(c, a, 0))
+			name, err := operations.Stop(ctx, fleetRequest(c, a, 0))
 			if err != nil {
 				return err
 			}

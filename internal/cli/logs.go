@@ -19,7 +19,7 @@ func controllerNames() []string {
 	return names
 }
 
-// runLogs shows what the controllers write. To be interrupted is how it ends.
+// runLogs shows what the controllers write. An interruption is not an error.
 func runLogs(ctx context.Context, c *console, a arguments, o operations.LogsOptions) error {
 	k, err := loadCluster(c, a)
 	if err != nil {

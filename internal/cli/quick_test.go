@@ -111,7 +111,7 @@ func (quickTalos) Ask(context.Context, talos.Route) (talos.Node, error) {
 	return talos.Node{Version: config.Defaults().TalosVersion, Etcd: "Running", Healthy: true}, nil
 }
 
-func (q quickTalos) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+func (q quickTalos) LocalEtcdMembers(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	return q.EtcdMembers(ctx, r)
 }
 

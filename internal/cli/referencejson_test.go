@@ -20,7 +20,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/internal/fleet"
-	"github.com/slipway-k8s/slipway/internal/fleet/rollout"
+	fleetoperations "github.com/slipway-k8s/slipway/internal/fleet/operations"
 	"github.com/slipway-k8s/slipway/internal/operation/dependencies"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 	"github.com/slipway-k8s/slipway/internal/operation/scale"
@@ -75,8 +75,8 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `graph`", graphDocument{}},
 		{"Output of `effects`", effectList{}},
 		{"Output of `serve`, its first line", serve.Serving{}},
-		{"Output of `fleet plan`", rollout.Forecast{}},
-		{"Output of `fleet status`", rollout.Report{}},
+		{"Output of `fleet plan`", fleetoperations.Forecast{}},
+		{"Output of `fleet status`", fleetoperations.Report{}},
 		{"Output of `fleet apply`, `fleet destroy` and `fleet advance`, a line for each change", fleet.ClusterStatus{}},
 		{"Output of `report`", report.Made{}},
 		{"Output of `report --list`", runList{}},

@@ -80,33 +80,31 @@ func runStatePull(ctx context.Context, c *console, k session.Cluster, o stateOpt
 		}
 	}
 	r, err := operations.PullState(ctx, k, serial, o.Force)
-	if err != nil {
+	switch {
+	case r.Serial == 0:
+		return err
+	case r.Relation == remotestate.Ahead:
+		fmt.Fprintf(c.stdout, "nothing was changed: %s has changes that %s has not\n", r.Folder, r.Store)
 		return err
 	}
-	if r.Relation == remotestate.Ahead {
-		fmt.Fprintf(c.stdout, "nothing was changed: %s has changes that %s has not\n", r.Folder, r.Store)
-		return nil
-	}
 	fmt.Fprintf(c.stdout, "%s has the state of serial %d, written %s by %s\n", r.Folder, r.Serial, r.WrittenAt(), r.By)
-	if r.Relation == remotestate.Diverged {
+	switch {
+	case r.Relation == remotestate.Diverged:
 		fmt.Fprintf(c.stdout, "what %s has is refused; to write this state in its place: %s\n", r.Store,
 			commandLine(c, "state", "push", "--force"))
-		return nil
-	}
-	if serial > 0 {
+	case serial > 0:
 		fmt.Fprintf(c.stdout, "the next run writes it as the newest; to write it now: %s\n",
 			commandLine(c, "state", "push"))
 	}
-	return nil
+	return err
 }
 
 func runStatePush(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {
 	r, err := operations.PushState(ctx, k, o.Force)
-	if err != nil {
-		return err
+	if r.Serial > 0 {
+		fmt.Fprintf(c.stdout, "%s has the state of %s, as serial %d\n", r.Store, r.Folder, r.Serial)
 	}
-	fmt.Fprintf(c.stdout, "%s has the state of %s, as serial %d\n", r.Store, r.Folder, r.Serial)
-	return nil
+	return err
 }
 
 func runStateRekey(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {

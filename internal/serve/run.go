@@ -36,10 +36,10 @@ type RunOptions struct {
 	Resume          bool // runs that were interrupted when an earlier process, or its machine, ended
 	StopRuns        bool // when Run ends
 
-	// Flags are those that lead the command to a cluster: for paths, the lab and the choices of its runs.
+	// Flags are those that lead the command to a cluster: for paths, the lab and the choices of its runs. Required.
 	Flags     func(session.Options) []string
-	Listening func(Serving) error // is called once, before the first request is answered
-	Log       *slog.Logger
+	Listening func(Serving) error // is called once, before the first request is answered. Required.
+	Log       *slog.Logger        // Required.
 }
 
 // stopWithin is how long all runs together have to end in good order where Run ends them.

@@ -33,7 +33,8 @@ type Caller struct {
 	Management platform.ManagementProvider
 	// Faults returns the faults to inject, for the crash suite alone.
 	Faults func() effect.Faults
-	// Equip changes what a session at Hetzner works with. Tests use it to replace clients that have no fake. Optional.
+	// Equip is called whenever a client of the Hetzner API is created from a token, and can replace it and other clients.
+	// Optional.
 	Equip func(*platform.Tools)
 	// Charts downloads what a prediction renders; nil: as a run does.
 	Charts checks.Download

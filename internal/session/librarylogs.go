@@ -30,8 +30,8 @@ func releaseLibraries() {
 	}
 }
 
-// silenceLibraries discards what the libraries log during an inspection, unless a session is open, whose log has it.
-func silenceLibraries() {
+// SilenceLibraries discards what the libraries log during an inspection, unless a session is open, whose log has it.
+func SilenceLibraries() {
 	libraryLogs.Lock()
 	defer libraryLogs.Unlock()
 	if libraryLogs.sessions == 0 {

@@ -85,7 +85,7 @@ type Inspection struct {
 
 // Inspect has the tools to read from the environment that the state folder belongs to.
 func (k Cluster) Inspect(ctx context.Context, state statedir.Dir) (l Inspection, err error) {
-	silenceLibraries()
+	SilenceLibraries()
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	l.Cluster, l.Folder = k, state
 	if l.Tools, err = k.LocalTools(state); err != nil {
@@ -174,7 +174,7 @@ func (k Cluster) InspectOnline(ctx context.Context) (l Inspection, err error) {
 	if err := RefuseOtherEnvironment(state, k.Lab); err != nil {
 		return l, err
 	}
-	silenceLibraries()
+	SilenceLibraries()
 	k.Caller.Hide.Learn(k.Cfg.Passwords()...)
 	token, err := k.Caller.token(ctx, k.Cfg) // each time: a token may be replaced while backup --every runs
 	if err != nil {

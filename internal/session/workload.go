@@ -17,7 +17,7 @@ import (
 // OpenWorkload opens the cluster of the state folder to read from it, or the one in whose Pod the process runs. No
 // files are written, and no lab is started.
 func OpenWorkload(ctx context.Context, c *Caller, q Request, pod bool) (*kube.Cluster, error) {
-	silenceLibraries()
+	SilenceLibraries()
 	if pod {
 		kubeconfig, err := kube.PodKubeconfig(c.Environment)
 		if err != nil {
@@ -56,7 +56,7 @@ func (k Cluster) StateWithCluster(ctx context.Context) (statedir.Dir, error) {
 // is that of the lab where the cluster is in one.
 func (k Cluster) InspectWorkload(ctx context.Context, state statedir.Dir) (l Inspection, cluster *kube.Cluster,
 	err error) {
-	silenceLibraries()
+	SilenceLibraries()
 	environment, err := state.Environment()
 	if err != nil {
 		return l, nil, err

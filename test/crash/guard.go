@@ -6,6 +6,7 @@ import (
 	"io"
 	"os/exec"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -56,7 +57,11 @@ func startGuard(dir, script string, args ...string) (*guard, error) {
 // grouped is a command that leads a process group, which is killed as a whole when the context ends. It begins with the
 // line that start writes, and never where the suite ends before.
 func grouped(ctx context.Context, words ...string) *exec.Cmd {
+	_, missing := exec.LookPath(words[0])
 	cmd := exec.CommandContext(ctx, "sh", slices.Concat([]string{"-c", `read -r line && exec "$0" "$@" </dev/null`}, words)...)
+	if cmd.Err == nil && !strings.Contains(words[0], "/") {
+		cmd.Err = missing // as without the shell
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 10 * time.Second

@@ -8,8 +8,9 @@ import (
 // Client asks Talos nodes, has one of them restore etcd, wipes and upgrades them.
 type Client interface {
 	Ask(context.Context, Route) (Node, error)
+	// EtcdMembers may be answered by the member of another node, LocalEtcdMembers by the node's own alone.
 	EtcdMembers(context.Context, Route) ([]EtcdMember, error)
-	EtcdMembersOf(context.Context, Route) ([]EtcdMember, error)
+	LocalEtcdMembers(context.Context, Route) ([]EtcdMember, error)
 	EtcdIndex(context.Context, Route) (uint64, error)
 	EtcdSnapshot(context.Context, Route) (io.ReadCloser, error)
 	HasEtcdData(context.Context, Route) (bool, error)

@@ -18,13 +18,13 @@ type EtcdMember struct {
 	Learner bool   // does not vote yet
 }
 
-// EtcdMembers lists etcd's members, by name, as any member knows them that the node passes the question on to.
+// EtcdMembers lists etcd's members by name. The node may forward the request to the member of another node.
 func (c *Credentials) EtcdMembers(ctx context.Context, r Route) ([]EtcdMember, error) {
 	return c.members(ctx, r, false)
 }
 
-// EtcdMembersOf lists the members that a node's own member of etcd counts. One that has no leader does not answer.
-func (c *Credentials) EtcdMembersOf(ctx context.Context, r Route) ([]EtcdMember, error) {
+// LocalEtcdMembers lists the members that the node's own member of etcd knows. A member without a leader does not answer.
+func (c *Credentials) LocalEtcdMembers(ctx context.Context, r Route) ([]EtcdMember, error) {
 	return c.members(ctx, r, true)
 }
 

@@ -25,7 +25,7 @@ func (HealthyTalos) EtcdSnapshot(context.Context, talos.Route) (io.ReadCloser, e
 	return io.NopCloser(strings.NewReader("snapshot")), nil
 }
 
-func (h HealthyTalos) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+func (h HealthyTalos) LocalEtcdMembers(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	return h.EtcdMembers(ctx, r)
 }
 

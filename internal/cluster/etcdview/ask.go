@@ -72,5 +72,5 @@ func AskServers(ctx context.Context, tools platform.Tools, config []byte, server
 func MembersOf(ctx context.Context, t talos.Client, n Node) ([]talos.EtcdMember, error) {
 	ctx, cancel := context.WithTimeout(ctx, AskWithin)
 	defer cancel()
-	return t.EtcdMembersOf(ctx, n.Route)
+	return t.LocalEtcdMembers(ctx, n.Route)
 }

@@ -24,16 +24,22 @@ type Cloud struct {
 	Err      error             // why the servers are not known
 }
 
-// ReadCloud asks Hetzner.
-func ReadCloud(ctx context.Context, cfg config.Config, tools platform.Tools) (c Cloud) {
+// ReadCloud asks Hetzner for the servers of a cluster and for failed actions. heard gets the answer about the servers as
+// soon as it is there, and returns the error that is kept. nil: it is kept as it is.
+func ReadCloud(ctx context.Context, cfg config.Config, tools platform.Tools, heard func(error) error) (c Cloud) {
 	if tools.Hetzner == nil {
 		return Cloud{Err: errors.New("there is no token")}
 	}
 	var asking sync.WaitGroup
-	asking.Go(func() { c.Servers, c.Err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName) })
+	asking.Go(func() {
+		c.Servers, c.Err = hetzner.Servers(ctx, tools.Hetzner, cfg.ClusterName)
+		if heard != nil {
+			c.Err = heard(c.Err)
+		}
+	})
 	asking.Go(func() { c.Failures, _ = hetzner.Failures(ctx, tools.Hetzner, time.Now().Add(-failuresSince)) })
 	asking.Wait()
-	c.At = time.Now().UTC()
+	c.At = time.Now()
 	return c
 }
 
@@ -43,7 +49,7 @@ func (c Cloud) Tell(s *why.Situation) {
 		s.Silent[why.Hetzner] = c.Err.Error()
 		return
 	}
-	s.Cloud, s.CloudAt, s.Failures = []why.Server{}, c.At, nil
+	s.Cloud, s.CloudAt, s.Failures = []why.Server{}, c.At.UTC(), nil
 	for _, one := range c.Servers {
 		s.Cloud = append(s.Cloud, why.Server{ID: one.ID, Name: one.Name, Status: one.Status, Protected: one.Protected})
 	}
@@ -97,7 +103,7 @@ func (s *cloudSight) read(ctx context.Context, cfg config.Config, tools platform
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.old() {
-		s.moved, s.last = false, ReadCloud(ctx, cfg, tools)
+		s.moved, s.last = false, ReadCloud(ctx, cfg, tools, nil)
 	}
 	return s.last
 }

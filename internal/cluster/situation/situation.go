@@ -80,9 +80,9 @@ func (o *Observer) Observe(ctx context.Context, mgmt *kube.Cluster, c Watched) (
 		return s, ""
 	}
 	o.cloud.noticed(s)
-	sofar := s // the others write into s
+	routes := MachineRoutes(s)
 	asking.Go(func() { uid = o.askWorkload(ctx, mgmt, c, &s) })
-	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, sofar) })
+	asking.Go(func() { s.Talos = o.readTalos(ctx, mgmt, c, routes) })
 	asking.Go(func() { s.Images = o.ReadImages(ctx, s.Servers) })
 	asking.Go(func() { s.Lost = o.lost(ctx, c, s.Infrastructure) })
 	asking.Wait()

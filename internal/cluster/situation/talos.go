@@ -1,6 +1,7 @@
 package situation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -26,16 +27,16 @@ func Talosconfig(ctx context.Context, manager *kube.Cluster, c Watched) ([]byte,
 	return config, err
 }
 
-// readTalos asks the Talos of every control plane server that runs, all at once.
+// readTalos asks the Talos of servers, all at once, each by its first address alone: a server that boots refuses that at
+// once, and a wait looks again soon.
 func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
-	s why.Situation) map[string]why.Talos {
+	routes map[string][]talos.Route) map[string]why.Talos {
 	config, err := Talosconfig(ctx, mgmt, c)
 	var t talos.Client
 	if err == nil {
 		t, err = o.Tools.Talos(config)
 	}
 	answers := map[string]why.Talos{}
-	routes := MachineRoutes(s)
 	if err != nil {
 		for server := range routes {
 			answers[server] = why.Talos{Trouble: err.Error()}
@@ -44,9 +45,9 @@ func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
-	for server, ways := range routes {
+	for server, all := range routes {
 		asking.Go(func() {
-			answer, _ := AskTalos(ctx, t, ways)
+			answer, _ := AskTalos(ctx, t, all[:min(1, len(all))])
 			mu.Lock()
 			defer mu.Unlock()
 			answers[server] = answer
@@ -74,36 +75,39 @@ func routesTo(m *unstructured.Unstructured) (routes []talos.Route) {
 	return routes
 }
 
-// AskTalos asks a server by all routes at once; the first that answers counts.
+// AskTalos asks a server by all routes at once; the first that answers counts. Where none does, the trouble is that of
+// the first of the routes whose error is known.
 func AskTalos(ctx context.Context, t talos.Client, routes []talos.Route) (why.Talos, talos.Route) {
 	if len(routes) == 0 {
 		return why.Talos{Trouble: "its address is not known yet"}, talos.Route{}
 	}
 	type answer struct {
 		node  talos.Node
-		route talos.Route
+		route int
 		err   error
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan answer, len(routes))
-	for _, route := range routes {
+	for i, route := range routes {
 		go func() {
-			node, err := t.Ask(ctx, route)
-			answers <- answer{node, route, err}
+			node, err := t.Ask(asking, route)
+			answers <- answer{node, i, err}
 		}()
 	}
-	var last error
+	errs := make([]error, len(routes), len(routes)+1)
 	for range routes {
 		select {
 		case a := <-answers:
 			if a.err == nil {
-				return why.Talos{Etcd: a.node.Healthy, State: a.node.Etcd}, a.route
+				return why.Talos{Etcd: a.node.Healthy, State: a.node.Etcd}, routes[a.route]
 			}
-			last = a.err
+			errs[a.route] = a.err
+			continue
 		case <-ctx.Done():
-			return why.Talos{Trouble: context.Cause(ctx).Error()}, talos.Route{}
+			errs = append(errs, context.Cause(ctx))
 		}
+		break
 	}
-	return why.Talos{Trouble: last.Error()}, talos.Route{}
+	return why.Talos{Trouble: cmp.Or(errs...).Error()}, talos.Route{}
 }

@@ -23,12 +23,10 @@ type seenCloud struct {
 }
 
 func (l *Reader) seeCloud() (c seenCloud) {
-	c.Cloud = situation.ReadCloud(l.hetzner.ctx, l.cfg, l.tools)
+	c.Cloud = situation.ReadCloud(l.hetzner.ctx, l.cfg, l.tools, l.hetzner.heard)
 	if l.tools.Hetzner == nil {
 		l.hetzner.settle()
-		return c
-	}
-	if c.Err = l.hetzner.heard(c.Err); c.Err == nil { // beside what the servers say
+	} else if c.Err == nil { // beside what the servers say
 		c.endpoint, _ = hetzner.FindEndpoint(l.hetzner.ctx, l.tools.Hetzner, l.cfg.ClusterName)
 	}
 	return c
@@ -51,7 +49,7 @@ type seenTalos struct {
 // taken.
 const cloudFirst = 700 * time.Millisecond
 
-// seeTalos asks the Talos of every server of the control plane that runs, by all ways at once, and etcd for its
+// seeTalos asks the Talos of every server of the control plane that runs, by all routes at once, and etcd for its
 // members.
 func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObjects],
 	clusters lookedClusters) (seen seenTalos) {
@@ -78,9 +76,9 @@ func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObject
 	seen.etcdErr = errors.New("etcd runs on no server with a Talos that answers")
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	for name, ways := range routes {
+	for name, all := range routes {
 		asking.Go(func() {
-			answer, way := situation.AskTalos(ctx, t, ways)
+			answer, route := situation.AskTalos(ctx, t, all)
 			mu.Lock()
 			seen.answers[name] = answer
 			known := seen.members != nil
@@ -88,7 +86,7 @@ func (l *Reader) seeTalos(cloud *promise[seenCloud], objects *promise[seenObject
 			if answer.Trouble != "" || answer.State != etcdRuns || known {
 				return
 			}
-			members, err := situation.Within(ctx, func() ([]talos.EtcdMember, error) { return t.EtcdMembersOf(ctx, way) })
+			members, err := situation.Within(ctx, func() ([]talos.EtcdMember, error) { return t.LocalEtcdMembers(ctx, route) })
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -118,13 +116,13 @@ func (l *Reader) talosconfig(clusters lookedClusters) ([]byte, error) {
 		return nil, err
 	}
 	config, err = situation.Talosconfig(l.ctx, manager, situation.WatchedOf(l.cfg))
-	if err != nil {
+	if errors.Is(err, situation.ErrNoTalosconfig) {
 		return nil, fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	}
-	return config, nil
+	return config, err
 }
 
-// routes are the ways to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
+// routes are the routes to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
 // as Cluster API does.
 func (l *Reader) routes(cloud *promise[seenCloud], objects *promise[seenObjects],
 	balancers []string) map[string][]talos.Route {

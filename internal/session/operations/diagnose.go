@@ -21,7 +21,7 @@ type Diagnosis struct {
 	Takes   *runs.ForecastOfSteps `json:"takes,omitempty"`
 }
 
-// Diagnose finds out which disaster has befallen a cluster, and the command that mends it. It changes nothing. source is
+// Diagnose finds out which recovery a cluster needs, and its command. It changes nothing. source is
 // what was read from the backup in file; nil: none is named.
 func Diagnose(ctx context.Context, k session.Cluster, source *backup.Cluster, file string) (d Diagnosis, err error) {
 	if source != nil {

@@ -14,7 +14,7 @@ import (
 type ReleasesOptions struct {
 	releases.Options
 	InCluster bool                     // of the cluster in whose Pod the process runs, in place of the state folder's
-	Displays  func() []session.Display // of the session that changes the state folder's cluster
+	Displays  func() []session.Display // of the session that changes the state folder's cluster. Required.
 }
 
 // RecoverReleases recovers the HelmReleases that are stuck, or says which it would. The report has no kind where the

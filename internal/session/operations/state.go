@@ -139,7 +139,8 @@ func (s storedState) refusable(ctx context.Context) (d remotestate.Document, ok 
 	return d, ok, nil, err
 }
 
-// StateResult is what PullState, PushState and RekeyState have come to.
+// StateResult is what PullState, PushState and RekeyState have done. Beside an error of PullState or PushState it is not
+// empty where the state was transferred and only the lock of the state folder could not be released.
 type StateResult struct {
 	remotestate.Document
 	Store    string
@@ -161,8 +162,10 @@ func PullState(ctx context.Context, k session.Cluster, serial int64, force bool)
 	}
 	err = s.locked(ctx, func() error {
 		d, relation, err := s.pull(ctx, serial, force)
-		r = s.result(d)
-		r.Relation = relation
+		if err == nil {
+			r = s.result(d)
+			r.Relation = relation
+		}
 		return err
 	})
 	return r, err
@@ -205,7 +208,9 @@ func PushState(ctx context.Context, k session.Cluster, force bool) (r StateResul
 	}
 	err = s.locked(ctx, func() error {
 		d, err := s.Push(ctx, k.Cfg.StateWait.D(), force, k.Caller.Note)
-		r = s.result(d)
+		if err == nil {
+			r = s.result(d)
+		}
 		return err
 	})
 	return r, err
@@ -223,8 +228,8 @@ func RekeyState(ctx context.Context, k session.Cluster, accept bool) (r StateRes
 	return r, err
 }
 
-// UnlockState takes the state away from the run that holds it; nil: no run did. Without force it only says what that
-// risks.
+// UnlockState takes the state away from the run that holds it, and returns that run, or nil if none holds it. Without
+// force, and if a run holds it, it returns an error that describes the risk.
 func UnlockState(ctx context.Context, k session.Cluster, force bool) (*remotestate.Holder, error) {
 	s, err := openStore(ctx, k)
 	if err != nil {

@@ -155,7 +155,7 @@ func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, 
 		}
 		for _, route := range etcdview.Routes(public, private, balancer) {
 			asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-			members, err := t.EtcdMembersOf(asking, route)
+			members, err := t.LocalEtcdMembers(asking, route)
 			cancel()
 			if err == nil {
 				return members, nil

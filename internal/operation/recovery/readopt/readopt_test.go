@@ -51,7 +51,7 @@ type membersOf struct {
 	w *readoptWorld
 }
 
-func (m membersOf) EtcdMembersOf(context.Context, talos.Route) ([]talos.EtcdMember, error) {
+func (m membersOf) LocalEtcdMembers(context.Context, talos.Route) ([]talos.EtcdMember, error) {
 	if m.w.etcd == nil {
 		return nil, errors.New("no quorum")
 	}

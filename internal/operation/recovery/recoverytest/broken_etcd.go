@@ -92,8 +92,8 @@ func (e *BrokenEtcd) Ask(ctx context.Context, r talos.Route) (talos.Node, error)
 	return talos.Node{Etcd: cmp.Or(e.State[nameAt(r)], etcdview.Preparing)}, nil
 }
 
-// EtcdMembersOf implements talos.Client.
-func (e *BrokenEtcd) EtcdMembersOf(_ context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+// LocalEtcdMembers implements talos.Client.
+func (e *BrokenEtcd) LocalEtcdMembers(_ context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	e.Mu.Lock()
 	defer e.Mu.Unlock()
 	var members []talos.EtcdMember

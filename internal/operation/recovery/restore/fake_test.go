@@ -109,9 +109,9 @@ type fakeEtcd struct {
 	patient  time.Duration                              // least time that an upload was given
 }
 
-func (f *fakeEtcd) EtcdMembersOf(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
+func (f *fakeEtcd) LocalEtcdMembers(ctx context.Context, r talos.Route) ([]talos.EtcdMember, error) {
 	if f.members == nil {
-		return f.HealthyTalos.EtcdMembersOf(ctx, r)
+		return f.HealthyTalos.LocalEtcdMembers(ctx, r)
 	}
 	return f.members(r), f.answer(r)
 }

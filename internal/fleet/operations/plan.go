@@ -1,4 +1,4 @@
-package rollout
+package operations
 
 import (
 	"context"
@@ -41,7 +41,7 @@ func Plan(ctx context.Context, q Request, names []string) (*Forecast, error) {
 	if err != nil {
 		return nil, err
 	}
-	platform.RedirectLibraryLogs(io.Discard)
+	session.SilenceLibraries()
 	if err := f.open(ctx, true); err != nil {
 		return nil, err
 	}

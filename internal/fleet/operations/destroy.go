@@ -1,4 +1,4 @@
-package rollout
+package operations
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 type DestroyOptions struct {
 	Clusters []string // only these, which need not be in the file any more
 
-	// Confirm asks for a word before anything is deleted. Required, but with Yes. Its error ends the deletion.
+	// Confirm asks for a word before anything is deleted. Required unless Yes is set. Its error ends the deletion.
 	Confirm func(ctx context.Context, question, want string) error
 	// Changed gets the status of a cluster each time that it has changed. Required.
 	Changed func(fleet.ClusterStatus)

@@ -1,4 +1,4 @@
-package rollout
+package operations
 
 import (
 	"context"
@@ -27,7 +27,7 @@ type ApplyOptions struct {
 	// Consent gets what would be done, where that is something. It is not called with Yes, nor in a rehearsal. Its error
 	// ends the apply, which has changed nothing. If it is nil, only Yes agrees to what replaces servers.
 	Consent func(context.Context, *Forecast) error
-	// Changed gets the status of a cluster each time that it has changed. Required, but with Detach.
+	// Changed gets the status of a cluster each time that it has changed. Required unless Detach is set.
 	Changed func(fleet.ClusterStatus)
 }
 
