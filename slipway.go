@@ -115,7 +115,7 @@ func Open(ctx context.Context, cfg config.Config, o Options) (*Session, error) {
 		return nil, err
 	}
 	if err := k.Validate(ctx); err != nil {
-		return nil, err
+		return nil, redacted(k.Caller.Hide, err)
 	}
 	s, err := open(ctx, k, o, Bootstrap)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
@@ -118,15 +119,18 @@ const endWithin = 2 * time.Minute
 // end takes the drill's lab down, whatever became of the drill, and deletes the folder of a drill that has passed: that
 // of another one has the logs.
 func (d *run) end(ctx context.Context, passed bool, err error) error {
-	caller := d.cluster.Caller
+	caller, started := d.cluster.Caller, d.cluster.LabToInspect(d.state)
 	if d.options.KeepLab {
+		if _, down := started.Answering(context.WithoutCancel(ctx)); errors.Is(down, lab.ErrDown) {
+			return err // it ended before its lab was started
+		}
 		caller.Note("the drill's lab is kept: to look at it: %s; to end it: %s", caller.Command("status"),
 			caller.Command("lab", "down"))
 		return err
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	if _, downErr := d.cluster.LabToInspect(d.state).Down(ending); downErr != nil {
+	if _, downErr := started.Down(ending); downErr != nil {
 		return errors.Join(err, fmt.Errorf("take the drill's lab down: %w; it is in %s", downErr, d.state))
 	}
 	if interrupted := errors.Is(errors.Join(err, context.Cause(ctx)), flow.ErrInterrupted); interrupted {
