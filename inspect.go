@@ -101,8 +101,8 @@ func Doctor(ctx context.Context, cfg config.Config, o Options) (checks []Check, 
 // ClusterStatus is the state of a cluster. As JSON it is the output of the command status with --output json
 // (docs/reference.md).
 type ClusterStatus struct {
-	// Waiting tells what the cluster waits for, and why. Empty: nothing is missing, as far as Offline, Existing and Unknown
-	// are empty, too.
+	// Waiting tells what the cluster waits for, and why. Empty: nothing is missing, as far as Offline, Existing and
+	// Unknown are empty, too.
 	Waiting string
 	// Offline tells why Hetzner and the clusters were not asked; then only the journal is known. Empty: they were.
 	Offline string
@@ -129,8 +129,8 @@ func (s ClusterStatus) Print(w io.Writer, width int) error { return s.report.Pri
 // MarshalJSON returns the output of the command status with --output json.
 func (s ClusterStatus) MarshalJSON() ([]byte, error) { return json.Marshal(s.report) }
 
-// Status reads the journal, and asks Hetzner, the management cluster, the cluster and the Talos of its servers. A source
-// that does not answer within two seconds is listed in Unknown; that is not an error. It changes nothing.
+// Status reads the journal, and asks Hetzner, the management cluster, the cluster and the Talos of its servers. A
+// source that does not answer within two seconds is listed in Unknown; that is not an error. It changes nothing.
 func Status(ctx context.Context, cfg config.Config, o Options) (s ClusterStatus, err error) {
 	err = inspect(cfg, o, nil, func(k session.Cluster) (err error) {
 		s.report, err = operations.Status(ctx, k)

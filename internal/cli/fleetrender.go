@@ -23,8 +23,8 @@ func newFleetRenderCommand(in *invocation) *cobra.Command {
 }
 
 func printFleetManifests(out io.Writer, m operations.Manifests) error {
-	fmt.Fprintf(out, "# Fleet %s: a Job that applies it. These Secrets of namespace %s (and the key in each) are not here:\n",
-		m.Fleet, m.Namespace)
+	fmt.Fprintf(out, "# Fleet %s: a Job that applies it. These Secrets of namespace %s (and the key in each) are not "+
+		"here:\n", m.Fleet, m.Namespace)
 	for _, name := range m.Secrets {
 		fmt.Fprintf(out, "#   %s\n", name)
 	}

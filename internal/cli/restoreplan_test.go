@@ -216,6 +216,18 @@ func TestRestoreOnPaper(t *testing.T) {
 	if after := folderContents(t, dir); after != before || len(market.Writes()) > 0 {
 		t.Errorf("planning changed something: %v\n%s\n%s", market.Writes(), before, after)
 	}
+	state := platform.FilesIn(filepath.Join(dir, statedir.StateFolderIn, "k8s"))
+	another := records.Restore{ClusterIdentity: backup.ClusterIdentity{Cluster: "k8s", UID: "another"}, Began: time.Now()}
+	if err := another.Write(state); err != nil {
+		t.Fatal(err)
+	}
+	if r := restoring(t, dir, inProject(market), "", "-n"); r.code != ExitFailed ||
+		!strings.Contains(r.stderr, "the restore of another backup of cluster k8s") {
+		t.Errorf("in the middle of another restore: %+v", r)
+	}
+	if err := records.RestoreFiles(state).RemoveFolder(); err != nil {
+		t.Fatal(err)
+	}
 	market.Put("servers", 5, schema.Server{Name: "k8s-control-plane-1",
 		Labels: map[string]string{"caph-cluster-k8s": "owned"}, Status: "off"})
 	if r := restoring(t, dir, inProject(market), "", "-n"); r.code != ExitFailed ||

@@ -86,9 +86,10 @@ func withRun(ctx context.Context, c *console, a arguments, cfg settings.Configur
 	if err != nil {
 		return err
 	}
-	return c.cluster(a, cfg).Do(ctx, access, runDisplays(c, a.Options), func(ctx context.Context, s *session.Session) error {
+	use := func(ctx context.Context, s *session.Session) error {
 		return do(ctx, &running{Session: s, console: c, options: a.Options, arguments: a})
-	})
+	}
+	return c.cluster(a, cfg).Do(ctx, access, runDisplays(c, a.Options), use)
 }
 
 // runDisplays are those of a run, which continues where the reader of its output is gone.

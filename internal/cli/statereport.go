@@ -25,7 +25,8 @@ func printStates(c *console, all []operations.ListedState, output string) error 
 		rows = append(rows, []string{d.Cluster, d.Environment, strconv.FormatInt(d.Serial, 10), d.WrittenAt(), holder,
 			d.Authentic})
 	}
-	text.Table(c.stdout, c.width(), []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}, rows...)
+	head := []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}
+	text.Table(c.stdout, c.width(), head, rows...)
 	return nil
 }
 

@@ -58,7 +58,8 @@ func startGuard(dir, script string, args ...string) (*guard, error) {
 // line that start writes, and never where the suite ends before.
 func grouped(ctx context.Context, words ...string) *exec.Cmd {
 	_, missing := exec.LookPath(words[0])
-	cmd := exec.CommandContext(ctx, "sh", slices.Concat([]string{"-c", `read -r line && exec "$0" "$@" </dev/null`}, words)...)
+	const begin = `read -r line && exec "$0" "$@" </dev/null`
+	cmd := exec.CommandContext(ctx, "sh", slices.Concat([]string{"-c", begin}, words)...)
 	if cmd.Err == nil && !strings.Contains(words[0], "/") {
 		cmd.Err = missing // as without the shell
 	}

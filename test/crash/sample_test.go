@@ -39,8 +39,8 @@ func today(t *testing.T) int {
 }
 
 // TestSample runs the whole first day and its end twice in one lab: once undisturbed, which tells the effects and
-// what they come to, and then killed at one effect of about half of the sorts, one after the other, each time resumed up to
-// the next. The judge finds no difference. Where the state is stored rotates by the day, too.
+// what they come to, and then killed at one effect of about half of the sorts, one after the other, each time resumed
+// up to the next. The judge finds no difference. Where the state is stored rotates by the day, too.
 func TestSample(t *testing.T) {
 	s := newSample(t)
 	ctx := t.Context()

@@ -23,7 +23,8 @@ func (c *Credentials) EtcdMembers(ctx context.Context, r Route) ([]EtcdMember, e
 	return c.members(ctx, r, false)
 }
 
-// LocalEtcdMembers lists the members that the node's own member of etcd knows. A member without a leader does not answer.
+// LocalEtcdMembers lists the members that the node's own member of etcd knows. A member without a leader does not
+// answer.
 func (c *Credentials) LocalEtcdMembers(ctx context.Context, r Route) ([]EtcdMember, error) {
 	return c.members(ctx, r, true)
 }

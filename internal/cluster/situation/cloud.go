@@ -24,8 +24,8 @@ type Cloud struct {
 	Err      error             // why the servers are not known
 }
 
-// ReadCloud asks Hetzner for the servers of a cluster and for failed actions. heard gets the answer about the servers as
-// soon as it is there, and returns the error that is kept. nil: it is kept as it is.
+// ReadCloud asks Hetzner for the servers of a cluster and for failed actions. heard gets the answer about the servers
+// as soon as it is there, and returns the error that is kept. nil: it is kept as it is.
 func ReadCloud(ctx context.Context, cfg config.Config, tools platform.Tools, heard func(error) error) (c Cloud) {
 	if tools.Hetzner == nil {
 		return Cloud{Err: errors.New("there is no token")}

@@ -27,8 +27,8 @@ func Talosconfig(ctx context.Context, manager *kube.Cluster, c Watched) ([]byte,
 	return config, err
 }
 
-// readTalos asks the Talos of servers, all at once, each by its first address alone: a server that boots refuses that at
-// once, and a wait looks again soon.
+// readTalos asks the Talos of servers, all at once, each by its first address alone: a server that boots refuses that
+// at once, and a wait looks again soon.
 func (o *Observer) readTalos(ctx context.Context, mgmt *kube.Cluster, c Watched,
 	routes map[string][]talos.Route) map[string]why.Talos {
 	config, err := Talosconfig(ctx, mgmt, c)

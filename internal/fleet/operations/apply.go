@@ -118,8 +118,8 @@ func findQueue(ctx context.Context, f *opened) error {
 		err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Queue}, queue)
 	}
 	if kube.Absent(err) {
-		return usage.Errorf("%s: queue %s is no LocalQueue of Kueue in namespace %s of the management cluster: create it, or "+
-			"remove the key: %w", f.Path(), f.Queue, f.Namespace, err)
+		return usage.Errorf("%s: queue %s is no LocalQueue of Kueue in namespace %s of the management cluster: create it, "+
+			"or remove the key: %w", f.Path(), f.Queue, f.Namespace, err)
 	}
 	if err != nil {
 		return fmt.Errorf("look for LocalQueue %s/%s: %w", f.Namespace, f.Queue, err)
@@ -219,8 +219,9 @@ func advance(ctx context.Context, f *opened, revision string, changed func(fleet
 	is, err := fleet.Advance(ctx, f.management, f.Namespace, f.Name, revision, observer)
 	switch {
 	case context.Cause(ctx) != nil:
-		return result, &session.InterruptedError{Err: context.Cause(ctx), Text: "interrupted: Jobs that have begun go on, and " +
-			"no further one is begun; to continue, run the same command again; to look: " + f.caller.Command("fleet", "status")}
+		text := "interrupted: Jobs that have begun go on, and no further one is begun; to continue, run the same command " +
+			"again; to look: " + f.caller.Command("fleet", "status")
+		return result, &session.InterruptedError{Err: context.Cause(ctx), Text: text}
 	case err != nil:
 		return result, err
 	}

@@ -147,8 +147,8 @@ func pinned(ctx context.Context, f *opened, reference string) (string, error) {
 	case errors.Is(err, images.ErrReference):
 		return "", usage.Errorf("%s: %w", f.Path(), err)
 	case err != nil:
-		return "", fmt.Errorf("%w\nthe Jobs change clusters, so the image that they run is fixed by its digest: where its registry is not "+
-			"reached from here, write the digest into image (%s@sha256:…)", err, reference)
+		return "", fmt.Errorf("%w\nthe Jobs change clusters, so the image that they run is fixed by its digest: where its "+
+			"registry is not reached from here, write the digest into image (%s@sha256:…)", err, reference)
 	}
 	if strings.Contains(reference, "@") {
 		return reference, nil

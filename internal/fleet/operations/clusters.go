@@ -57,8 +57,8 @@ func (f *opened) check(ctx context.Context, clusters []fleet.Cluster) (all []clu
 		}
 		if passwords := one.cfg.Passwords(); err == nil && strings.Join(passwords, "") != "" {
 			f.caller.Hide.Learn(passwords...)
-			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet are in "+
-				"ConfigMaps, which must not hold secrets: remove the password", c.Name)
+			err = fmt.Errorf("cluster %s: an address in its configuration has a password, and the configurations of a fleet "+
+				"are in ConfigMaps, which must not hold secrets: remove the password", c.Name)
 		}
 		if err != nil {
 			problems = append(problems, err)
@@ -105,9 +105,9 @@ func overlaps(all []cluster) (problems []error) {
 			if a.Token != b.Token || errA != nil || errB != nil || !was.Overlaps(is) {
 				continue
 			}
-			problems = append(problems, fmt.Errorf("cluster %s: networkCidr %s overlaps that of cluster %s (%s) in the same Hetzner "+
-				"project: give each cluster a range of its own, with controlPlaneCidr, podCidr and serviceCidr in it, or write "+
-				"skipDoctor: true, if nothing will ever be in both", b.Name, is, a.Name, was))
+			problems = append(problems, fmt.Errorf("cluster %s: networkCidr %s overlaps that of cluster %s (%s) in the same "+
+				"Hetzner project: give each cluster a range of its own, with controlPlaneCidr, podCidr and serviceCidr in it, or "+
+				"write skipDoctor: true, if nothing will ever be in both", b.Name, is, a.Name, was))
 			break
 		}
 	}
@@ -141,8 +141,8 @@ func tellShared(caller *session.Caller, all []cluster) {
 	first := map[string]string{}
 	for _, c := range all {
 		if other := first[c.cfg.Namespace]; other != "" {
-			caller.Note("the clusters %s and %s have their Cluster API objects in one namespace, %s: the Job of each can reach the "+
-				"other's, with its kubeconfig; to keep them apart, leave namespace away", other, c.Name, c.cfg.Namespace)
+			caller.Note("the clusters %s and %s have their Cluster API objects in one namespace, %s: the Job of each can "+
+				"reach the other's, with its kubeconfig; to keep them apart, leave namespace away", other, c.Name, c.cfg.Namespace)
 			continue
 		}
 		first[c.cfg.Namespace] = c.Name

@@ -51,8 +51,8 @@ func read(q Request) (*opened, error) {
 	path := cmp.Or(q.File, fleet.FleetFile)
 	for _, v := range q.Values {
 		if !slices.Contains(variables, v.Variable.Name) {
-			return nil, usage.Errorf("%s is not taken by the commands of fleet: write %s into defaults or into a cluster's entry "+
-				"in %s", v.Variable.Name, v.Variable.Field, path)
+			return nil, usage.Errorf("%s is not taken by the commands of fleet: write %s into defaults or into a cluster's "+
+				"entry in %s", v.Variable.Name, v.Variable.Field, path)
 		}
 	}
 	file, err := fleet.Read(settings.InFolder(q.Caller.WorkDir, path))

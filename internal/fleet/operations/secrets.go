@@ -64,26 +64,22 @@ func identitySecret(ctx context.Context, f *opened) (secret *corev1.Secret, iden
 			return nil, "", err
 		}
 	}
-	is := &corev1.Secret{}
-	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, is)
-	wanted := fleet.IdentitySecretOf(f.Namespace, []byte(given))
+	stored, exists, err := readIdentity(ctx, f)
 	switch {
-	case apierrors.IsNotFound(err) && given == "":
-		return nil, "", usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: name a file "+
-			"with a secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\nage-keygen -o key.txt "+
-			"creates one; keep a copy where the management cluster is not", f.Namespace)
-	case apierrors.IsNotFound(err):
-		return wanted, given, nil
 	case err != nil:
-		return nil, "", fmt.Errorf("look for the key to the states: %w", err)
-	case given != "" && !sameData(is.Data, wanted.Data):
-		return nil, "", usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that were "+
-			"written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the one that is "+
-			"there", f.Namespace, fleet.IdentitySecret)
+		return nil, "", err
+	case !exists && given == "":
+		return nil, "", usage.Errorf("the states of the clusters are encrypted, and namespace %s has no key for them yet: "+
+			"name a file with a secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\n"+
+			"age-keygen -o key.txt creates one; keep a copy where the management cluster is not", f.Namespace)
+	case !exists:
+		return fleet.IdentitySecretOf(f.Namespace, []byte(given)), given, nil
+	case given != "" && given != stored:
+		return nil, "", usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that "+
+			"were written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the "+
+			"one that is there", f.Namespace, fleet.IdentitySecret)
 	}
-	identity = string(is.Data[fleet.IdentitySecretKey])
-	learnIdentity(f.caller.Hide, identity)
-	return nil, identity, nil
+	return nil, stored, nil
 }
 
 // storedIdentity is the key that opens the states: the one that is given, or that is in the management cluster; empty:
@@ -92,17 +88,23 @@ func storedIdentity(ctx context.Context, f *opened) (string, error) {
 	if given, err := givenIdentity(f); err != nil || given != "" || f.management == nil {
 		return given, err
 	}
+	stored, _, err := readIdentity(ctx, f)
+	return stored, err
+}
+
+// readIdentity reads the operator's key from its Secret in the management cluster.
+func readIdentity(ctx context.Context, f *opened) (identity string, exists bool, err error) {
 	secret := &corev1.Secret{}
-	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, secret)
+	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, secret)
 	if apierrors.IsNotFound(err) {
-		return "", nil
+		return "", false, nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("look for the key to the states: %w", err)
+		return "", false, fmt.Errorf("look for the key to the states: %w", err)
 	}
-	key := string(secret.Data[fleet.IdentitySecretKey])
-	learnIdentity(f.caller.Hide, key)
-	return key, nil
+	identity = string(secret.Data[fleet.IdentitySecretKey])
+	learnIdentity(f.caller.Hide, identity)
+	return identity, true, nil
 }
 
 // rehearsedIdentity is a key for the states of a rehearsal, which no other machine has to open. Of two processes that
@@ -277,6 +279,6 @@ func refuseOtherToken(ctx context.Context, f *opened, name string, token platfor
 	if absent || f.asked.Yes {
 		return nil
 	}
-	return usage.Errorf("token %s of the fleet is another one than in Secret %s/%s, which all of its clusters use: if it is a new "+
-		"one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)
+	return usage.Errorf("token %s of the fleet is another one than in Secret %s/%s, which all of its clusters use: if "+
+		"it is a new one of the same Hetzner project, agree with --yes", name, wanted.Namespace, wanted.Name)
 }

@@ -72,11 +72,11 @@ func rekey(ctx context.Context, f *opened, store objectstore.Store, cluster stri
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	f.caller.Note("the state of cluster %s is moved to namespace %s, and written anew with the key of the cluster; what an earlier "+
-		"release wrote is not authenticated, and is taken as it is", cluster, fleet.StateNamespace(f.Namespace, cluster))
+	f.caller.Note("the state of cluster %s is moved to namespace %s, and written anew with the key of the cluster; what an "+
+		"earlier release wrote is not authenticated, and is taken as it is", cluster,
+		fleet.StateNamespace(f.Namespace, cluster))
 	place := remotestate.Place{Store: store, Cluster: cluster, Environment: statedir.EnvironmentHetzner, Keys: read,
-		Dir: scratch,
-		Who: remotestate.Here("fleet")}
+		Dir: scratch, Who: remotestate.Here("fleet")}
 	_, _, err = place.Rekey(ctx, rekeyWithin, true, f.caller.Note)
 	return err
 }

@@ -122,8 +122,8 @@ func (l *Reader) talosconfig(clusters lookedClusters) ([]byte, error) {
 	return config, err
 }
 
-// routes are the routes to the Talos of each server of the control plane that runs, as Hetzner says; where it is silent,
-// as Cluster API does.
+// routes are the routes to the Talos of each server of the control plane that runs, as Hetzner says; where it is
+// silent, as Cluster API does.
 func (l *Reader) routes(cloud *promise[seenCloud], objects *promise[seenObjects],
 	balancers []string) map[string][]talos.Route {
 	patience := time.NewTimer(cloudFirst)

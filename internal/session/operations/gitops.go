@@ -145,8 +145,8 @@ func nextCommands(c *session.Caller, cfg config.Config, t flux.Tree, workingCopy
 		address := cmp.Or(cfg.GitURL, "GIT_URL")
 		if cfg.GitInGitea() {
 			address = fmt.Sprintf("http://127.0.0.1:%d/USER/%s.git", config.GiteaPort, cfg.GiteaRepository)
-			next = append(next, fmt.Sprintf("kubectl port-forward --namespace %s service/%s %d  # stays open; USER and password: "+
-				"Secret %[1]s/%s", config.GiteaNamespace, config.GiteaService, config.GiteaPort, config.GiteaAdminSecret))
+			next = append(next, fmt.Sprintf("kubectl port-forward --namespace %s service/%s %d  # stays open; USER and "+
+				"password: Secret %[1]s/%s", config.GiteaNamespace, config.GiteaService, config.GiteaPort, config.GiteaAdminSecret))
 		}
 		next = append(next, git("init", "--initial-branch", cmp.Or(cfg.GitBranch, "main")),
 			git("remote", "add", "origin", address))

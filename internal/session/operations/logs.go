@@ -14,15 +14,16 @@ import (
 // logsTail is with how many lines of each container following begins.
 const logsTail = 10
 
-// LogsOptions are the choices of Logs. Lines < 0: all lines; when it follows without Since, the last 10 of each container.
+// LogsOptions are the choices of Logs. Lines < 0: all lines; when it follows without Since, the last 10 of each
+// container.
 type LogsOptions struct {
 	logs.Options
 	Names    []string // of controllers; empty: all
 	NoFollow bool     // stop after the existing lines
 }
 
-// Logs passes on what the controllers write. It runs until ctx is cancelled, or with NoFollow to the end of the existing
-// lines; an interruption is not an error.
+// Logs passes on what the controllers write. It runs until ctx is cancelled, or with NoFollow to the end of the
+// existing lines; an interruption is not an error.
 func Logs(ctx context.Context, k session.Cluster, o LogsOptions) error {
 	if o.Since < 0 {
 		return usage.Errorf("--since %s is negative: 10m means what is not older than ten minutes", o.Since)

@@ -144,6 +144,9 @@ func PlanRestore(ctx context.Context, k session.Cluster, source backup.Cluster) 
 	if err != nil {
 		return f, err
 	}
+	if err := records.RoomForRestore(at.Folder.Files(), source); err != nil {
+		return f, err
+	}
 	plan, err := restore.New(at.Cfg.Config, at.Tools, source)
 	if err != nil {
 		return f, &usage.Error{Err: err}

@@ -14,8 +14,8 @@ import (
 )
 
 // errNoStore is about a command that needs STATE.
-var errNoStore = usage.Errorf("STATE is not configured: name the store, as STATE=s3://bucket/prefix, k8s://namespace or " +
-	"file:///folder")
+var errNoStore = usage.Errorf("STATE is not configured: name the store, as STATE=s3://bucket/prefix, k8s://namespace " +
+	"or file:///folder")
 
 // storedState is the state of a cluster in the store, and the state folder.
 type storedState struct {
@@ -139,8 +139,8 @@ func (s storedState) refusable(ctx context.Context) (d remotestate.Document, ok 
 	return d, ok, nil, err
 }
 
-// StateResult is what PullState, PushState and RekeyState have done. Beside an error of PullState or PushState it is not
-// empty where the state was transferred and only the lock of the state folder could not be released.
+// StateResult is what PullState, PushState and RekeyState have done. Beside an error of PullState or PushState it is
+// not empty where the state was transferred and only the lock of the state folder could not be released.
 type StateResult struct {
 	remotestate.Document
 	Store    string
