@@ -25,7 +25,7 @@ func TestParseArguments(t *testing.T) {
 	if !slices.Equal(a.Targets, []string{"image", "cilium"}) {
 		t.Errorf("targets are %q", a.Targets)
 	}
-	o := a.Options
+	o := a
 	if !o.Lab || o.Parallel != 2 || o.Output != "json" || o.StateDir != "x" || o.LabLatency != "fast" {
 		t.Errorf("options are %+v", o)
 	}
@@ -132,7 +132,7 @@ func TestHelpNamesEverything(t *testing.T) {
 	screen := []string{"--lab", "--state-dir", "130 interrupted", "help variables"}
 	flags := []string{"--lab-until-gone", "--parallel", "--skip-doctor"}
 	var docs, variables []string
-	walk(newRoot(&invocation{only: true}, offlinePlan(t)), func(cmd *cobra.Command) {
+	walk(newRoot(&call{only: true}, offlinePlan(t)), func(cmd *cobra.Command) {
 		if cmd.HasParent() && !cmd.Parent().HasParent() {
 			screen = append(screen, cmd.Name())
 		}

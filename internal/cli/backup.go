@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"fmt"
+	"io/fs"
 	"strconv"
 	"time"
 
@@ -10,46 +12,47 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/backupfile"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
-// accessTo is the access to the backups of a configuration.
-func accessTo(c *console, cfg settings.Configuration) backupfile.Access {
-	return operations.BackupAccess(c.cluster(arguments{}, cfg))
+// backupOptions are the flags of backup.
+type backupOptions struct {
+	To    string        // where; empty: BACKUP_TO
+	Keep  int           // how many stay; 0: BACKUP_KEEP
+	Every time.Duration // again and again; 0: once
+	Plain bool          // unencrypted
 }
 
-// withIdentity puts --identity in the place of its variable.
-func withIdentity(a arguments) arguments {
-	if a.Options.Identity != "" {
-		a.Values = append(slices.Clone(a.Values), settings.Assign("BACKUP_IDENTITY_FILE", a.Options.Identity))
-	}
-	return a
-}
-
-// instead puts the flags in the place of their variables.
-func (o backupOptions) instead(a arguments) arguments {
-	a.Values = slices.Clone(a.Values)
+// values puts the flags in the place of their variables.
+func (o backupOptions) values() (values []settings.Assignment) {
 	if o.To != "" {
-		a.Values = append(a.Values, settings.Assign("BACKUP_TO", o.To))
+		values = append(values, settings.Assign("BACKUP_TO", o.To))
 	}
 	if o.Keep != 0 {
-		a.Values = append(a.Values, settings.Assign("BACKUP_KEEP", strconv.Itoa(o.Keep)))
+		values = append(values, settings.Assign("BACKUP_KEEP", strconv.Itoa(o.Keep)))
 	}
-	return a
+	return values
 }
 
 // runBackup makes one backup, or one after another. It reads from the clusters and
 // from Hetzner, and takes no lock: a run at work meanwhile is no harm to it.
-func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) error {
-	a = o.instead(a)
-	cfg, _, err := configAndState(ctx, c, a)
+func runBackup(ctx context.Context, c *call, o backupOptions) error {
+	k, err := c.load(o.values()...)
 	if err != nil {
 		return err
 	}
-	hub := &session.Hub{Run: "backup", Hide: c.hide, Displays: runDisplays(c, a.Options)}
+	return backUp(ctx, c, k, o)
+}
+
+func backUp(ctx context.Context, c *call, k session.Cluster, o backupOptions) error {
+	if _, err := k.State(ctx); err != nil {
+		return err
+	}
+	outliveReaders()
+	hub := c.hub("backup")
 	defer hub.Close()
-	b, err := operations.NewBackups(ctx, c.cluster(a, cfg), hub, o.Plain)
+	b, err := operations.NewBackups(ctx, k, hub, o.Plain)
 	if err != nil {
 		return err
 	}
@@ -60,27 +63,47 @@ func runBackup(ctx context.Context, c *console, a arguments, o backupOptions) er
 	return err
 }
 
-// backupOptions are the flags of backup.
-type backupOptions struct {
-	To    string        // where; empty: BACKUP_TO
-	Keep  int           // how many stay; 0: BACKUP_KEEP
-	Every time.Duration // again and again; 0: once
-	Plain bool          // unencrypted
+// offerBackup asks the operator whether to back the cluster up before something that cannot be undone. Where the
+// operator cannot be asked, or no key for a backup is configured, it says how to make one. With --yes it is silent. A
+// backup that fails ends the run; a no does not.
+func offerBackup(ctx context.Context, c *call, s *session.Session, danger string) error {
+	if c.Yes {
+		return nil
+	}
+	if _, err := s.Tools.Files.Read(platform.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
+		return nil // there is no cluster yet
+	}
+	_, unsealed := operations.BackupAccess(s.Cluster).Seal(ctx, false)
+	if unsealed != nil || c.width() == 0 || !c.canPrompt() || c.Output != "text" {
+		s.Hub.Note("%s: the target backup writes a backup first (docs/backup.md)", danger)
+		return nil
+	}
+	question := fmt.Sprintf("%s. Back cluster %s up to %s first? [yes/no] ", danger, s.Cfg.ClusterName, s.Cfg.BackupTo)
+	if err := c.confirm(ctx, question, "yes"); errors.Is(err, errNotConfirmed) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	q := s.Request
+	q.Targets = []string{"backup"}
+	k, err := session.Load(s.Caller, q)
+	if err != nil {
+		return err
+	}
+	return backUp(ctx, c, k, backupOptions{})
 }
 
-func newBackupCommand(in *invocation) *cobra.Command {
+func newBackupCommand(c *call) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("backup", groupRecovery,
+	cmd := c.command("backup", groupRecovery,
 		"back up everything that a restore needs, to one encrypted file in a folder or an S3 store",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runBackup(ctx, c, a, own)
-		})
+		func(ctx context.Context, c *call) error { return runBackup(ctx, c, own) })
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "keep running, with a backup every `6h`")
 	cmd.Flags().IntVar(&own.Keep, "keep", 0, "keep the newest `N` of this cluster there, in place of BACKUP_KEEP")
 	cmd.Flags().BoolVar(&own.Plain, "unencrypted", false, "not encrypted: readable by everyone who has the file, with "+
 		"all keys of the cluster in it")
-	cmd.AddCommand(newBackupListCommand(in), newBackupVerifyCommand(in), newBackupKeyCommand(in),
-		newBackupCronJobCommand(in))
+	cmd.AddCommand(newBackupListCommand(c), newBackupVerifyCommand(c), newBackupKeyCommand(c),
+		newBackupCronJobCommand(c))
 	return cmd
 }

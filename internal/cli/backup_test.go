@@ -215,18 +215,17 @@ func TestOfferBackup(t *testing.T) {
 	var shown bytes.Buffer
 	c := &console{stdout: &shown, stderr: &shown, size: func() (int, int) { return 0, 0 }, hide: &redact.Redactor{},
 		environment: map[string]string{}}
-	r := &running{console: c, Session: &session.Session{
-		Hub:   &session.Hub{Hide: c.hide, Displays: []session.Display{&session.PlainDisplay{Out: &shown}}},
-		Tools: platform.Tools{Files: files}}}
-	r.options.Output = "text"
-	r.Cfg.Config = config.Defaults()
-	if err := offerBackup(t.Context(), r, "danger"); err != nil || shown.Len() > 0 {
+	one := &call{console: c, arguments: arguments{Output: "text"}}
+	s := &session.Session{Hub: &session.Hub{Hide: c.hide, Displays: []session.Display{&session.PlainDisplay{Out: &shown}}},
+		Tools: platform.Tools{Files: files}}
+	s.Caller, s.Cfg.Config = one.caller(), config.Defaults()
+	if err := offerBackup(t.Context(), one, s, "danger"); err != nil || shown.Len() > 0 {
 		t.Errorf("without a cluster: %v, %q", err, shown.String())
 	}
 	if err := files.Write("kubeconfig", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := offerBackup(t.Context(), r, "danger"); err != nil ||
+	if err := offerBackup(t.Context(), one, s, "danger"); err != nil ||
 		!strings.Contains(shown.String(), "docs/backup.md") {
 		t.Errorf("in a pipe: %v, %q", err, shown.String())
 	}
@@ -234,7 +233,8 @@ func TestOfferBackup(t *testing.T) {
 	shown.Reset()
 	c.size, c.stdin, c.environment = func() (int, int) { return 80, 24 }, strings.NewReader("no\n"),
 		map[string]string{settings.PassphraseVariable: "correct-horse"}
-	if err := offerBackup(t.Context(), r, "danger"); err != nil ||
+	s.Caller = one.caller()
+	if err := offerBackup(t.Context(), one, s, "danger"); err != nil ||
 		!strings.Contains(shown.String(), "Back cluster k8s up to backups first?") {
 		t.Errorf("no: %v, %q", err, shown.String())
 	}
@@ -242,7 +242,8 @@ func TestOfferBackup(t *testing.T) {
 	c.stdin = strings.NewReader("yes\n")
 	t.Chdir(dir)
 	c.workDir = dir
-	if err := offerBackup(t.Context(), r, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
+	s.Caller = one.caller()
+	if err := offerBackup(t.Context(), one, s, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
 		t.Errorf("yes, without a token: %v", err)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"filippo.io/age"
-
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
@@ -22,11 +21,12 @@ var cronJobTemplate string
 
 // runBackupCronJob prints a CronJob that lets the cluster snapshot its own etcd,
 // with Talos's own program for that. It opens no connection.
-func runBackupCronJob(_ context.Context, c *console, a arguments, o backupOptions) error {
-	cfg, err := loadConfig(o.instead(a), c.environment)
+func runBackupCronJob(c *call, o backupOptions) error {
+	k, err := c.load(o.values()...)
 	if err != nil {
 		return err
 	}
+	cfg := k.Cfg
 	if !backup.IsS3(cfg.BackupTo) {
 		return usage.Errorf("a CronJob can only reach a store: set BACKUP_TO=s3://bucket/prefix and BACKUP_S3_ENDPOINT")
 	}
@@ -87,12 +87,10 @@ func cronSchedule(every time.Duration) (string, error) {
 		every)
 }
 
-func newBackupCronJobCommand(in *invocation) *cobra.Command {
+func newBackupCronJobCommand(c *call) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("cronjob", "", "print a CronJob that stores etcd snapshots of the cluster in the S3 store",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runBackupCronJob(ctx, c, a, own)
-		})
+	cmd := c.command("cronjob", "", "print a CronJob that stores etcd snapshots of the cluster in the S3 store",
+		func(_ context.Context, c *call) error { return runBackupCronJob(c, own) })
 	addToFlag(cmd, &own.To)
 	addEveryFlag(cmd, &own.Every, "a snapshot every `6h`")
 	return cmd

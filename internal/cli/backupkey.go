@@ -11,21 +11,22 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/keys"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // runBackupKey writes the key that authenticates the backups of a cluster into a new file, for a machine that makes
 // them and holds no key that opens them. It is never printed.
-func runBackupKey(_ context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(withIdentity(a), c.environment)
+func runBackupKey(_ context.Context, c *call) error {
+	k, err := c.load(c.backupValues()...)
 	if err != nil {
 		return err
 	}
-	key, err := accessTo(c, cfg).Derive(keys.Scope{Environment: a.Options.Environment(), Cluster: cfg.ClusterName})
+	key, err := operations.BackupAccess(k).Derive(keys.Scope{Environment: k.Environment(), Cluster: k.Cfg.ClusterName})
 	if err != nil {
 		return err
 	}
-	path := settings.InFolder(c.workDir, settings.AtHome(a.Targets[2], c.environment["HOME"]))
+	path := settings.InFolder(c.workDir, settings.AtHome(c.word(2), c.environment["HOME"]))
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return usage.Errorf("create the file of the %s, which must not exist: %w", key, err)
@@ -34,14 +35,13 @@ func runBackupKey(_ context.Context, c *console, a arguments) error {
 	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return errors.Join(fmt.Errorf("write the %s: %w", key, err), os.Remove(path))
 	}
-	_, err = fmt.Fprintf(c.stdout, "%s has the %s (%s): BACKUP_AUTHENTICATION_KEY_FILE names it where backups are made\n",
+	return c.say("%s has the %s (%s): BACKUP_AUTHENTICATION_KEY_FILE names it where backups are made",
 		text.Printable(path), key, key.ID())
-	return err
 }
 
-func newBackupKeyCommand(in *invocation) *cobra.Command {
-	cmd := in.command("key FILE", "", "write the key that authenticates the cluster's backups, and opens none, into a new file",
+func newBackupKeyCommand(c *call) *cobra.Command {
+	cmd := c.command("key FILE", "", "write the key that authenticates the cluster's backups, and opens none, into a new file",
 		runBackupKey)
-	addIdentityFlag(cmd, &in.arguments.Options)
+	addIdentityFlag(cmd, &c.arguments)
 	return cmd
 }

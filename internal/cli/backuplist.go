@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runBackupList lists what lies there, of every cluster.
-func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions) error {
-	k, err := loadCluster(c, o.instead(a))
+func runBackupList(ctx context.Context, c *call, o backupOptions) error {
+	k, err := c.load(o.values()...)
 	if err != nil {
 		return err
 	}
@@ -24,10 +23,7 @@ func runBackupList(ctx context.Context, c *console, a arguments, o backupOptions
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSONLine(c.stdout, list)
-	}
-	return printBackups(c.stdout, list)
+	return c.printLine(list, func(out io.Writer, _ int) error { return printBackups(out, list) })
 }
 
 // printBackups prints a list of backups.
@@ -45,11 +41,10 @@ func printBackups(out io.Writer, list operations.BackupList) error {
 	return w.Flush()
 }
 
-func newBackupListCommand(in *invocation) *cobra.Command {
+func newBackupListCommand(c *call) *cobra.Command {
 	var own backupOptions
-	cmd := in.command("list", "", "list the backups", func(ctx context.Context, c *console, a arguments) error {
-		return runBackupList(ctx, c, a, own)
-	})
+	cmd := c.command("list", "", "list the backups",
+		func(ctx context.Context, c *call) error { return runBackupList(ctx, c, own) })
 	addToFlag(cmd, &own.To)
 	return cmd
 }

@@ -10,25 +10,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runBackupVerify opens a backup and looks at all of it, as a restore would.
-func runBackupVerify(ctx context.Context, c *console, a arguments) error {
-	k, err := loadCluster(c, withIdentity(a))
+func runBackupVerify(ctx context.Context, c *call) error {
+	k, err := c.load(c.backupValues()...)
 	if err != nil {
 		return err
 	}
-	v, err := operations.VerifyBackup(ctx, k, a.Targets[2], a.Options.Unencrypted)
+	v, err := operations.VerifyBackup(ctx, k, c.word(2), c.Unencrypted)
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSONLine(c.stdout, v)
-	}
-	return printVerified(c.stdout, v)
+	return c.printLine(v, func(out io.Writer, _ int) error { return printVerified(out, v) })
 }
 
 // printVerified prints what a verification found.
@@ -85,11 +81,10 @@ func onHost(h backup.Header) string {
 	return " on " + text.Printable(h.Host)
 }
 
-func newBackupVerifyCommand(in *invocation) *cobra.Command {
-	cmd := in.command("verify FILE", "",
+func newBackupVerifyCommand(c *call) *cobra.Command {
+	cmd := c.command("verify FILE", "",
 		"open a backup, verify its checksums and restore its etcd into a scratch folder", runBackupVerify)
-	o := &in.arguments.Options
-	addIdentityFlag(cmd, o)
-	addUnencryptedFlag(cmd, o)
+	addIdentityFlag(cmd, &c.arguments)
+	addUnencryptedFlag(cmd, &c.arguments)
 	return cmd
 }

@@ -100,8 +100,7 @@ func TestAScalingThatWasCutOffIsRecorded(t *testing.T) {
 
 // The command that resumes an upgrade has the versions that were given to it, also those of the environment.
 func TestUpgradeAgain(t *testing.T) {
-	var given arguments
-	given.Values = []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"),
+	given := []settings.Assignment{settings.Assign("KUBERNETES_VERSION", "v1.33.5"),
 		settings.Assign("SERVER_TYPE", "cx43")}
 	environment := map[string]string{"TALOS_VERSION": "v1.13.9", "LOCATION": "nbg1"}
 	for want, o := range map[string]upgradeOptions{

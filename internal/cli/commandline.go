@@ -12,13 +12,13 @@ const clusterNameVariable = "CLUSTER_NAME"
 
 // commandLine composes every command that is printed for the operator to type: a target of the same cluster, in the
 // same environment and state folder, from the same configuration. Paths and values are quoted for a POSIX shell.
-func commandLine(c *console, target ...string) string {
-	return composeCommandLine(c.given, c.environment, target)
+func commandLine(c *call, target ...string) string {
+	return composeCommandLine(c.arguments, c.environment, target)
 }
 
 // commandLineFor is commandLine for a cluster of another name.
-func commandLineFor(c *console, cluster string, target ...string) string {
-	other := c.given
+func commandLineFor(c *call, cluster string, target ...string) string {
+	other := c.arguments
 	other.Values = append(slices.Clone(other.Values), settings.Assign(clusterNameVariable, cluster))
 	return composeCommandLine(other, c.environment, target)
 }
@@ -27,12 +27,12 @@ func commandLineFor(c *console, cluster string, target ...string) string {
 // to the same cluster.
 func composeCommandLine(given arguments, environment map[string]string, target []string) string {
 	words := append([]string{platform.Program}, target...)
-	words = append(words, sharedFlags(given.Options, target)...)
+	words = append(words, sharedFlags(given, target)...)
 	return text.ShellLine(append(words, sharedValues(given.Values, environment, target)...)...)
 }
 
 // sharedFlags are the flags that a command for the same cluster needs again, where its target takes them.
-func sharedFlags(o options, target []string) []string {
+func sharedFlags(o arguments, target []string) []string {
 	var words []string
 	add := func(name, value string) {
 		if value != "" && takesFlag(target, name) && !slices.Contains(target, "--"+name) {
@@ -61,7 +61,7 @@ func sharedFlags(o options, target []string) []string {
 
 // takesFlag reports whether a flag goes with a target.
 func takesFlag(target []string, name string) bool {
-	root := newRoot(&invocation{only: true}, nil)
+	root := newRoot(&call{only: true}, nil)
 	cmd, _, err := root.Find(target)
 	return err == nil && (root.PersistentFlags().Lookup(name) != nil || cmd.Flags().Lookup(name) != nil)
 }

@@ -158,7 +158,7 @@ func TestMissingFile(t *testing.T) {
 	if _, err := loadConfig(arguments{}, nil); err != nil {
 		t.Errorf("without a file the defaults count, but: %v", err)
 	}
-	_, err := loadConfig(arguments{Options: options{Options: session.Options{Config: "nowhere.yaml"}}}, nil)
+	_, err := loadConfig(arguments{Request: session.Request{Options: session.Options{Config: "nowhere.yaml"}}}, nil)
 	if _, ok := errors.AsType[*usage.Error](err); !ok || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error is %v", err)
 	}

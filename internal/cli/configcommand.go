@@ -2,16 +2,14 @@ package cli
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -23,26 +21,15 @@ type settingsList struct {
 
 // runConfigShow prints every value of the configuration and where it comes from. It
 // runs no command for the token and reads no file of one.
-func runConfigShow(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
+func runConfigShow(ctx context.Context, c *call, k session.Cluster) error {
+	all, err := operations.Settings(ctx, k)
 	if err != nil {
 		return err
 	}
-	if a.Options.Lab {
-		if _, err := c.cluster(a, cfg).LocalState(ctx); err != nil {
-			return err
-		}
-	}
-	all := settings.List(cfg)
-	if a.Options.Lab {
-		if all, err = settingsInLab(ctx, c, a.Options, cfg); err != nil {
-			return err
-		}
-	}
-	all = append(all, secretSettings(c, cfg)...)
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, settingsList{all})
-	}
+	return c.print(settingsList{all}, func(io.Writer, int) error { return printSettings(c, k, all) })
+}
+
+func printSettings(c *call, k session.Cluster, all []settings.Setting) (err error) {
 	unknown := false
 	head, rows := []string{"VARIABLE", "IN bootstrap.yaml", "VALUE", "FROM"}, [][]string{}
 	for _, s := range all {
@@ -63,96 +50,28 @@ func runConfigShow(ctx context.Context, c *console, a arguments) error {
 	}
 	text.Table(c.stdout, c.width(), head, rows...)
 	if unknown {
-		state := statedir.New(a.Options.StateDir, cfg.ClusterName, c.workDir)
-		_, err = fmt.Fprintf(c.stdout, "\nno lab is up in %s: what it decides is known once it is (%s)\n",
-			c.cluster(a, cfg).LabFolder(state), commandLine(c, "lab", "up", "--state-dir", string(state)))
+		state := statedir.New(c.StateDir, k.Cfg.ClusterName, c.workDir)
+		err = c.say("\nno lab is up in %s: what it decides is known once it is (%s)", k.LabFolder(state),
+			commandLine(c, "lab", "up", "--state-dir", string(state)))
 	}
 	return err
 }
 
-// settingsInLab are the values that a run in the lab uses. What only a lab that
-// is up can tell is unknown while it is down.
-func settingsInLab(ctx context.Context, c *console, o options, cfg settings.Configuration) ([]settings.Setting, error) {
-	state := statedir.New(o.StateDir, cfg.ClusterName, c.workDir)
-	info, err := c.cluster(arguments{Options: o}, cfg).LabToInspect(state).Answering(ctx)
-	if errors.Is(err, lab.ErrDown) {
-		all := settings.List(cfg)
-		for _, d := range lab.Decides(cfg, lab.Info{}) {
-			i := slices.IndexFunc(all, func(s settings.Setting) bool { return s.Variable == d.Variable })
-			all[i].Value, all[i].Unknown = "", true
-			all[i].Source = "the lab, which is down"
-		}
-		return all, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	in, _, err := lab.Configure(cfg, info)
-	if err != nil {
-		return nil, err
-	}
-	before, all := settings.List(cfg), settings.List(in)
-	for i, s := range all {
-		if was := before[i]; s.Source != was.Source && was.Source != "default" {
-			all[i].Source += fmt.Sprintf(", in place of %s from %s", was.Value, was.Source)
-		}
-	}
-	return all, nil
-}
-
-// secretSettings tell whether there is a secret and who would give it, and
-// nothing of the secret. A command may hold one in its arguments.
-func secretSettings(c *console, cfg settings.Configuration) []settings.Setting {
-	const hidden = "[hidden]"
-	hide := func(value string) string {
-		if value == "" {
-			return ""
-		}
-		return hidden
-	}
-	token := settings.Setting{Variable: settings.TokenVariable, Source: "none"}
-	switch {
-	case c.environment[settings.TokenVariable] != "":
-		token.Value, token.Source = hidden, "environment variable "+settings.TokenVariable
-	case cfg.TokenFile != "":
-		token.Value, token.Source = hidden, settings.TokenFileKey
-	case cfg.TokenCommand != "":
-		token.Value, token.Source = hidden, settings.TokenCommandKey
-	}
-	github := settings.Setting{Variable: settings.GithubVariable, Value: hide(c.environment[settings.GithubVariable]),
-		Source: "none"}
-	if github.Value != "" {
-		github.Source = "environment variable " + settings.GithubVariable
-	}
-	endpoint := settings.Setting{Variable: settings.EndpointVariable,
-		Value: kube.WithoutCredentials(c.environment[settings.EndpointVariable]), Source: "none"}
-	if endpoint.Value != "" {
-		endpoint.Source = "environment variable " + settings.EndpointVariable
-	}
-	return []settings.Setting{
-		token,
-		{Field: settings.TokenFileKey, Value: cfg.TokenFile, Source: cfg.Place(settings.TokenFileKey)},
-		{Field: settings.TokenCommandKey, Value: hide(cfg.TokenCommand), Source: cfg.Place(settings.TokenCommandKey)},
-		github,
-		endpoint,
-	}
-}
-
 // runConfigSchema prints the JSON Schema of bootstrap.yaml.
-func runConfigSchema(_ context.Context, c *console, _ arguments) error {
+func runConfigSchema(_ context.Context, c *call) error {
 	return ui.PrintJSON(c.stdout, settings.Schema())
 }
 
-func newConfigCommand(in *invocation) *cobra.Command {
-	return in.parent("config", groupConfig, "show the configuration: show, files, schema",
-		newConfigShowCommand(in), newConfigFilesCommand(in), newConfigSchemaCommand(in))
+func newConfigCommand(c *call) *cobra.Command {
+	return c.parent("config", groupConfig, "show the configuration: show, files, schema",
+		newConfigShowCommand(c), newConfigFilesCommand(c), newConfigSchemaCommand(c))
 }
 
-func newConfigShowCommand(in *invocation) *cobra.Command {
-	return in.command("show", "", "show every value of the configuration and its source; secrets are hidden",
-		runConfigShow)
+func newConfigShowCommand(c *call) *cobra.Command {
+	return c.command("show", "", "show every value of the configuration and its source; secrets are hidden",
+		withCluster(runConfigShow))
 }
 
-func newConfigSchemaCommand(in *invocation) *cobra.Command {
-	return in.command("schema", "", "print the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
+func newConfigSchemaCommand(c *call) *cobra.Command {
+	return c.command("schema", "", "print the JSON Schema of bootstrap.yaml, for editors", runConfigSchema)
 }

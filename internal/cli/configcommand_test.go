@@ -186,7 +186,7 @@ func TestSchemaAgreesWithTheCommand(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := loadConfig(arguments{Options: options{Options: session.Options{Config: path}}}, nil); (err == nil) != good {
+		if _, err := loadConfig(arguments{Request: session.Request{Options: session.Options{Config: path}}}, nil); (err == nil) != good {
 			t.Errorf("%q: the command says %v", text, err)
 		}
 		var content any = map[string]any{}

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"golang.org/x/term"
 )
 
 // errNotConfirmed means that a person was asked and did not agree.
@@ -16,7 +18,7 @@ var errNotConfirmed = errors.New("not confirmed: nothing was done")
 // confirm asks a person a question and reads the answer from stdin.
 // Anything but the wanted answer, also none, is errNotConfirmed. When ctx ends the
 // answer is not waited for any more.
-func confirm(ctx context.Context, c *console, question, want string) error {
+func (c *console) confirm(ctx context.Context, question, want string) error {
 	fmt.Fprint(questions(c), question)
 	if c.stdin == nil {
 		return errNotConfirmed
@@ -48,4 +50,16 @@ func readAnswer(c *console, want string) error {
 		return fmt.Errorf("%w: there was no answer; --yes answers beforehand", errNotConfirmed)
 	}
 	return errNotConfirmed
+}
+
+// canPrompt tells whether the operator can be asked. A file that is no terminal certainly gives no answer.
+func (c *console) canPrompt() bool {
+	_, isFile := c.stdin.(*os.File)
+	return c.stdin != nil && (!isFile || isTerminal(c.stdin))
+}
+
+// isTerminal tells whether a stream is certainly a terminal.
+func isTerminal(stream any) bool {
+	f, isFile := stream.(*os.File)
+	return isFile && term.IsTerminal(int(f.Fd()))
 }

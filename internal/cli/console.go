@@ -30,7 +30,6 @@ type console struct {
 	workDir        string
 	size           func() (columns, rows int) // of the terminal behind stdout; 0: it is none
 	hide           *redact.Redactor
-	given          arguments // what the command was called with; printed commands repeat what leads to the same cluster
 	// readFaults reads where a run is to end itself, for the crash suite; nil: this command is built without fault
 	// injection.
 	readFaults func(text string) (func() effect.Faults, error)

@@ -23,28 +23,28 @@ type depsOptions struct {
 }
 
 // depsTree reads the files that the arguments name, or the cluster.
-func depsTree(ctx context.Context, c *console, a arguments, o depsOptions) (*dependencies.Tree, error) {
-	files := a.Targets[2:]
+func depsTree(ctx context.Context, c *call, o depsOptions) (*dependencies.Tree, error) {
+	files := c.Targets[2:] // behind the names of commands
 	live := o.Live || o.InCluster
 	switch {
 	case live && len(files) > 0:
 		return nil, usage.Errorf("--live reads the cluster, and %s names files: take one of the two", files[0])
 	case live:
-		cluster, err := session.OpenWorkload(ctx, c.caller(), a.request(), o.InCluster)
+		cluster, err := session.OpenWorkload(ctx, c.caller(), c.Request, o.InCluster)
 		if err != nil {
 			return nil, err
 		}
 		return dependencies.Live(ctx, cluster)
 	case len(files) == 0:
 		return nil, usage.Errorf("deps %s needs FILE, a file or a folder with HelmReleases and Kustomizations, or --live for "+
-			"those of the cluster", a.Targets[1])
+			"those of the cluster", c.Targets[1])
 	}
 	return dependencies.Read(files, o.Namespace)
 }
 
 // runDepsAudit compares what Flux's objects depend on with the expected list, or writes that.
-func runDepsAudit(ctx context.Context, c *console, a arguments, o depsOptions) error {
-	tree, err := depsTree(ctx, c, a, o)
+func runDepsAudit(ctx context.Context, c *call, o depsOptions) error {
+	tree, err := depsTree(ctx, c, o)
 	if err != nil {
 		return err
 	}
@@ -60,52 +60,49 @@ func runDepsAudit(ctx context.Context, c *console, a arguments, o depsOptions) e
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return cmp.Or(ui.PrintJSON(c.stdout, report), report.Drift())
-	}
-	return cmp.Or(report.Print(c.stdout, c.width()), report.Drift())
+	return cmp.Or(c.print(report, report.Print), report.Drift())
 }
 
 // runDepsGraph draws what Flux's objects depend on.
-func runDepsGraph(ctx context.Context, c *console, a arguments, o depsOptions) error {
-	tree, err := depsTree(ctx, c, a, o)
+func runDepsGraph(ctx context.Context, c *call, o depsOptions) error {
+	tree, err := depsTree(ctx, c, o)
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
+	if c.Output == "json" {
 		graph, err := dependencies.GraphOf(tree)
 		if err != nil {
 			return err
 		}
 		return ui.PrintJSON(c.stdout, graph)
 	}
-	drawn, err := dependencies.Draw(tree, a.Options.Output)
+	drawn, err := dependencies.Draw(tree, c.Output)
 	if err == nil {
 		_, err = io.WriteString(c.stdout, drawn)
 	}
 	return err
 }
 
-func newDepsCommand(in *invocation) *cobra.Command {
-	return in.parent("deps", groupConfig, "what Flux's HelmReleases and Kustomizations depend on",
-		newDepsAuditCommand(in), newDepsGraphCommand(in))
+func newDepsCommand(c *call) *cobra.Command {
+	return c.parent("deps", groupConfig, "what Flux's HelmReleases and Kustomizations depend on",
+		newDepsAuditCommand(c), newDepsGraphCommand(c))
 }
 
-func newDepsAuditCommand(in *invocation) *cobra.Command {
+func newDepsAuditCommand(c *call) *cobra.Command {
 	var own depsOptions
-	cmd := in.command("audit [FILE…]", "",
+	cmd := c.command("audit [FILE…]", "",
 		"compare the dependencies of HelmReleases and Kustomizations with those that are expected",
-		func(ctx context.Context, c *console, a arguments) error { return runDepsAudit(ctx, c, a, own) })
+		func(ctx context.Context, c *call) error { return runDepsAudit(ctx, c, own) })
 	addDepsFlags(cmd, &own)
 	cmd.Flags().StringVar(&own.Expected, "expected", dependencies.DefaultFile, "the expected list is in `FILE`")
 	cmd.Flags().BoolVar(&own.Write, "write", false, "write the expected list from what is, and keep the comments at its top")
 	return cmd
 }
 
-func newDepsGraphCommand(in *invocation) *cobra.Command {
+func newDepsGraphCommand(c *call) *cobra.Command {
 	var own depsOptions
-	cmd := in.command("graph [FILE…]", "", "draw what HelmReleases and Kustomizations depend on",
-		func(ctx context.Context, c *console, a arguments) error { return runDepsGraph(ctx, c, a, own) })
+	cmd := c.command("graph [FILE…]", "", "draw what HelmReleases and Kustomizations depend on",
+		func(ctx context.Context, c *call) error { return runDepsGraph(ctx, c, own) })
 	addDepsFlags(cmd, &own)
 	cmd.Annotations = map[string]string{moreOutputs: "mermaid dot svg"}
 	return cmd

@@ -7,37 +7,30 @@ import (
 	"strings"
 	"time"
 
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runDiagnose finds out which disaster has befallen a cluster, and says what to
 // type. It changes nothing.
-func runDiagnose(ctx context.Context, c *console, a arguments) error {
-	a = withIdentity(a)
-	cfg, err := loadConfig(a, c.environment)
+func runDiagnose(ctx context.Context, c *call) error {
+	k, err := c.load(c.backupValues()...)
 	if err != nil {
 		return err
 	}
 	var source *backup.Cluster
-	file := ""
-	if len(a.Targets) > 1 {
-		file = a.Targets[1]
-		b, err := openBackup(ctx, c, a, file, true)
+	if file := c.word(1); file != "" {
+		b, err := c.openBackup(ctx, k, file, true)
 		if err != nil {
 			return err
 		}
-		a, cfg, source = b.arguments, b.cfg, &b.Source
+		k, source = b.cluster, &b.Source
 	}
-	d, err := operations.Diagnose(ctx, c.cluster(a, cfg), source, file)
+	d, err := operations.Diagnose(ctx, k, source, c.word(1))
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, d)
-	}
-	return printDiagnosis(c.stdout, d)
+	return c.print(d, func(out io.Writer, _ int) error { return printDiagnosis(out, d) })
 }
 
 // printDiagnosis writes it for a person.

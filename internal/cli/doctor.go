@@ -11,31 +11,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/operation/doctor"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runDoctor examines what a run would meet. It changes nothing.
-func runDoctor(ctx context.Context, c *console, a arguments) error {
-	k, err := loadCluster(c, a)
-	if err != nil {
-		return err
-	}
+func runDoctor(ctx context.Context, c *call, k session.Cluster) error {
 	e, err := operations.Examine(ctx, k)
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		err = ui.PrintJSON(c.stdout, e)
-	} else {
+	return cmp.Or(c.print(e, func(out io.Writer, width int) error {
 		if line := forecast.UsedFiles(e.Files); line != "" {
-			fmt.Fprintln(c.stdout, strings.Join(text.Within(text.Printable(line), c.width()-1), "\n"))
+			fmt.Fprintln(out, strings.Join(text.Within(text.Printable(line), width-1), "\n"))
 		}
-		err = printFindings(c.stdout, e.Checks, c.width())
-	}
-	return cmp.Or(err, e.Err())
+		return printFindings(out, e.Checks, width)
+	}), e.Err())
 }
 
 // printFindings prints them, in lines of the terminal's width where there is one.
@@ -61,7 +54,7 @@ func printFindings(out io.Writer, found []doctor.Finding, width int) error {
 	return w.Flush()
 }
 
-func newDoctorCommand(in *invocation) *cobra.Command {
-	return in.command("doctor", groupLook,
-		"check whether a bootstrap would succeed: token, project, names, ranges, versions, files, sources", runDoctor)
+func newDoctorCommand(c *call) *cobra.Command {
+	return c.command("doctor", groupLook,
+		"check whether a bootstrap would succeed: token, project, names, ranges, versions, files, sources", withCluster(runDoctor))
 }

@@ -4,73 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
-
-// runDrill rehearses the loss of everything in a lab of its own.
-func runDrill(ctx context.Context, c *console, a arguments, o drillOptions) error {
-	d, err := openDrill(ctx, c, a, o.Backup)
-	if err != nil {
-		return err
-	}
-	d.options.Faults, d.options.KeepLab = o.Faults, o.KeepLab
-	report, err := drill.Run(ctx, d.cluster(d.arguments, d.cfg), d.options)
-	if err != nil {
-		return err
-	}
-	if err := printDrill(c.stdout, report, a.Options.Output); err != nil {
-		return err
-	}
-	if !report.Passed {
-		return errors.New("the drill failed: the restored cluster differs from the lost one (DIFFERS in the report)")
-	}
-	return nil
-}
-
-// drillRun is a drill with the arguments and the configuration of its cluster.
-type drillRun struct {
-	*console // with the state folder of the drill in the commands that it prints
-	openedBackup
-	options drill.Options
-}
-
-// openDrill chooses the state folder of a drill and reads the backup that is rehearsed, if one is named. It goes into a
-// lab, whatever it is of.
-func openDrill(ctx context.Context, c *console, a arguments, file string) (d drillRun, err error) {
-	a = withIdentity(a)
-	a.Options.Lab = true
-	if d.cfg, err = loadConfig(a, c.environment); err != nil {
-		return d, err
-	}
-	state, err := drill.Folder(c.cluster(a, d.cfg))
-	if err != nil {
-		return d, err
-	}
-	a.Options.StateDir = string(state)
-	own := *c
-	own.given.Options.StateDir = a.Options.StateDir
-	d.console, d.arguments = &own, a
-	d.options = drill.Options{
-		Displays: func() []session.Display { return []session.Display{newDisplay(c, a.Options)} },
-		Part: func(report string, number, of int, name, why string) {
-			if a.Options.Output == "text" {
-				fmt.Fprintf(c.stdout, "\n%s, %d of %d: %s: %s\n", report, number, of, name, why)
-			}
-		},
-	}
-	if file == "" {
-		return d, nil
-	}
-	if d.openedBackup, err = openBackup(ctx, d.console, a, file, false); err != nil {
-		return d, err
-	}
-	d.options.Backup = &d.OpenedBackup
-	return d, nil
-}
 
 // drillOptions are the flags of drill.
 type drillOptions struct {
@@ -79,15 +20,64 @@ type drillOptions struct {
 	KeepLab bool   // leave its lab up
 }
 
-func newDrillCommand(in *invocation) *cobra.Command {
+// runDrill rehearses the loss of everything in a lab of its own.
+func runDrill(ctx context.Context, c *call, o drillOptions) error {
+	k, options, err := openDrill(ctx, c, c.Values, o.Backup)
+	if err != nil {
+		return err
+	}
+	options.Faults, options.KeepLab = o.Faults, o.KeepLab
+	report, err := drill.Run(ctx, k, options)
+	if err != nil {
+		return err
+	}
+	if err := c.printLine(report, func(out io.Writer, _ int) error { return printDrill(out, report) }); err != nil {
+		return err
+	}
+	if !report.Passed {
+		return errors.New("the drill failed: the restored cluster differs from the lost one (DIFFERS in the report)")
+	}
+	return nil
+}
+
+// openDrill is the cluster of a drill, of a configuration with these values: in a lab, whatever it is of, and in a state
+// folder of its own. It reads the backup that is rehearsed, if one is named.
+func openDrill(ctx context.Context, given *call, values []settings.Assignment, file string) (k session.Cluster,
+	o drill.Options, err error) {
+	c := *given // with the state folder of the drill in the commands that it prints
+	own := c
+	own.Lab, own.Values = true, values
+	if k, err = own.load(c.backupValues()...); err != nil {
+		return k, o, err
+	}
+	state, err := drill.Folder(k)
+	if err != nil {
+		return k, o, err
+	}
+	c.StateDir, own.StateDir = string(state), string(state)
+	k.StateDir, k.Caller = c.StateDir, c.caller()
+	o = drill.Options{
+		Displays: c.displays,
+		Part: func(report string, number, of int, name, why string) {
+			if c.Output == "text" {
+				fmt.Fprintf(c.stdout, "\n%s, %d of %d: %s: %s\n", report, number, of, name, why)
+			}
+		},
+	}
+	if file == "" {
+		return k, o, nil
+	}
+	b, err := c.openBackup(ctx, k, file, false)
+	o.Backup = &b.OpenedBackup
+	return b.cluster, o, err
+}
+
+func newDrillCommand(c *call) *cobra.Command {
 	var own drillOptions
-	cmd := in.command("drill", groupRecovery,
+	cmd := c.command("drill", groupRecovery,
 		"rehearse the loss and the restore of a cluster in a separate lab, and report RTO and RPO",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runDrill(ctx, c, a, own)
-		})
-	o := &in.arguments.Options
-	addAcceptFlags(cmd, o)
+		func(ctx context.Context, c *call) error { return runDrill(ctx, c, own) })
+	addAcceptFlags(cmd, &c.arguments)
 	cmd.Flags().StringVar(&own.Backup, "backup", "",
 		"restore the backup `FILE`, in place of one of a cluster that is created for the drill")
 	cmd.Flags().Uint64Var(&own.Faults, "faults", 0,

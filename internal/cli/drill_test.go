@@ -42,7 +42,7 @@ func TestDrillIsPrinted(t *testing.T) {
 	for _, passed := range []bool{true, false} {
 		r.Passed = passed
 		var out bytes.Buffer
-		if err := printDrill(&out, r, "text"); err != nil {
+		if err := printDrill(&out, r); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{map[bool]string{true: "has passed", false: "has FAILED"}[passed], "RTO  2m30s", "1.50",

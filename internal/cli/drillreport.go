@@ -7,24 +7,13 @@ import (
 	"text/tabwriter"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/session/drill"
 )
 
 // printDrill prints the report of a drill.
-func printDrill(out io.Writer, r drill.Report, format string) error {
-	if format == "json" {
-		return ui.PrintJSONLine(out, r)
-	}
+func printDrill(out io.Writer, r drill.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	verdict := "passed"
-	if !r.Passed {
-		verdict = "FAILED"
-	}
-	fmt.Fprintf(w, "\nthe drill of cluster %s has %s\n\nPART\tTIME\n", text.Printable(r.Cluster), verdict)
-	for _, p := range r.Parts {
-		fmt.Fprintf(w, "%s\t%s\n", p.Name, text.Elapsed(p.Elapsed))
-	}
+	printVerdict(w, "drill of", r.Cluster, r.Passed, r.Parts)
 	fmt.Fprintln(w, "\nSTEP OF THE RESTORE\tTIME\tDONE, AFTER THE LOSS")
 	for _, s := range r.Steps {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Step, text.Elapsed(s.Elapsed), text.Elapsed(s.After))
@@ -36,6 +25,18 @@ func printDrill(out io.Writer, r drill.Report, format string) error {
 	fmt.Fprintln(w)
 	printDrillFigures(w, r)
 	return w.Flush()
+}
+
+// printVerdict prints whether a drill has passed, and how long its parts took.
+func printVerdict(w io.Writer, what, cluster string, passed bool, parts []drill.Part) {
+	verdict := "passed"
+	if !passed {
+		verdict = "FAILED"
+	}
+	fmt.Fprintf(w, "\nthe %s cluster %s has %s\n\nPART\tTIME\n", what, text.Printable(cluster), verdict)
+	for _, p := range parts {
+		fmt.Fprintf(w, "%s\t%s\n", p.Name, text.Elapsed(p.Elapsed))
+	}
 }
 
 // printComparisons prints a table of what was compared.
@@ -81,20 +82,9 @@ func printDrillFigures(w io.Writer, r drill.Report) {
 }
 
 // printUpgradeReport prints the report of the rehearsal of an upgrade.
-func printUpgradeReport(out io.Writer, r drill.UpgradeReport, format string) error {
-	if format == "json" {
-		return ui.PrintJSONLine(out, r)
-	}
+func printUpgradeReport(out io.Writer, r drill.UpgradeReport) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	verdict := "passed"
-	if !r.Passed {
-		verdict = "FAILED"
-	}
-	fmt.Fprintf(w, "\nthe rehearsal of the upgrade of cluster %s has %s\n\nPART\tTIME\n", text.Printable(r.Cluster),
-		verdict)
-	for _, p := range r.Parts {
-		fmt.Fprintf(w, "%s\t%s\n", p.Name, text.Elapsed(p.Elapsed))
-	}
+	printVerdict(w, "rehearsal of the upgrade of", r.Cluster, r.Passed, r.Parts)
 	fmt.Fprintln(w, "\nSTEP OF THE UPGRADE\tTIME")
 	for _, s := range r.Stages {
 		fmt.Fprintf(w, "%s\t%s\n", s.Name, text.Elapsed(s.Elapsed))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -24,25 +24,20 @@ type effectList struct {
 }
 
 // runEffects shows what a run changed, in the order in which it began to.
-func runEffects(ctx context.Context, c *console, a arguments) error {
-	_, state, err := configAndState(ctx, c, a)
+func runEffects(ctx context.Context, c *call, k session.Cluster) error {
+	state, err := k.State(ctx)
 	if err != nil {
 		return err
 	}
-	wanted := ""
-	if words := a.Targets[1:]; len(words) > 0 {
-		wanted = words[0]
-	}
-	run, lines, err := runs.Effects(state, wanted)
+	run, lines, err := runs.Effects(state, c.word(1))
 	if err != nil {
 		return err
 	}
 	rows := runs.CountEffects(lines)
 	path := state.Path(filepath.Join(statedir.RunsFolder, run, statedir.EffectsFile))
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, effectList{run, path, rows})
-	}
-	return printEffects(c.stdout, c.width(), path, lines, rows)
+	return c.print(effectList{run, path, rows}, func(out io.Writer, width int) error {
+		return printEffects(out, width, path, lines, rows)
+	})
 }
 
 func printEffects(out io.Writer, width int, path string, lines []effect.Line, rows []runs.Effect) error {
@@ -66,7 +61,7 @@ func printEffects(out io.Writer, width int, path string, lines []effect.Line, ro
 	return err
 }
 
-func newEffectsCommand(in *invocation) *cobra.Command {
-	return in.command("effects [RUN]", groupLook,
-		"list what a run changed outside of its process, call by call; default: the last run", runEffects)
+func newEffectsCommand(c *call) *cobra.Command {
+	return c.command("effects [RUN]", groupLook,
+		"list what a run changed outside of its process, call by call; default: the last run", withCluster(runEffects))
 }

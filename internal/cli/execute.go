@@ -53,9 +53,9 @@ func (c *console) execute(ctx context.Context, args []string) int {
 	}
 	err := c.readFaultsWanted()
 	if err == nil {
-		in := invocation{console: c}
-		in.arguments.workDir = c.workDir
-		err = in.execute(ctx, args)
+		one := call{console: c}
+		one.WorkDir = c.workDir
+		err = one.execute(ctx, args)
 	}
 	// Not every library passes on why its context ended.
 	if cause := context.Cause(ctx); err != nil && errors.Is(cause, flow.ErrInterrupted) &&

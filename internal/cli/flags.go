@@ -14,7 +14,7 @@ import (
 )
 
 // addSharedFlags declares the flags that go with every command.
-func addSharedFlags(root *cobra.Command, o *options) {
+func addSharedFlags(root *cobra.Command, o *arguments) {
 	set := root.PersistentFlags()
 	set.StringVar(&o.Config, "config", "", "read the configuration from `FILE` (default bootstrap.yaml, where it exists)")
 	set.StringVar(&o.Dir, "dir", "",
@@ -45,34 +45,34 @@ func addSharedFlags(root *cobra.Command, o *options) {
 }
 
 // addRunFlags declares the flags of every run of steps.
-func addRunFlags(cmd *cobra.Command, o *options) {
+func addRunFlags(cmd *cobra.Command, o *arguments) {
 	addDryRunFlag(cmd, o, "only say what would be done (see plan)")
 	addSkipDoctorFlag(cmd, o)
 }
 
-func addDryRunFlag(cmd *cobra.Command, o *options, doc string) {
+func addDryRunFlag(cmd *cobra.Command, o *arguments, doc string) {
 	cmd.Flags().BoolVarP(&o.DryRun, "dry-run", "n", false, doc)
 }
 
-func addSkipDoctorFlag(cmd *cobra.Command, o *options) {
+func addSkipDoctorFlag(cmd *cobra.Command, o *arguments) {
 	cmd.Flags().BoolVar(&o.SkipDoctor, "skip-doctor", false,
 		"skip the doctor's checks before a run that creates what costs money")
 }
 
-func addIdentityFlag(cmd *cobra.Command, o *options) {
+func addIdentityFlag(cmd *cobra.Command, o *arguments) {
 	cmd.Flags().StringVar(&o.Identity, "identity", "",
 		"open the backup with the keys in `FILE`, in place of BACKUP_IDENTITY_FILE")
 }
 
 // addAcceptFlags are those of the commands that take a cluster from a backup.
-func addAcceptFlags(cmd *cobra.Command, o *options) {
+func addAcceptFlags(cmd *cobra.Command, o *arguments) {
 	addIdentityFlag(cmd, o)
 	addUnencryptedFlag(cmd, o)
 	cmd.Flags().BoolVar(&o.Unauthenticated, "unauthenticated", false, "take the backup although nothing shows who made it: "+
 		"its maker decides the configuration, the authorities and the data of the cluster")
 }
 
-func addUnencryptedFlag(cmd *cobra.Command, o *options) {
+func addUnencryptedFlag(cmd *cobra.Command, o *arguments) {
 	cmd.Flags().BoolVar(&o.Unencrypted, "unencrypted", false, "take the backup although it is a plain file: everyone who "+
 		"can write its place may have made it")
 }

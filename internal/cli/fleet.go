@@ -7,21 +7,17 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
-func newFleetCommand(in *invocation) *cobra.Command {
-	return in.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster",
-		newFleetPlanCommand(in), newFleetApplyCommand(in), newFleetStatusCommand(in), newFleetLogsCommand(in),
-		newFleetStopCommand(in), newFleetDestroyCommand(in), newFleetRenderCommand(in), newFleetAdvanceCommand(in),
-		newFleetProvidersCommand(in))
+func newFleetCommand(c *call) *cobra.Command {
+	return c.parent("fleet", groupCluster, "many clusters, changed by Jobs in a management cluster",
+		newFleetPlanCommand(c), newFleetApplyCommand(c), newFleetStatusCommand(c), newFleetLogsCommand(c),
+		newFleetStopCommand(c), newFleetDestroyCommand(c), newFleetRenderCommand(c), newFleetAdvanceCommand(c),
+		newFleetProvidersCommand(c))
 }
 
 // fleetRequest is what the arguments ask of a fleet, whose file may be named by the first word after the names of
 // commands and so many others.
-func fleetRequest(c *console, a arguments, others int) operations.Request {
-	q := operations.Request{Request: a.request(), Caller: c.caller()}
-	if words := a.Targets[2+others:]; len(words) > 0 { // fleet apply
-		q.File = words[0]
-	}
-	return q
+func fleetRequest(c *call, others int) operations.Request {
+	return operations.Request{Request: c.Request, Caller: c.caller(), File: c.word(2 + others)} // fleet apply FILE
 }
 
 // addFleetClusterFlag declares the flag that leaves out the other clusters.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,14 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
+	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
-func newFleetApplyCommand(in *invocation) *cobra.Command {
+func newFleetApplyCommand(c *call) *cobra.Command {
 	var o operations.ApplyOptions
-	cmd := in.command("apply [FILE]", "", "change the clusters of the fleet, as Jobs in its management cluster",
-		func(ctx context.Context, c *console, a arguments) error { return runFleetApply(ctx, c, a, o) })
+	cmd := c.command("apply [FILE]", "", "change the clusters of the fleet, as Jobs in its management cluster",
+		func(ctx context.Context, c *call) error { return runFleetApply(ctx, c, o) })
 	addFleetClusterFlag(cmd, &o.Clusters, "change only the cluster `NAME`; may be given several times")
 	cmd.Flags().BoolVar(&o.Again, "again", false, "also run for the clusters whose last change is done and is the same")
 	cmd.Flags().BoolVar(&o.Detach, "detach", false,
@@ -26,33 +26,32 @@ func newFleetApplyCommand(in *invocation) *cobra.Command {
 }
 
 // runFleetApply changes the clusters of a fleet. At a terminal it shows what would be done, and asks once.
-func runFleetApply(ctx context.Context, c *console, a arguments, o operations.ApplyOptions) error {
-	if a.Options.Output == "text" && c.width() > 0 && canPrompt(c) {
+func runFleetApply(ctx context.Context, c *call, o operations.ApplyOptions) error {
+	if c.Output == "text" && c.width() > 0 && c.canPrompt() {
 		o.Consent = func(ctx context.Context, f *operations.Forecast) error {
 			printFleetForecast(c, f)
-			return confirm(ctx, c, "Go ahead? [yes/no] ", "yes")
+			return c.confirm(ctx, "Go ahead? [yes/no] ", "yes")
 		}
 	}
-	o.Changed = fleetProgress(c, a)
-	result, err := operations.Apply(ctx, fleetRequest(c, a, 0), o)
+	o.Changed = fleetProgress(c)
+	result, err := operations.Apply(ctx, fleetRequest(c, 0), o)
 	if err == nil && result.Job != "" {
-		fmt.Fprintf(c.stdout, "Job %s begins one cluster after another; to look: %s\n", result.Job,
-			commandLine(c, "fleet", "status"))
+		_ = c.say("Job %s begins one cluster after another; to look: %s", result.Job, commandLine(c, "fleet", "status"))
 	}
-	printFleetEnd(c, a, result)
+	printFleetEnd(c, result)
 	if result.EndLab != "" {
-		tell(c, "the lab stays up, with the clusters; to end it: %s", result.EndLab)
+		c.caller().Note("the lab stays up, with the clusters; to end it: %s", result.EndLab)
 	}
 	return err
 }
 
 // newFleetAdvanceCommand continues a rollout, in a Job of the management cluster or anywhere else.
-func newFleetAdvanceCommand(in *invocation) *cobra.Command {
+func newFleetAdvanceCommand(c *call) *cobra.Command {
 	var namespace, revision string
-	cmd := in.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
-		func(ctx context.Context, c *console, a arguments) error {
-			result, err := operations.Advance(ctx, fleetRequest(c, a, 1), a.Targets[2], namespace, revision, fleetProgress(c, a))
-			printFleetEnd(c, a, result)
+	cmd := c.command("advance FLEET", "", "begin the Jobs of a fleet that was applied, one after another",
+		func(ctx context.Context, c *call) error {
+			result, err := operations.Advance(ctx, fleetRequest(c, 1), c.Targets[2], namespace, revision, fleetProgress(c))
+			printFleetEnd(c, result)
 			return err
 		})
 	addFleetNamespaceFlag(cmd, &namespace)
@@ -61,16 +60,13 @@ func newFleetAdvanceCommand(in *invocation) *cobra.Command {
 }
 
 // fleetProgress prints the clusters of a rollout, as each of them changes.
-func fleetProgress(c *console, a arguments) func(fleet.ClusterStatus) {
+func fleetProgress(c *call) func(fleet.ClusterStatus) {
 	return func(s fleet.ClusterStatus) {
-		if a.Options.Output != "json" {
+		if c.Output != "json" {
 			fmt.Fprintln(c.stdout, statusLine(s))
 			return
 		}
-		data, err := json.Marshal(s)
-		if err == nil {
-			fmt.Fprintf(c.stdout, "%s\n", data)
-		}
+		_ = ui.PrintJSONLine(c.stdout, s)
 	}
 }
 
@@ -101,8 +97,8 @@ func lastWords(said string) string {
 }
 
 // printFleetEnd sums up a rollout that has ended.
-func printFleetEnd(c *console, a arguments, r operations.Result) {
-	if !r.Ended || a.Options.Output == "json" {
+func printFleetEnd(c *call, r operations.Result) {
+	if !r.Ended || c.Output == "json" {
 		return
 	}
 	counts := map[fleet.Phase]int{}

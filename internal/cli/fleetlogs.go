@@ -9,12 +9,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
-func newFleetLogsCommand(in *invocation) *cobra.Command {
+func newFleetLogsCommand(c *call) *cobra.Command {
 	var follow bool
-	cmd := in.command("logs CLUSTER [FILE]", "", "print what the run of a cluster writes",
-		func(ctx context.Context, c *console, a arguments) error {
+	cmd := c.command("logs CLUSTER [FILE]", "", "print what the run of a cluster writes",
+		func(ctx context.Context, c *call) error {
 			line := func(text string) { fmt.Fprintln(c.stdout, text) }
-			return operations.Logs(ctx, fleetRequest(c, a, 1), a.Targets[2], follow, line)
+			return operations.Logs(ctx, fleetRequest(c, 1), c.Targets[2], follow, line)
 		})
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow it until the cluster's Job has ended")
 	return cmd

@@ -3,41 +3,40 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 	"github.com/slipway-k8s/slipway/internal/operation/forecast"
 )
 
-func newFleetPlanCommand(in *invocation) *cobra.Command {
+func newFleetPlanCommand(c *call) *cobra.Command {
 	var clusters []string
-	cmd := in.command("plan [FILE]", "", "show what apply would do with each cluster, and what that costs",
-		func(ctx context.Context, c *console, a arguments) error { return runFleetPlan(ctx, c, a, clusters) })
+	cmd := c.command("plan [FILE]", "", "show what apply would do with each cluster, and what that costs",
+		func(ctx context.Context, c *call) error { return runFleetPlan(ctx, c, clusters) })
 	addFleetClusterFlag(cmd, &clusters, "plan only the cluster `NAME`; may be given several times")
 	return cmd
 }
 
-func runFleetPlan(ctx context.Context, c *console, a arguments, clusters []string) error {
-	p, err := operations.Plan(ctx, fleetRequest(c, a, 0), clusters)
+func runFleetPlan(ctx context.Context, c *call, clusters []string) error {
+	p, err := operations.Plan(ctx, fleetRequest(c, 0), clusters)
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, p)
-	}
-	if p.Host != "" {
-		tell(c, "the management cluster is at %s", p.Host)
-	}
-	printFleetForecast(c, p)
-	return nil
+	return c.print(p, func(io.Writer, int) error {
+		if p.Host != "" {
+			c.caller().Note("the management cluster is at %s", p.Host)
+		}
+		printFleetForecast(c, p)
+		return nil
+	})
 }
 
 // printFleetForecast prints what apply would do as a table, and what is to be read before one agrees.
-func printFleetForecast(c *console, p *operations.Forecast) {
+func printFleetForecast(c *call, p *operations.Forecast) {
 	var rows [][]string
 	for i := range p.Clusters {
 		one := &p.Clusters[i]

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -10,15 +9,14 @@ import (
 )
 
 // newFleetProvidersCommand installs the providers for a fleet, in a Job of the management cluster.
-func newFleetProvidersCommand(in *invocation) *cobra.Command {
+func newFleetProvidersCommand(c *call) *cobra.Command {
 	var namespace string
-	cmd := in.command("providers FLEET", "", "install the providers in the management cluster, for a fleet's clusters",
-		func(ctx context.Context, c *console, a arguments) error {
-			err := operations.InstallProviders(ctx, fleetRequest(c, a, 1), a.Targets[2], namespace, c.stderr)
-			if err == nil {
-				fmt.Fprintln(c.stdout, "the providers are installed in the management cluster, and serve")
+	cmd := c.command("providers FLEET", "", "install the providers in the management cluster, for a fleet's clusters",
+		func(ctx context.Context, c *call) error {
+			if err := operations.InstallProviders(ctx, fleetRequest(c, 1), c.Targets[2], namespace, c.stderr); err != nil {
+				return err
 			}
-			return err
+			return c.say("the providers are installed in the management cluster, and serve")
 		})
 	addFleetNamespaceFlag(cmd, &namespace)
 	return cmd

@@ -11,10 +11,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/fleet/operations"
 )
 
-func newFleetRenderCommand(in *invocation) *cobra.Command {
-	return in.command("render [FILE]", "", "print the manifests of a Job that applies the fleet, to be kept in Git",
-		func(ctx context.Context, c *console, a arguments) error {
-			m, err := operations.Render(ctx, fleetRequest(c, a, 0))
+func newFleetRenderCommand(c *call) *cobra.Command {
+	return c.command("render [FILE]", "", "print the manifests of a Job that applies the fleet, to be kept in Git",
+		func(ctx context.Context, c *call) error {
+			m, err := operations.Render(ctx, fleetRequest(c, 0))
 			if err != nil {
 				return err
 			}

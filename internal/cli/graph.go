@@ -20,8 +20,8 @@ type graphDocument struct {
 }
 
 // runGraph prints the steps and what each depends on. It reads the journal, for the colours, and opens no connection.
-func runGraph(ctx context.Context, c *console, a arguments) error {
-	plan, state, err := onPaper(ctx, c, a)
+func runGraph(ctx context.Context, c *call) error {
+	plan, state, err := onPaper(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 		return err
 	}
 	drawn := diagram.Drawing(plan.Graph, recorded)
-	switch a.Options.Output {
+	switch c.Output {
 	case "json":
 		return ui.PrintJSON(c.stdout, graphDocument{plan.Graph.Name(), diagram.WithStates(plan.Graph, drawn)})
 	case "dot":
@@ -45,24 +45,28 @@ func runGraph(ctx context.Context, c *console, a arguments) error {
 
 // onPaper plans what the arguments say with nothing behind it but the state folder: for what the plan is, not for what
 // exists.
-func onPaper(ctx context.Context, c *console, a arguments) (*steps.Plan, statedir.Dir, error) {
-	cfg, state, err := configAndState(ctx, c, a)
+func onPaper(ctx context.Context, c *call) (*steps.Plan, statedir.Dir, error) {
+	k, err := c.load()
 	if err != nil {
 		return nil, "", err
 	}
-	tools, err := c.cluster(a, cfg).LocalTools(state)
+	state, err := k.State(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	plan, err := steps.New(cfg.Config, tools)
+	tools, err := k.LocalTools(state)
+	if err != nil {
+		return nil, "", err
+	}
+	plan, err := steps.New(k.Cfg.Config, tools)
 	if err != nil {
 		return nil, "", &usage.Error{Err: err}
 	}
 	return plan, state, nil
 }
 
-func newGraphCommand(in *invocation) *cobra.Command {
-	cmd := in.command("graph", groupLook,
+func newGraphCommand(c *call) *cobra.Command {
+	cmd := c.command("graph", groupLook,
 		"draw the steps and what each depends on, with the states of the journal", runGraph)
 	cmd.Annotations = map[string]string{moreOutputs: "mermaid dot svg"}
 	return cmd

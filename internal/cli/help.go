@@ -19,11 +19,11 @@ import (
 )
 
 // newHelpCommand makes the command that explains others.
-func newHelpCommand(in *invocation) *cobra.Command {
+func newHelpCommand(c *call) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [TARGET…]", Short: "this, or more about a target, steps, flags, variables", DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, words []string) error {
-			if len(words) == 1 && in.explainTopic(cmd.Root(), words[0]) {
+			if len(words) == 1 && c.explainTopic(cmd.Root(), words[0]) {
 				return nil
 			}
 			about, rest, err := cmd.Root().Find(words)
@@ -69,15 +69,15 @@ func newHelpCommand(in *invocation) *cobra.Command {
 }
 
 // explainTopic prints a topic of help, and reports whether there is one of the name.
-func (in *invocation) explainTopic(root *cobra.Command, name string) bool {
+func (c *call) explainTopic(root *cobra.Command, name string) bool {
 	for _, t := range topics() {
 		if t.name != name {
 			continue
 		}
-		if !in.only && in.console != nil {
+		if !c.only && c.console != nil {
 			var b strings.Builder
 			t.print(&b, root)
-			_, _ = io.WriteString(in.console.stdout, text.Fold(b.String(), in.console.width()))
+			_, _ = io.WriteString(c.stdout, text.Fold(b.String(), c.width()))
 		}
 		return true
 	}

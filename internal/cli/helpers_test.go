@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -63,15 +64,22 @@ func recordStep(t *testing.T, s statedir.Dir, step string) {
 
 // parseArguments reads a command line and does nothing.
 func parseArguments(args []string) (arguments, error) {
-	in := invocation{only: true}
+	in := call{only: true}
 	err := in.execute(context.Background(), args)
 	return in.arguments, err
+}
+
+// loadConfig reads the configuration that the arguments and the environment name.
+func loadConfig(a arguments, environment map[string]string) (settings.Configuration, error) {
+	c := call{console: &console{environment: environment}, arguments: a}
+	k, err := c.load()
+	return k.Cfg, err
 }
 
 // targets are the commands that do something by themselves, and those that are groups of steps.
 func targets(t *testing.T) (all []*cobra.Command) {
 	t.Helper()
-	root := newRoot(&invocation{only: true}, nil)
+	root := newRoot(&call{only: true}, nil)
 	walk(root, func(cmd *cobra.Command) {
 		if below := strings.HasPrefix(pathOf(cmd), targetFaultAdd+" "); cmd != root && !below &&
 			!strings.HasPrefix(pathOf(cmd), "completion") && (!cmd.HasSubCommands() ||

@@ -78,7 +78,7 @@ func TestConfirm(t *testing.T) {
 		"no\nyes\n": false} {
 		var asked bytes.Buffer
 		c := &console{stdin: strings.NewReader(answer), stderr: &asked}
-		err := confirm(t.Context(), c, "Really? ", "yes")
+		err := c.confirm(t.Context(), "Really? ", "yes")
 		if (err == nil) != want || err != nil && !errors.Is(err, errNotConfirmed) || asked.String() != "Really? " {
 			t.Errorf("%q: %v, asked %q", answer, err, asked.String())
 		}

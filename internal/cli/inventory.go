@@ -21,9 +21,9 @@ type destroyPlan struct {
 
 // printDestroyPlan lists what goes and what stays; as JSON in one line, like the
 // events that follow it.
-func printDestroyPlan(c *console, d destroy.Deletion, output string) error {
+func printDestroyPlan(c *call, d destroy.Deletion) error {
 	monthly := hetzner.Total(d.Take)
-	if output == "json" {
+	if c.Output == "json" {
 		return ui.PrintJSONLine(c.stdout, destroyPlan{"destroy-plan", d, monthly})
 	}
 	if len(d.Take) == 0 {
@@ -48,17 +48,16 @@ type leftovers struct {
 }
 
 // printLeftovers lists what is there, of every cluster.
-func printLeftovers(c *console, resources []hetzner.Resource, output string) error {
+func printLeftovers(c *call, resources []hetzner.Resource) error {
 	monthly := hetzner.Total(resources)
-	if output == "json" {
+	if c.Output == "json" {
 		if resources == nil {
 			resources = []hetzner.Resource{}
 		}
 		return ui.PrintJSONLine(c.stdout, leftovers{"leftovers", resources, monthly})
 	}
 	if len(resources) == 0 {
-		_, err := fmt.Fprintln(c.stdout, "nothing in this project belongs to a cluster")
-		return err
+		return c.say("nothing in this project belongs to a cluster")
 	}
 	printResources(c.stdout, c.width(), resources)
 	together := fmt.Sprintf("together %s a month, VAT included; destroy takes a cluster's away: %s\n",

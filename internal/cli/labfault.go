@@ -22,12 +22,12 @@ import (
 )
 
 // runLabFaultAdd has something go wrong in the lab.
-func runLabFaultAdd(ctx context.Context, c *console, a arguments) error {
-	l, err := labOf(ctx, c, a)
+func runLabFaultAdd(ctx context.Context, c *call) error {
+	_, _, l, err := labOf(ctx, c)
 	if err != nil {
 		return err
 	}
-	fault, err := lab.ParseFault(a.Targets[3:], filepath.Dir(l.Dir))
+	fault, err := lab.ParseFault(c.Targets[3:], filepath.Dir(l.Dir))
 	if err != nil {
 		return err
 	}
@@ -35,20 +35,19 @@ func runLabFaultAdd(ctx context.Context, c *console, a arguments) error {
 	if err := l.Client.Send(ctx, http.MethodPost, "/v1/faults", fault, &raw); err != nil {
 		return refusedFault(err)
 	}
-	if a.Options.Output == "json" {
+	if c.Output == "json" {
 		return ui.PrintJSON(c.stdout, raw)
 	}
 	var begun lab.Fault
 	if err := json.Unmarshal(raw, &begun); err != nil {
 		return fmt.Errorf("read the lab's answer: %w", err)
 	}
-	fmt.Fprintf(c.stdout, "fault %d: %s\n", begun.ID, text.Printable(begun.Words()))
-	return nil
+	return c.say("fault %d: %s", begun.ID, text.Printable(begun.Words()))
 }
 
 // runLabFaultList prints the faults in force.
-func runLabFaultList(ctx context.Context, c *console, a arguments) error {
-	l, err := labOf(ctx, c, a)
+func runLabFaultList(ctx context.Context, c *call) error {
+	_, _, l, err := labOf(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -56,7 +55,7 @@ func runLabFaultList(ctx context.Context, c *console, a arguments) error {
 	if err := l.Client.Do(ctx, http.MethodGet, "/v1/faults", &raw); err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
+	if c.Output == "json" {
 		return ui.PrintJSON(c.stdout, raw)
 	}
 	var list struct{ Faults []lab.Fault }
@@ -64,8 +63,7 @@ func runLabFaultList(ctx context.Context, c *console, a arguments) error {
 		return fmt.Errorf("read the lab's faults: %w", err)
 	}
 	if len(list.Faults) == 0 {
-		fmt.Fprintln(c.stdout, "no fault is in force")
-		return nil
+		return c.say("no fault is in force")
 	}
 	return printFaults(c.stdout, list.Faults)
 }
@@ -85,20 +83,19 @@ func printFaults(out io.Writer, faults []lab.Fault) error {
 }
 
 // runLabFaultRemove ends a fault.
-func runLabFaultRemove(ctx context.Context, c *console, a arguments) error {
-	l, err := labOf(ctx, c, a)
+func runLabFaultRemove(ctx context.Context, c *call) error {
+	_, _, l, err := labOf(ctx, c)
 	if err != nil {
 		return err
 	}
-	id, err := strconv.ParseUint(a.Targets[3], 10, 63)
+	id, err := strconv.ParseUint(c.Targets[3], 10, 63)
 	if err != nil {
-		return usage.Errorf("%q is not a fault's number: lab fault list has them", a.Targets[3])
+		return usage.Errorf("%q is not a fault's number: lab fault list has them", c.Targets[3])
 	}
 	if err := l.Client.Do(ctx, http.MethodDelete, fmt.Sprintf("/v1/faults/%d", id), nil); err != nil {
 		return refusedFault(err)
 	}
-	fmt.Fprintf(c.stdout, "fault %d is undone\n", id)
-	return nil
+	return c.say("fault %d is undone", id)
 }
 
 // refusedFault makes of what the lab does not take a mistake in the arguments.
@@ -110,17 +107,18 @@ func refusedFault(err error) error {
 	return err
 }
 
-func newLabFaultCommand(in *invocation) *cobra.Command {
-	return in.parent("fault", "", "manage faults of the lab: add, list, remove",
-		newLabFaultAddCommand(in), newLabFaultListCommand(in), newLabFaultRemoveCommand(in))
+func newLabFaultCommand(c *call) *cobra.Command {
+	return c.parent("fault", "", "manage faults of the lab: add, list, remove", newLabFaultAddCommand(c),
+		c.command("list", "", "list the faults of the lab that are in effect", runLabFaultList),
+		c.command("remove ID", "", "undo a fault", runLabFaultRemove))
 }
 
 // newLabFaultAddCommand has a command below it for each kind of fault.
-func newLabFaultAddCommand(in *invocation) *cobra.Command {
-	cmd := in.command("add KIND [key=value…]", "", "have the lab produce a fault: see docs/rehearse.md",
+func newLabFaultAddCommand(c *call) *cobra.Command {
+	cmd := c.command("add KIND [key=value…]", "", "have the lab produce a fault: see docs/rehearse.md",
 		runLabFaultAdd)
 	for _, kind := range lab.FaultKinds() {
-		below := in.command(kind.Name+" [key=value…]", "", kind.Doc, runLabFaultAdd)
+		below := c.command(kind.Name+" [key=value…]", "", kind.Doc, runLabFaultAdd)
 		below.Long = aboutFault(kind)
 		below.ValidArgsFunction = completeFault(kind)
 		cmd.AddCommand(below)
@@ -135,12 +133,4 @@ func aboutFault(kind lab.FaultKind) string {
 	kind.Describe(func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) })
 	_ = w.Flush()
 	return strings.TrimSpace(b.String())
-}
-
-func newLabFaultListCommand(in *invocation) *cobra.Command {
-	return in.command("list", "", "list the faults of the lab that are in effect", runLabFaultList)
-}
-
-func newLabFaultRemoveCommand(in *invocation) *cobra.Command {
-	return in.command("remove ID", "", "undo a fault", runLabFaultRemove)
 }

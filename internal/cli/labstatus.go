@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -19,28 +20,20 @@ type labDown struct {
 }
 
 // runLabStatus prints what the lab reports. As JSON it is the lab's own answer.
-func runLabStatus(ctx context.Context, c *console, a arguments) error {
-	cfg, state, err := labConfigAndState(ctx, c, a)
+func runLabStatus(ctx context.Context, c *call) error {
+	k, _, l, err := labOf(ctx, c)
 	if err != nil {
 		return err
 	}
-	l, err := c.cluster(a, cfg).LabToStart(state)
-	if err != nil {
-		return err
-	}
-	replaces := lab.Replaces(cfg)
+	replaces := lab.Replaces(k.Cfg)
 	raw, err := l.Status(ctx)
 	if errors.Is(err, lab.ErrDown) {
-		if a.Options.Output == "json" {
-			return ui.PrintJSON(c.stdout, labDown{Dir: l.Dir})
-		}
-		fmt.Fprintf(c.stdout, "no lab is up in %s\n", l.Dir)
-		return nil
+		return c.print(labDown{Dir: l.Dir}, func(io.Writer, int) error { return c.say("no lab is up in %s", l.Dir) })
 	}
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
+	if c.Output == "json" {
 		fields := map[string]json.RawMessage{}
 		if err := json.Unmarshal(raw, &fields); err != nil {
 			return fmt.Errorf("read the lab's status: %w", err)
@@ -62,7 +55,7 @@ func runLabStatus(ctx context.Context, c *console, a arguments) error {
 	return report.print(c.stdout, c.width())
 }
 
-func newLabStatusCommand(in *invocation) *cobra.Command {
-	return in.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
+func newLabStatusCommand(c *call) *cobra.Command {
+	return c.command("status", "", "show what runs in the lab, and what of it is real, a stand-in or simulated",
 		runLabStatus)
 }

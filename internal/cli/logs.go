@@ -20,24 +20,22 @@ func controllerNames() []string {
 }
 
 // runLogs shows what the controllers write. An interruption is not an error.
-func runLogs(ctx context.Context, c *console, a arguments, o operations.LogsOptions) error {
-	k, err := loadCluster(c, a)
+func runLogs(ctx context.Context, c *call, o operations.LogsOptions) error {
+	k, err := c.load()
 	if err != nil {
 		return err
 	}
-	out := newLogPrinter(c, a.Options)
-	o.Names, o.Line, o.Note = a.Targets[1:], out.line, out.note
+	out := newLogPrinter(c)
+	o.Names, o.Line, o.Note = c.Targets[1:], out.line, out.note
 	return operations.Logs(ctx, k, o)
 }
 
-func newLogsCommand(in *invocation) *cobra.Command {
+func newLogsCommand(c *call) *cobra.Command {
 	var own operations.LogsOptions
-	cmd := in.command("logs [CONTROLLER…]", groupLook,
+	cmd := c.command("logs [CONTROLLER…]", groupLook,
 		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", ")+
 			", and add-ons by their names",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runLogs(ctx, c, a, own)
-		})
+		func(ctx context.Context, c *call) error { return runLogs(ctx, c, own) })
 	cmd.Flags().DurationVar(&own.Since, "since", 0, "begin with what is not older than `10m`")
 	cmd.Flags().Int64Var(&own.Lines, "tail", -1,
 		"begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -26,9 +25,9 @@ type logPrinter struct {
 	noted    map[string]bool
 }
 
-func newLogPrinter(c *console, o options) *logPrinter {
+func newLogPrinter(c *call) *logPrinter {
 	return &logPrinter{
-		out: c.stdout, err: c.stderr, hide: c.hide, json: o.Output == "json",
+		out: c.stdout, err: c.stderr, hide: c.hide, json: c.Output == "json",
 		colour:  c.width() > 0 && c.environment["NO_COLOR"] == "",
 		colours: map[string]string{}, noted: map[string]bool{},
 	}
@@ -57,10 +56,8 @@ func (p *logPrinter) line(l logs.Line) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.json {
-		data, err := json.Marshal(jsonLogLine{l.Time, l.Cluster, l.Controller, l.Namespace, l.Pod, l.Container, text})
-		if err == nil {
-			_, _ = p.out.Write(append(data, '\n')) // whoever has closed it is not interested
-		}
+		// whoever has closed it is not interested
+		_ = ui.PrintJSONLine(p.out, jsonLogLine{l.Time, l.Cluster, l.Controller, l.Namespace, l.Pod, l.Container, text})
 		return
 	}
 	_, _ = fmt.Fprintf(p.out, "%s %s\n", p.prefix(l), text)

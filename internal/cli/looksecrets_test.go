@@ -104,12 +104,12 @@ func TestLooksRunTheTokenCommandOnce(t *testing.T) {
 	c := &console{environment: settings.Environ(strings.Fields(environment)), workDir: dir, hide: &redact.Redactor{},
 		size: sized(0, 0)}
 	a, err := parseArguments([]string{"status"})
-	a.workDir = c.workDir
+	a.WorkDir = c.workDir
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if text, err := statusText(t.Context(), c, a); err != nil || !strings.Contains(text, "preflight") {
+		if text, err := statusText(t.Context(), &call{console: c, arguments: a}); err != nil || !strings.Contains(text, "preflight") {
 			t.Errorf("%v:\n%s", err, text)
 		}
 	}

@@ -65,7 +65,7 @@ func TestRefusedRequestIsOneEffect(t *testing.T) {
 // A command without a run says on standard error why it takes long.
 func TestLookSaysThatItIsSlow(t *testing.T) {
 	var stderr bytes.Buffer
-	c := &console{stderr: &stderr, hide: &redact.Redactor{}, size: func() (int, int) { return 0, 0 }}
+	c := call{console: &console{stderr: &stderr, hide: &redact.Redactor{}, size: func() (int, int) { return 0, 0 }}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("RateLimit-Limit", "3600")

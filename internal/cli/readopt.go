@@ -11,12 +11,9 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/cluster/backup"
-	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/readopt"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // readoptPlan is what a readoption finds and would do, in `--output json`.
@@ -25,26 +22,30 @@ type readoptPlan struct {
 	readopt.Readoption
 }
 
-// runReadopt gives a cluster whose servers live the management back that it lost.
-func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) error {
-	b, err := openBackup(ctx, c, withIdentity(a), a.Targets[1], false)
+// runReadopt gives a cluster whose servers live the management back that it lost. accept are IDs of differences.
+func runReadopt(ctx context.Context, c *call, accept []string) error {
+	k, err := c.load(c.backupValues()...)
 	if err != nil {
 		return err
 	}
-	accept := accepted(o.Accept)
-	if _, err := readopt.New(b.cfg.Config, session.OfflineTools(b.cfg), b.Source, accept); err != nil {
+	b, err := c.openBackup(ctx, k, c.word(1), false)
+	if err != nil {
+		return err
+	}
+	k = b.cluster
+	if _, err := readopt.New(k.Cfg.Config, session.OfflineTools(k.Cfg), b.Source, accept); err != nil {
 		return &usage.Error{Err: err}
 	}
-	if a.Options.DryRun {
-		return predictReadopt(ctx, c, b.arguments, b.cfg, b.Source, accept)
+	o := operations.ReadoptOptions{Source: b.Source, Accept: accept,
+		Show: func(found readopt.Readoption) error { return showReadoption(c, found) }}
+	if c.DryRun {
+		return operations.PlanReadopt(ctx, k, o, func() *session.Hub { return c.hub("readopt") })
 	}
-	if !a.Options.Yes && !canPrompt(c) {
-		return usage.Errorf("readopt asks before it changes anything, and the standard input is no terminal: --yes answers " +
-			"beforehand, --dry-run only compares")
+	if err := c.refuseUnasked("readopt asks before it changes anything", "--dry-run only compares"); err != nil {
+		return err
 	}
-	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
-		plan, result, err := operations.Readopt(ctx, r.Session, operations.ReadoptOptions{Source: b.Source, Accept: accept,
-			Show: func(found readopt.Readoption) error { return showReadoption(c, a.Options, found) }}, r.questions())
+	return c.operate(ctx, k, func(ctx context.Context, s *session.Session) error {
+		plan, result, err := operations.Readopt(ctx, s, o, c.questions(s))
 		if err != nil {
 			return err
 		}
@@ -55,38 +56,8 @@ func runReadopt(ctx context.Context, c *console, a arguments, o readoptOptions) 
 		if plan.Access == nil { // else the cluster manages itself
 			made.management = plan.Management
 		}
-		return conclude(ctx, r, result, made)
+		return conclude(ctx, c, s, result, made)
 	})
-}
-
-// predictReadopt compares, and prints what a readoption would do. It changes
-// nothing.
-func predictReadopt(ctx context.Context, c *console, a arguments, cfg settings.Configuration, source backup.Cluster,
-	accept []string) error {
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
-	if err != nil {
-		return err
-	}
-	if err := records.RoomForReadopt(at.Folder.Files(), source); err != nil {
-		return err
-	}
-	if at.Offline != "" {
-		return usage.Errorf("%s: there is nothing to compare the backup with", at.Offline)
-	}
-	plan, err := readopt.New(at.Cfg.Config, at.Tools, source, accept)
-	if err != nil {
-		return &usage.Error{Err: err}
-	}
-	h := &session.Hub{Run: "readopt", Hide: c.hide, Displays: []session.Display{newDisplay(c, a.Options)}}
-	defer h.Close()
-	found, err := operations.LookForReadopt(ctx, h, plan)
-	if err != nil {
-		return err
-	}
-	if err := showReadoption(c, a.Options, found); err != nil {
-		return err
-	}
-	return found.Refuse(accept)
 }
 
 // accepted are the words of --accept.
@@ -100,10 +71,10 @@ func accepted(list string) (ids []string) {
 }
 
 // showReadoption shows what was found; differences that are refused are in the error instead.
-func showReadoption(c *console, o options, found readopt.Readoption) error {
+func showReadoption(c *call, found readopt.Readoption) error {
 	switch {
 	case found.Released:
-	case o.Output == "json":
+	case c.Output == "json":
 		return ui.PrintJSONLine(c.stdout, readoptPlan{"readopt-plan", found})
 	case len(found.Open) == 0:
 		printReadoption(c.stdout, found)
@@ -130,22 +101,14 @@ func printReadoption(w io.Writer, found readopt.Readoption) {
 	fmt.Fprintln(w)
 }
 
-// readoptOptions are the flags of readopt.
-type readoptOptions struct {
-	Accept string // IDs of differences, with commas between
-}
-
-func newReadoptCommand(in *invocation) *cobra.Command {
-	var own readoptOptions
-	cmd := in.command("readopt FILE", groupRecovery,
+func newReadoptCommand(c *call) *cobra.Command {
+	var accept string
+	cmd := c.command("readopt FILE", groupRecovery,
 		"recreate the Cluster API objects of a running cluster from a backup, after comparing the two",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runReadopt(ctx, c, a, own)
-		})
-	o := &in.arguments.Options
-	addAcceptFlags(cmd, o)
-	addDryRunFlag(cmd, o, "only say what differs")
-	cmd.Flags().StringVar(&own.Accept, "accept", "",
+		func(ctx context.Context, c *call) error { return runReadopt(ctx, c, accepted(accept)) })
+	addAcceptFlags(cmd, &c.arguments)
+	addDryRunFlag(cmd, &c.arguments, "only say what differs")
+	cmd.Flags().StringVar(&accept, "accept", "",
 		"accept the differences `ID[,ID…]` between backup and cluster, as the list of them names them")
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -109,23 +110,12 @@ func TestRecoverQuorumDryRunOfOneUnderWay(t *testing.T) {
 		}
 	}
 	r = execute(t, t.Context(), dir, environment, "recover-quorum", "-n", "--state-dir", "state", "--output", "json")
-	var f recoveryForecast
+	var f operations.QuorumForecast
 	if err := json.Unmarshal([]byte(r.stdout), &f); err != nil || f.Survey == nil || f.Survey.Survivor != "b" ||
 		f.Began.IsZero() || len(f.Reset) != 3 {
 		t.Errorf("%v: %+v of %s%s", err, f, r.stdout, r.stderr)
 	}
 	if after := folderContents(t, "state"); after != before {
 		t.Errorf("the folder was changed:\n%s\n%s", before, after)
-	}
-}
-
-// The last server is reset before it gets its own data back, and nothing else is said of it.
-func TestTheForecastOfALastServer(t *testing.T) {
-	f := recoveryForecast{Cluster: "k8s"}
-	f.add(etcdview.Survey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
-	text := f.text()
-	if !strings.Contains(text, "- reset: a, as no other server is left") ||
-		strings.Contains(text, "only when the new etcd") {
-		t.Error(text)
 	}
 }

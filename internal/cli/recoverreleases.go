@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
@@ -19,20 +18,17 @@ import (
 const releasesEvery = 10 * time.Minute
 
 // runRecoverReleases recovers the HelmReleases that are stuck, or says which it would.
-func runRecoverReleases(ctx context.Context, c *console, a arguments, o operations.ReleasesOptions) error {
-	o.DryRun, o.Displays = a.Options.DryRun, func() []session.Display { return runDisplays(c, a.Options) }
-	report, err := operations.RecoverReleases(ctx, c.caller(), a.request(), o)
+func runRecoverReleases(ctx context.Context, c *call, o operations.ReleasesOptions) error {
+	o.DryRun, o.Displays = c.DryRun, func() []session.Display { outliveReaders(); return c.displays() }
+	report, err := operations.RecoverReleases(ctx, c.caller(), c.Request, o)
 	if report.Kind == "" { // it was not reached
 		return err
 	}
-	if a.Options.Output == "json" {
-		return errors.Join(err, ui.PrintJSONLine(c.stdout, report))
-	}
-	return errors.Join(err, report.Print(c.stdout, c.width()))
+	return errors.Join(err, c.printLine(report, report.Print))
 }
 
 // runReleasesCronJob prints a CronJob that recovers HelmReleases. It opens no connection.
-func runReleasesCronJob(c *console, job releases.CronJob, every time.Duration) (err error) {
+func runReleasesCronJob(c *call, job releases.CronJob, every time.Duration) (err error) {
 	if job.Schedule, err = cronSchedule(cmp.Or(every, releasesEvery)); err != nil {
 		return err
 	}
@@ -42,24 +38,24 @@ func runReleasesCronJob(c *console, job releases.CronJob, every time.Duration) (
 	return job.Write(c.stdout)
 }
 
-func newRecoverReleasesCommand(in *invocation) *cobra.Command {
+func newRecoverReleasesCommand(c *call) *cobra.Command {
 	var own operations.ReleasesOptions
-	cmd := in.command("recover-releases", groupRecovery,
+	cmd := c.command("recover-releases", groupRecovery,
 		"recover Flux HelmReleases that are stuck: with a pending record of Helm, or deployed and never reported",
-		func(ctx context.Context, c *console, a arguments) error { return runRecoverReleases(ctx, c, a, own) })
-	addDryRunFlag(cmd, &in.arguments.Options, "only say which are stuck, and what would be done")
+		func(ctx context.Context, c *call) error { return runRecoverReleases(ctx, c, own) })
+	addDryRunFlag(cmd, &c.arguments, "only say which are stuck, and what would be done")
 	addReleasesFlags(cmd, &own.Threshold, &own.Namespace)
 	cmd.Flags().BoolVar(&own.InCluster, "in-cluster", false,
 		"recover those of the cluster in whose Pod the command runs, by its ServiceAccount; no state folder is used")
-	cmd.AddCommand(newReleasesCronJobCommand(in))
+	cmd.AddCommand(newReleasesCronJobCommand(c))
 	return cmd
 }
 
-func newReleasesCronJobCommand(in *invocation) *cobra.Command {
+func newReleasesCronJobCommand(c *call) *cobra.Command {
 	var own releases.CronJob
 	var every time.Duration
-	cmd := in.command("cronjob", "", "print a CronJob that recovers stuck HelmReleases, with the rights that it needs",
-		func(_ context.Context, c *console, _ arguments) error { return runReleasesCronJob(c, own, every) })
+	cmd := c.command("cronjob", "", "print a CronJob that recovers stuck HelmReleases, with the rights that it needs",
+		func(_ context.Context, c *call) error { return runReleasesCronJob(c, own, every) })
 	addReleasesFlags(cmd, &own.Threshold, &own.Namespace)
 	addEveryFlag(cmd, &every, "run every `10m`, which is the default")
 	cmd.Flags().StringVar(&own.Image, "image", "", "`IMAGE` that has this command as its entry point")

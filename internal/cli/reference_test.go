@@ -51,7 +51,7 @@ func TestReference(t *testing.T) {
 	page.WriteString("## Targets\n\n`bootstrap TARGET … KEY=VALUE …`: targets that are steps can be combined. " +
 		"Without a target it is `bootstrap`.\n\n")
 	writeStepTargets(&page, plan)
-	writeCommands(&page, newRoot(&invocation{only: true}, plan))
+	writeCommands(&page, newRoot(&call{only: true}, plan))
 	writeVariables(&page)
 	writeExitCodes(t, &page)
 	writeJSON(t, &page)

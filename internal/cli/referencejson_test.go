@@ -68,7 +68,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 		{"Output of `scale --dry-run`", scale.Change{}},
 		{"Output of `restore --diagnose`", operations.Diagnosis{}},
 		{"Output of `readopt --dry-run`", readoptPlan{}},
-		{"Output of `recover-quorum --dry-run`", recoveryForecast{}},
+		{"Output of `recover-quorum --dry-run`", operations.QuorumForecast{}},
 		{"Output of `drill`", drill.Report{}},
 		{"Output of `backup verify`", operations.VerifiedBackup{}},
 		{"Output of `doctor`", operations.Examination{}},

@@ -3,27 +3,24 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // runReport writes the page of a run and those that it resumed, or lists the runs.
-func runReport(ctx context.Context, c *console, a arguments, o reportOptions) error {
-	plan, state, err := onPaper(ctx, c, a)
+func runReport(ctx context.Context, c *call, o reportOptions) error {
+	plan, state, err := onPaper(ctx, c)
 	if err != nil {
 		return err
 	}
 	source := report.Source{State: state, Hide: c.hide, NoSteps: runsNoSteps}
-	wanted := ""
-	if words := a.Targets[1:]; len(words) > 0 {
-		wanted = words[0]
-	}
+	wanted := c.word(1)
 	if o.List {
 		if wanted != "" || o.Out != "" {
 			return usage.Errorf("report --list lists all runs, and takes neither a run nor --out")
@@ -32,7 +29,7 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 		if err != nil {
 			return err
 		}
-		return printRuns(c, rows, a.Options.Output)
+		return printRuns(c, rows)
 	}
 	if o.Out != "" {
 		o.Out = settings.InFolder(c.workDir, o.Out)
@@ -41,17 +38,16 @@ func runReport(ctx context.Context, c *console, a arguments, o reportOptions) er
 	if err != nil {
 		return err
 	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, made)
-	}
-	_, err = fmt.Fprintf(c.stdout, "%s reports %s, %s; open it in a browser\n%s",
-		made.File, text.Plural(made.Runs, "run", "runs"), made.Run, aboutIdleRuns(c, source, made))
-	return err
+	return c.print(made, func(out io.Writer, _ int) error {
+		_, err := fmt.Fprintf(out, "%s reports %s, %s; open it in a browser\n%s",
+			made.File, text.Plural(made.Runs, "run", "runs"), made.Run, aboutIdleRuns(c, source, made))
+		return err
+	})
 }
 
 // aboutIdleRuns says which runs the report leaves out because they changed nothing, or that the one it tells is such a
 // run.
-func aboutIdleRuns(c *console, s report.Source, m report.Made) string {
+func aboutIdleRuns(c *call, s report.Source, m report.Made) string {
 	var words string
 	if m.Idle {
 		words = fmt.Sprintf("run %s changed nothing: every step was done already\n", m.Run)
@@ -74,13 +70,11 @@ type reportOptions struct {
 	Out  string // where; empty: into the folder of the run
 }
 
-func newReportCommand(in *invocation) *cobra.Command {
+func newReportCommand(c *call) *cobra.Command {
 	var own reportOptions
-	cmd := in.command("report [RUN]", groupLook,
+	cmd := c.command("report [RUN]", groupLook,
 		"report a run, and those that it resumed, as one HTML page; default: the last run that changed something",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runReport(ctx, c, a, own)
-		})
+		func(ctx context.Context, c *call) error { return runReport(ctx, c, own) })
 	cmd.Flags().StringVar(&own.Out, "out", "", "write it to `FILE`, not into the folder of the run")
 	cmd.Flags().BoolVar(&own.List, "list", false,
 		"list the runs: when, how long, targets, outcome, how much they changed")

@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/report"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 )
@@ -18,16 +18,15 @@ type runList struct {
 }
 
 // printRuns prints a list of runs.
-func printRuns(c *console, rows []report.RunRow, output string) error {
-	if output == "json" {
-		return ui.PrintJSON(c.stdout, runList{"runs", rows})
-	}
-	var cells [][]string
-	for _, r := range rows {
-		cells = append(cells, runCells(r))
-	}
-	text.Table(c.stdout, c.width(), []string{"RUN", "BEGAN (UTC)", "TOOK", "CHANGES", "TARGETS", "OUTCOME"}, cells...)
-	return nil
+func printRuns(c *call, rows []report.RunRow) error {
+	return c.print(runList{"runs", rows}, func(out io.Writer, width int) error {
+		var cells [][]string
+		for _, r := range rows {
+			cells = append(cells, runCells(r))
+		}
+		text.Table(out, width, []string{"RUN", "BEGAN (UTC)", "TOOK", "CHANGES", "TARGETS", "OUTCOME"}, cells...)
+		return nil
+	})
 }
 
 func runCells(r report.RunRow) []string {

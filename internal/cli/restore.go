@@ -12,89 +12,82 @@ import (
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/restore"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
-	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
 // runRestore makes a cluster again, all servers of which are lost.
-func runRestore(ctx context.Context, c *console, a arguments, o restoreOptions) error {
-	if o.Diagnose {
-		return runDiagnose(ctx, c, a)
-	}
-	if len(a.Targets) < 2 {
+func runRestore(ctx context.Context, c *call) error {
+	file := c.word(1)
+	if file == "" {
 		return usage.Errorf("restore needs FILE: write %s; or %s, which only looks", commandLine(c, "restore", "FILE"),
 			commandLine(c, "restore", "--diagnose"))
 	}
-	b, err := openBackup(ctx, c, withIdentity(a), a.Targets[1], true)
+	k, err := c.load(c.backupValues()...)
 	if err != nil {
 		return err
 	}
-	if _, err := restore.New(b.cfg.Config, session.OfflineTools(b.cfg), b.Source); err != nil {
+	b, err := c.openBackup(ctx, k, file, true)
+	if err != nil {
+		return err
+	}
+	if _, err := restore.New(b.cluster.Cfg.Config, session.OfflineTools(b.cluster.Cfg), b.Source); err != nil {
 		return &usage.Error{Err: err}
 	}
-	if a.Options.DryRun {
-		f, err := operations.PlanRestore(ctx, c.cluster(b.arguments, b.cfg), b.Source)
+	if c.DryRun {
+		f, err := operations.PlanRestore(ctx, b.cluster, b.Source)
 		if err != nil {
 			return err
 		}
-		return printForecast(c, f, b.arguments.Options.Output)
+		return c.print(f, f.Print)
 	}
-	return operate(ctx, c, b.arguments, func(ctx context.Context, r *running) error {
-		plan, result, err := operations.Restore(ctx, r.Session, b.OpenedBackup, r.questions())
+	return c.operate(ctx, b.cluster, func(ctx context.Context, s *session.Session) error {
+		plan, result, err := operations.Restore(ctx, s, b.OpenedBackup, c.questions(s))
 		if err != nil {
 			return err
 		}
-		return conclude(ctx, r, result, outputs{
+		return conclude(ctx, c, s, result, outputs{
 			cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
 		})
 	})
 }
 
-// openedBackup is a backup that was read to its end, with the arguments and the configuration that it leads to.
+// openedBackup is a backup that was read to its end, with the cluster that it leads to.
 type openedBackup struct {
 	operations.OpenedBackup
-	arguments arguments
-	cfg       settings.Configuration
+	cluster session.Cluster
 }
 
-// openBackup is operations.OpenBackup, says what the file is and who made it, and reads the configuration again, with
-// that of the backup in place of the defaults.
-func openBackup(ctx context.Context, c *console, a arguments, name string, etcd bool) (b openedBackup, err error) {
-	b.arguments = a
-	if b.cfg, err = loadConfig(a, c.environment); err != nil {
-		return b, err
-	}
-	b.OpenedBackup, err = operations.OpenBackup(ctx, c.cluster(a, b.cfg), operations.OpenOptions{Name: name, Etcd: etcd,
-		Unencrypted: a.Options.Unencrypted, Unauthenticated: a.Options.Unauthenticated,
+// openBackup is operations.OpenBackup, says what the file is and who made it, and reads the configuration of the cluster
+// again, with that of the backup in place of the defaults.
+func (c *call) openBackup(ctx context.Context, k session.Cluster, name string, etcd bool) (b openedBackup, err error) {
+	b.OpenedBackup, err = operations.OpenBackup(ctx, k, operations.OpenOptions{Name: name, Etcd: etcd,
+		Unencrypted: c.Unencrypted, Unauthenticated: c.Unauthenticated,
 		Found: func(contents *backup.Contents) {
 			fmt.Fprintf(c.stderr, "%s: %s\n", text.Printable(name), describe(contents))
 		}})
 	if err != nil {
 		return b, err
 	}
-	b.arguments.base = b.Source.Contents.Config
-	if b.cfg, err = loadConfig(b.arguments, c.environment); err != nil {
+	k.Base = b.Source.Contents.Config
+	if b.cluster, err = session.Load(k.Caller, k.Request); err != nil {
 		return b, err
 	}
-	return b, c.cluster(b.arguments, b.cfg).CheckLab()
+	return b, b.cluster.CheckLab()
 }
 
-// restoreOptions are the flags of restore.
-type restoreOptions struct {
-	Diagnose bool // only find out what is lost
-}
-
-func newRestoreCommand(in *invocation) *cobra.Command {
-	var own restoreOptions
-	cmd := in.command("restore [FILE]", groupRecovery,
+func newRestoreCommand(c *call) *cobra.Command {
+	var diagnose bool
+	cmd := c.command("restore [FILE]", groupRecovery,
 		"recreate a cluster from a backup after all of its servers were lost; --diagnose only reports what is lost",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runRestore(ctx, c, a, own)
+		func(ctx context.Context, c *call) error {
+			if diagnose {
+				return runDiagnose(ctx, c)
+			}
+			return runRestore(ctx, c)
 		})
-	o := &in.arguments.Options
-	addAcceptFlags(cmd, o)
-	addSkipDoctorFlag(cmd, o)
-	addDryRunFlag(cmd, o, "only say what would be done")
-	cmd.Flags().BoolVar(&own.Diagnose, "diagnose", false,
+	addAcceptFlags(cmd, &c.arguments)
+	addSkipDoctorFlag(cmd, &c.arguments)
+	addDryRunFlag(cmd, &c.arguments, "only say what would be done")
+	cmd.Flags().BoolVar(&diagnose, "diagnose", false,
 		"only find out which disaster it is, what to type, and what would be lost; a backup may be named or not")
 	return cmd
 }

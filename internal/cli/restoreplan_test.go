@@ -260,9 +260,8 @@ func TestEveryStepOfARestoreHasABuiltInDuration(t *testing.T) {
 
 func restorePlan(t *testing.T, dir string) *restore.Plan {
 	t.Helper()
-	c := &console{environment: map[string]string{}, workDir: dir, hide: &redact.Redactor{}}
-	contents, _, err := accessTo(c, settings.Configuration{Config: config.Defaults()}).File("lost",
-		backupfile.Accept{}).Verify(t.Context())
+	contents, _, err := backupfile.Access{Config: config.Defaults(), Environment: map[string]string{}, WorkDir: dir,
+		Hide: &redact.Redactor{}}.File("lost", backupfile.Accept{}).Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -37,32 +38,35 @@ const (
 )
 
 // action is what a command does.
-type action func(context.Context, *console, arguments) error
+type action func(context.Context, *call) error
 
-// invocation is one call of the command, as its command tree fills it.
-type invocation struct {
-	console   *console
-	arguments arguments
-	only      bool // parse, and do nothing
-	begun     bool // the arguments are right, and the command has begun
+// withCluster is an action on the cluster that is asked for.
+func withCluster(do func(context.Context, *call, session.Cluster) error) action {
+	return func(ctx context.Context, c *call) error {
+		k, err := c.load()
+		if err != nil {
+			return err
+		}
+		return do(ctx, c, k)
+	}
 }
 
 // keepCommandOrder has cobra list commands in the order in which they are added: that of a cluster's life.
 var keepCommandOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false })
 
 // newRoot is the tree of commands. Those of the steps are in it where a plan is given.
-func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
+func newRoot(c *call, plan *steps.Plan) *cobra.Command {
 	keepCommandOrder()
 	root := &cobra.Command{
 		Use:   platform.Program + " [TARGET ...] [KEY=VALUE ...]",
 		Short: "Bootstrap a Talos Linux Kubernetes cluster on Hetzner Cloud",
-		Args:  cobra.ArbitraryArgs, RunE: in.run(runOrPlan), ValidArgsFunction: completeVariables,
+		Args:  cobra.ArbitraryArgs, RunE: c.run(runOrPlan), ValidArgsFunction: completeVariables,
 		Annotations: map[string]string{ofSteps: ""}, SilenceErrors: true, SilenceUsage: true, DisableFlagsInUseLine: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return in.check(cmd) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return c.check(cmd) },
 	}
-	if in.console != nil {
-		root.SetOut(in.console.stdout)
-		root.SetErr(in.console.stderr)
+	if c.console != nil {
+		root.SetOut(c.stdout)
+		root.SetErr(c.stderr)
 	}
 	root.AddGroup(
 		&cobra.Group{ID: groupCluster, Title: "change"},
@@ -74,26 +78,26 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 		&cobra.Group{ID: groupSteps, Title: "steps"},
 	)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return flagError(root, cmd, err) })
-	root.SetHelpCommand(newHelpCommand(in))
+	root.SetHelpCommand(newHelpCommand(c))
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
-	addSharedFlags(root, &in.arguments.Options)
-	addRunFlags(root, &in.arguments.Options)
+	addSharedFlags(root, &c.arguments)
+	addRunFlags(root, &c.arguments)
 	root.AddCommand(
-		newBootstrapCommand(in, plan), newAllCommand(in, plan), newDestroyCommand(in), newLeftoversCommand(in), newFleetCommand(in),
-		newScaleCommand(in), newUpgradeCommand(in), newReplaceMachineCommand(in), newBackupCommand(in), newRestoreCommand(in),
-		newReadoptCommand(in),
-		newRecoverQuorumCommand(in), newRecoverReleasesCommand(in), newDrillCommand(in), newStatusCommand(in), newEffectsCommand(in), newReportCommand(in),
-		newLogsCommand(in), newDoctorCommand(in), newPlanCommand(in), newConfigCommand(in), newStateCommand(in),
-		newDepsCommand(in), newGitopsCommand(in),
-		newGraphCommand(in),
-		newLabCommand(in),
-		newServeCommand(in),
-		newVersionCommand(in),
+		newBootstrapCommand(c, plan), newAllCommand(c, plan), newDestroyCommand(c), newLeftoversCommand(c), newFleetCommand(c),
+		newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newBackupCommand(c), newRestoreCommand(c),
+		newReadoptCommand(c),
+		newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c), newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
+		newLogsCommand(c), newDoctorCommand(c), newPlanCommand(c), newConfigCommand(c), newStateCommand(c),
+		newDepsCommand(c), newGitopsCommand(c),
+		newGraphCommand(c),
+		newLabCommand(c),
+		newServeCommand(c),
+		newVersionCommand(c),
 	)
 	if plan != nil {
 		for _, s := range plan.Graph.Steps() {
-			root.AddCommand(newStepCommand(in, s, plan))
+			root.AddCommand(newStepCommand(c, s, plan))
 		}
 	}
 	root.InitDefaultHelpCmd()
@@ -101,7 +105,7 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 	explain(root)
 	printHelp := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		if in.only || in.console == nil {
+		if c.only || c.console == nil {
 			return
 		}
 		var b strings.Builder
@@ -111,18 +115,18 @@ func newRoot(in *invocation, plan *steps.Plan) *cobra.Command {
 			cmd.SetOut(&b)
 			printHelp(cmd, args)
 		}
-		_, _ = io.WriteString(in.console.stdout, text.Fold(b.String(), in.console.width()))
+		_, _ = io.WriteString(c.stdout, text.Fold(b.String(), c.width()))
 	})
 	return root
 }
 
 // execute does what the arguments say. An error before the command has begun is a usage.Error.
-func (in *invocation) execute(ctx context.Context, args []string) error {
+func (c *call) execute(ctx context.Context, args []string) error {
 	plan, err := planForNames()
 	if err != nil {
 		return err
 	}
-	root := newRoot(in, plan)
+	root := newRoot(c, plan)
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		root.SetArgs(forCompletion(root, args))
 		return root.ExecuteContext(ctx)
@@ -131,10 +135,10 @@ func (in *invocation) execute(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	in.arguments.Targets, in.arguments.Values = t.words, t.values
+	c.Targets, c.Values = t.words, t.values
 	root.SetArgs(slices.Concat([]string{}, t.words, t.flags))
 	err = root.ExecuteContext(ctx)
-	if _, is := errors.AsType[*usage.Error](err); err != nil && !in.begun && !is {
+	if _, is := errors.AsType[*usage.Error](err); err != nil && !c.begun && !is {
 		err = &usage.Error{Err: err}
 	}
 	return err
@@ -142,16 +146,16 @@ func (in *invocation) execute(ctx context.Context, args []string) error {
 
 // command makes a command that does one thing, alone. Its Use line names its arguments: NAME for one that it needs,
 // [NAME] for one that may follow, [NAME…] for any number.
-func (in *invocation) command(use, group, doc string, do action) *cobra.Command {
+func (c *call) command(use, group, doc string, do action) *cobra.Command {
 	return &cobra.Command{
-		Use: use, GroupID: group, Short: doc, RunE: in.run(do), DisableFlagsInUseLine: true,
+		Use: use, GroupID: group, Short: doc, RunE: c.run(do), DisableFlagsInUseLine: true,
 		Args:              func(cmd *cobra.Command, words []string) error { return checkWords(cmd, words) },
 		ValidArgsFunction: completeVariables,
 	}
 }
 
 // parent makes a command that only has others below it.
-func (in *invocation) parent(use, group, doc string, below ...*cobra.Command) *cobra.Command {
+func (c *call) parent(use, group, doc string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, GroupID: group, Short: doc, Args: cobra.ArbitraryArgs, DisableFlagsInUseLine: true,
 		RunE:              func(cmd *cobra.Command, words []string) error { return unknownSubcommand(cmd, words) },
@@ -162,20 +166,19 @@ func (in *invocation) parent(use, group, doc string, below ...*cobra.Command) *c
 }
 
 // run is an action as cobra calls it.
-func (in *invocation) run(do action) func(*cobra.Command, []string) error {
+func (c *call) run(do action) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		if in.only {
+		if c.only {
 			return nil
 		}
-		in.begun = true
-		in.console.given = in.arguments
-		return do(cmd.Context(), in.console, in.arguments)
+		c.begun = true
+		return do(cmd.Context(), c)
 	}
 }
 
 // check refuses flags that do not go together.
-func (in *invocation) check(cmd *cobra.Command) error {
-	o := in.arguments.Options
+func (c *call) check(cmd *cobra.Command) error {
+	o := c.arguments
 	switch {
 	case !slices.Contains(lab.APIDates(), o.LabAPI):
 		return usage.Errorf("--lab-api %q is none of %s", o.LabAPI, strings.Join(lab.APIDates(), ", "))
@@ -279,7 +282,7 @@ func unknownSubcommand(cmd *cobra.Command, words []string) error {
 
 // commandOf finds the command, other than a step, that the words name; nil: they name steps.
 func commandOf(words []string) *cobra.Command {
-	cmd, _, err := newRoot(&invocation{only: true}, nil).Find(words)
+	cmd, _, err := newRoot(&call{only: true}, nil).Find(words)
 	if _, is := cmd.Annotations[ofSteps]; err != nil || is {
 		return nil
 	}

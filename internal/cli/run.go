@@ -7,13 +7,12 @@ import (
 )
 
 // runTargets runs targets of the graph.
-func runTargets(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
+func runTargets(ctx context.Context, c *call) error {
+	k, err := c.load()
 	if err != nil {
 		return err
 	}
-	k := c.cluster(a, cfg)
-	if a.Options.Prune || a.Options.Abort { // these apply no file
+	if c.Prune || c.Abort { // these apply no file
 		err = k.ValidateWithoutFiles(commands()...)
 	} else {
 		err = k.Validate(ctx, commands()...)
@@ -28,28 +27,29 @@ func runTargets(ctx context.Context, c *console, a arguments) error {
 	if err := session.RefuseDuringRecovery(k.Caller, state); err != nil {
 		return err
 	}
-	return withRun(ctx, c, a, cfg, func(ctx context.Context, r *running) error {
-		if err := r.Connect(ctx); err != nil {
+	outliveReaders()
+	return k.Do(ctx, c.displays(), func(ctx context.Context, s *session.Session) error {
+		if err := s.Connect(ctx); err != nil {
 			return err
 		}
-		if err := r.CheckProject(ctx); err != nil {
+		if err := s.CheckProject(ctx); err != nil {
 			return err
 		}
 		switch {
-		case a.Options.Prune:
-			return pruneImages(ctx, r)
-		case a.Options.Abort:
-			return r.AbortPivot(ctx)
+		case c.Prune:
+			return pruneImages(ctx, c, s)
+		case c.Abort:
+			return s.AbortPivot(ctx)
 		}
-		b, err := r.Plan()
+		b, err := s.Plan()
 		if err != nil {
 			return err
 		}
-		result, err := r.Bootstrap(ctx, b, r.questions())
+		result, err := s.Bootstrap(ctx, b, c.questions(s))
 		if err != nil {
 			return err
 		}
-		return conclude(ctx, r, result, outputs{
+		return conclude(ctx, c, s, result, outputs{
 			management: b.Plan.Management, clean: b.Plan.Clean, cluster: b.Plan.Cluster, kubeconfig: b.Plan.Kubeconfig,
 			talosconfig: b.Plan.Talosconfig, nodes: b.Plan.Nodes, workers: b.Plan.WaitWorkers, access: b.Plan.Access,
 		})

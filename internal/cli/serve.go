@@ -2,14 +2,13 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/serve"
 	"github.com/slipway-k8s/slipway/internal/session"
@@ -17,15 +16,15 @@ import (
 )
 
 // runServe answers over HTTP until it is interrupted.
-func runServe(ctx context.Context, c *console, a arguments, o serve.RunOptions) error {
-	o.Folders, o.Log, o.Flags = a.Targets[1:], serveLog(c, a), flagsOfRuns
-	o.Listening = func(s serve.Serving) error { return tellServing(c, a, s) }
-	return serve.Run(ctx, c.caller(), a.request(), o)
+func runServe(ctx context.Context, c *call, o serve.RunOptions) error {
+	o.Folders, o.Log, o.Flags = c.Targets[1:], serveLog(c), flagsOfRuns
+	o.Listening = func(s serve.Serving) error { return tellServing(c, s) }
+	return serve.Run(ctx, c.caller(), c.Request, o)
 }
 
 // flagsOfRuns are the flags of a command that runs steps of the same cluster, in the same environment.
 func flagsOfRuns(o session.Options) []string {
-	words := sharedFlags(options{Options: o}, []string{targetAll})
+	words := sharedFlags(arguments{Request: session.Request{Options: o}}, []string{targetAll})
 	for name, value := range map[string]string{"latency": o.LabLatency, "api": o.LabAPI} {
 		if defaults := map[string]string{"latency": "fast", "api": lab.NewestAPI}; o.Lab && value != defaults[name] {
 			words = append(words, "--lab-"+name, value)
@@ -44,32 +43,31 @@ func flagsOfRuns(o session.Options) []string {
 }
 
 // serveLog writes what serve does on standard error.
-func serveLog(c *console, a arguments) *slog.Logger {
+func serveLog(c *call) *slog.Logger {
 	out := c.hide.Writer(c.stderr)
-	if a.Options.Output == "json" {
+	if c.Output == "json" {
 		return slog.New(slog.NewJSONHandler(out, nil))
 	}
 	return slog.New(slog.NewTextHandler(out, nil))
 }
 
 // tellServing says where serve listens, and where the token is, which it does not print.
-func tellServing(c *console, a arguments, s serve.Serving) error {
-	if a.Options.Output == "json" {
-		return ui.PrintJSONLine(c.stdout, s)
-	}
-	_, err := fmt.Fprintf(c.stdout, "%s serve: %s at %s\n", platform.Program, strings.Join(s.Clusters, ", "), s.Address)
-	if err == nil && s.TokenFile != "" {
-		_, err = fmt.Fprintf(c.stdout, "log in with the token in %s\n", s.TokenFile)
-	}
-	return err
+func tellServing(c *call, s serve.Serving) error {
+	return c.printLine(s, func(io.Writer, int) error {
+		err := c.say("%s serve: %s at %s", platform.Program, strings.Join(s.Clusters, ", "), s.Address)
+		if err == nil && s.TokenFile != "" {
+			err = c.say("log in with the token in %s", s.TokenFile)
+		}
+		return err
+	})
 }
 
-func newServeCommand(in *invocation) *cobra.Command {
+func newServeCommand(c *call) *cobra.Command {
 	var own serve.RunOptions
-	cmd := in.command("serve [FOLDER…]", groupOther,
+	cmd := c.command("serve [FOLDER…]", groupOther,
 		"an HTTP API and a page to watch and start runs; of each folder's bootstrap.yaml, "+
 			"default: the configured cluster",
-		func(ctx context.Context, c *console, a arguments) error { return runServe(ctx, c, a, own) })
+		func(ctx context.Context, c *call) error { return runServe(ctx, c, own) })
 	f := cmd.Flags()
 	f.StringVar(&own.Listen, "listen", "127.0.0.1:8087", "listen on `HOST:PORT`")
 	f.StringVar(&own.Probes, "listen-probes", "",

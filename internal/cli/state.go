@@ -3,10 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
@@ -20,58 +22,48 @@ type stateOptions struct {
 	Accept  bool   // what is not authenticated
 }
 
-func newStateCommand(in *invocation) *cobra.Command {
+func newStateCommand(c *call) *cobra.Command {
 	var o stateOptions
-	bound := func(do func(context.Context, *console, session.Cluster, stateOptions) error) action {
-		return func(ctx context.Context, c *console, a arguments) error {
-			k, err := loadCluster(c, a)
-			if err != nil {
-				return err
-			}
-			return do(ctx, c, k, o)
-		}
+	bound := func(do func(context.Context, *call, session.Cluster, stateOptions) error) action {
+		return withCluster(func(ctx context.Context, c *call, k session.Cluster) error { return do(ctx, c, k, o) })
 	}
-	list := in.command("list", "", "list the clusters that the store has states of", runStateList)
-	show := in.command("show", "", "show the state of the cluster: who holds it, its versions, how the state folder differs",
-		runStateShow)
-	pull := in.command("pull", "", "bring the state folder up to date with the store", bound(runStatePull))
+	list := c.command("list", "", "list the clusters that the store has states of", withCluster(runStateList))
+	show := c.command("show", "", "show the state of the cluster: who holds it, its versions, how the state folder differs",
+		withCluster(runStateShow))
+	pull := c.command("pull", "", "bring the state folder up to date with the store", bound(runStatePull))
 	pull.Flags().BoolVar(&o.Force, "force", false, "set aside what the state folder has changed without the store")
 	pull.Flags().StringVar(&o.Version, "version", "", "take an older version, by its `SERIAL`; state show lists them")
-	push := in.command("push", "", "write the state folder's state into the store", bound(runStatePush))
+	push := c.command("push", "", "write the state folder's state into the store", bound(runStatePush))
 	push.Flags().BoolVar(&o.Force, "force", false, "replace what the store has, also what is refused")
-	rekey := in.command("rekey", "", "write the state and its versions anew with the keys of now", bound(runStateRekey))
+	rekey := c.command("rekey", "", "write the state and its versions anew with the keys of now", bound(runStateRekey))
 	rekey.Flags().BoolVar(&o.Accept, "accept-unauthenticated", false, "take what an older release wrote as it is")
-	unlock := in.command("unlock", "", "take the state away from the run that holds it", bound(runStateUnlock))
+	unlock := c.command("unlock", "", "take the state away from the run that holds it", bound(runStateUnlock))
 	unlock.Flags().BoolVar(&o.Force, "force", false, "do it; without, what it risks is said")
-	return in.parent("state", groupConfig, "the state of the cluster in the store that STATE names", list, show, pull, push,
+	return c.parent("state", groupConfig, "the state of the cluster in the store that STATE names", list, show, pull, push,
 		rekey, unlock)
 }
 
-func runStateList(ctx context.Context, c *console, a arguments) error {
-	k, err := loadCluster(c, a)
-	if err != nil {
-		return err
-	}
+func runStateList(ctx context.Context, c *call, k session.Cluster) error {
 	all, err := operations.ListStates(ctx, k)
 	if err != nil {
 		return err
 	}
-	return printStates(c, all, a.Options.Output)
+	return c.print(all, func(out io.Writer, width int) error {
+		var rows [][]string
+		for _, d := range all {
+			holder := "-"
+			if d.Holder != nil {
+				holder = d.Holder.String()
+			}
+			rows = append(rows, []string{d.Cluster, d.Environment, strconv.FormatInt(d.Serial, 10), d.WrittenAt(), holder,
+				d.Authentic})
+		}
+		text.Table(out, width, []string{"CLUSTER", "ENVIRONMENT", "SERIAL", "WRITTEN", "HELD BY", "AUTHENTIC"}, rows...)
+		return nil
+	})
 }
 
-func runStateShow(ctx context.Context, c *console, a arguments) error {
-	k, err := loadCluster(c, a)
-	if err != nil {
-		return err
-	}
-	shown, err := operations.ShowState(ctx, k)
-	if err != nil {
-		return err
-	}
-	return printState(c, k.Cfg.ClusterName, shown, a.Options.Output)
-}
-
-func runStatePull(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {
+func runStatePull(ctx context.Context, c *call, k session.Cluster, o stateOptions) error {
 	var serial int64
 	if o.Version != "" {
 		var err error
@@ -99,7 +91,7 @@ func runStatePull(ctx context.Context, c *console, k session.Cluster, o stateOpt
 	return err
 }
 
-func runStatePush(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {
+func runStatePush(ctx context.Context, c *call, k session.Cluster, o stateOptions) error {
 	r, err := operations.PushState(ctx, k, o.Force)
 	if r.Serial > 0 {
 		fmt.Fprintf(c.stdout, "%s has the state of %s, as serial %d\n", r.Store, r.Folder, r.Serial)
@@ -107,7 +99,7 @@ func runStatePush(ctx context.Context, c *console, k session.Cluster, o stateOpt
 	return err
 }
 
-func runStateRekey(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {
+func runStateRekey(ctx context.Context, c *call, k session.Cluster, o stateOptions) error {
 	r, err := operations.RekeyState(ctx, k, o.Accept)
 	if err != nil {
 		return err
@@ -117,7 +109,7 @@ func runStateRekey(ctx context.Context, c *console, k session.Cluster, o stateOp
 	return nil
 }
 
-func runStateUnlock(ctx context.Context, c *console, k session.Cluster, o stateOptions) error {
+func runStateUnlock(ctx context.Context, c *call, k session.Cluster, o stateOptions) error {
 	was, err := operations.UnlockState(ctx, k, o.Force)
 	switch {
 	case err != nil:

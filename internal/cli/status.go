@@ -5,41 +5,33 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
+	"github.com/slipway-k8s/slipway/internal/operation/status"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
-// runStatus compares the journal with Hetzner and the clusters, and changes nothing.
-func runStatus(ctx context.Context, c *console, a arguments, o statusOptions) error {
-	if o.Watch {
-		return watchStatus(ctx, c, a)
-	}
-	k, err := loadCluster(c, a)
-	if err != nil {
-		return err
-	}
-	r, err := operations.Status(ctx, k)
-	if err != nil {
-		return err
-	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, r)
-	}
-	return r.Print(c.stdout, c.width())
-}
-
-// statusOptions are the flags of status.
-type statusOptions struct {
-	Watch bool // again whenever it has changed
-}
-
-func newStatusCommand(in *invocation) *cobra.Command {
-	var own statusOptions
-	cmd := in.command("status", groupLook,
+func newStatusCommand(c *call) *cobra.Command {
+	var watch bool
+	cmd := c.command("status", groupLook,
 		"show the steps, what is missing and why, servers, etcd, releases, certificates, cost",
-		func(ctx context.Context, c *console, a arguments) error {
-			return runStatus(ctx, c, a, own)
+		func(ctx context.Context, c *call) error {
+			if watch {
+				return watchStatus(ctx, c)
+			}
+			r, err := readStatus(ctx, c)
+			if err != nil {
+				return err
+			}
+			return c.print(r, r.Print)
 		})
-	cmd.Flags().BoolVar(&own.Watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
+	cmd.Flags().BoolVar(&watch, "watch", false, "show it again whenever it has changed, until Ctrl-C")
 	return cmd
+}
+
+// readStatus compares the journal with Hetzner and the clusters, and changes nothing.
+func readStatus(ctx context.Context, c *call) (status.Report, error) {
+	k, err := c.load()
+	if err != nil {
+		return status.Report{}, err
+	}
+	return operations.Status(ctx, k)
 }

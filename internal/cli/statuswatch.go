@@ -11,7 +11,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
-	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // watchEvery is the time between two looks of status --watch. A look asks Hetzner some ten times, whose limit is 3600
@@ -20,12 +19,12 @@ const watchEvery = 10 * time.Second
 
 // watchStatus shows the status again whenever it has changed, until it is interrupted. On a terminal the new one takes
 // the place of the old; in a pipe each is a block with its time.
-func watchStatus(ctx context.Context, c *console, a arguments) error {
+func watchStatus(ctx context.Context, c *call) error {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	last, drawn := "", 0
 	for {
-		text, err := statusText(ctx, c, a)
+		text, err := statusText(ctx, c)
 		if ctx.Err() != nil {
 			return watchEnded(ctx)
 		}
@@ -34,7 +33,7 @@ func watchStatus(ctx context.Context, c *console, a arguments) error {
 		}
 		if text != last {
 			last = text
-			drawn = showStatus(c, text, a.Options.Output == "json", drawn)
+			drawn = showStatus(c.console, text, c.Output == "json", drawn)
 		}
 		select {
 		case <-ctx.Done():
@@ -52,19 +51,15 @@ func watchEnded(ctx context.Context) error {
 	return nil
 }
 
-func statusText(ctx context.Context, c *console, a arguments) (string, error) {
-	k, err := loadCluster(c, a)
-	if err != nil {
-		return "", err
-	}
-	r, err := operations.Status(ctx, k)
+func statusText(ctx context.Context, c *call) (string, error) {
+	r, err := readStatus(ctx, c)
 	if err != nil {
 		return "", err
 	}
 	var b bytes.Buffer
 	columns, rows := c.size()
 	switch {
-	case a.Options.Output == "json":
+	case c.Output == "json":
 		err = ui.PrintJSONLine(&b, r)
 	case columns > 0:
 		err = r.PrintWatched(&b, columns, rows-1) // the cursor has the last one

@@ -178,11 +178,11 @@ func TestWatchBeginsWithWhatIsWaitedFor(t *testing.T) {
 	c := &console{environment: settings.Environ(strings.Fields(inProject(newMarket(t)))), workDir: dir,
 		hide: &redact.Redactor{}, size: sized(80, 24)}
 	a, err := parseArguments([]string{"status", "--watch"})
-	a.workDir = c.workDir
+	a.WorkDir = c.workDir
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := statusText(t.Context(), c, a)
+	text, err := statusText(t.Context(), &call{console: c, arguments: a})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,8 +11,8 @@ import (
 )
 
 // newBootstrapCommand makes the target that is meant where none is named.
-func newBootstrapCommand(in *invocation, plan *steps.Plan) *cobra.Command {
-	cmd := in.stepsCommand(targetBootstrap, groupCluster, "the whole cluster, to Ready nodes")
+func newBootstrapCommand(c *call, plan *steps.Plan) *cobra.Command {
+	cmd := c.stepsCommand(targetBootstrap, groupCluster, "the whole cluster, to Ready nodes")
 	if plan != nil {
 		cmd.Long = isSteps(plan.Bootstrap)
 	}
@@ -20,8 +20,8 @@ func newBootstrapCommand(in *invocation, plan *steps.Plan) *cobra.Command {
 }
 
 // newAllCommand makes the target of the whole first day.
-func newAllCommand(in *invocation, plan *steps.Plan) *cobra.Command {
-	cmd := in.stepsCommand(targetAll, groupCluster,
+func newAllCommand(c *call, plan *steps.Plan) *cobra.Command {
+	cmd := c.stepsCommand(targetAll, groupCluster,
 		"the whole first day: bootstrap, pivot, firewall, firewall-apply, clean")
 	if plan != nil {
 		cmd.Long = isSteps(plan.All)
@@ -34,10 +34,10 @@ func isSteps(names []string) string {
 }
 
 // newStepCommand makes the target that is one step.
-func newStepCommand(in *invocation, s flow.Info, plan *steps.Plan) *cobra.Command {
-	cmd := in.stepsCommand(s.Name, groupSteps, s.Doc)
+func newStepCommand(c *call, s flow.Info, plan *steps.Plan) *cobra.Command {
+	cmd := c.stepsCommand(s.Name, groupSteps, s.Doc)
 	cmd.Long = aboutStep(plan, s)
-	o := &in.arguments.Options
+	o := &c.arguments
 	switch s.Name {
 	case targetImage:
 		addImageFlags(cmd, o)
@@ -48,21 +48,21 @@ func newStepCommand(in *invocation, s flow.Info, plan *steps.Plan) *cobra.Comman
 }
 
 // stepsCommand creates the command of a step: further steps may follow it as arguments.
-func (in *invocation) stepsCommand(name, group, doc string) *cobra.Command {
-	cmd := in.command(name+" [TARGET…]", group, doc, runOrPlan)
+func (c *call) stepsCommand(name, group, doc string) *cobra.Command {
+	cmd := c.command(name+" [TARGET…]", group, doc, runOrPlan)
 	cmd.Args, cmd.ValidArgsFunction = cobra.ArbitraryArgs, completeTargets
 	cmd.Annotations = map[string]string{ofSteps: ""}
-	addRunFlags(cmd, &in.arguments.Options)
+	addRunFlags(cmd, &c.arguments)
 	return cmd
 }
 
 // runOrPlan runs steps, or only says what a run would do.
-func runOrPlan(ctx context.Context, c *console, a arguments) error {
+func runOrPlan(ctx context.Context, c *call) error {
 	switch {
-	case a.Options.DryRun:
-		return runPlan(ctx, c, a)
-	case a.Options.Packer:
-		return runPacker(c, a)
+	case c.DryRun:
+		return runPlan(ctx, c)
+	case c.Packer:
+		return runPacker(c)
 	}
-	return runTargets(ctx, c, a)
+	return runTargets(ctx, c)
 }

@@ -82,7 +82,7 @@ func TestQuestionsAreSeen(t *testing.T) {
 		defer file.Close()
 		c := &console{stdin: strings.NewReader("yes\n")}
 		want := where(c, file)
-		if err := confirm(t.Context(), c, question, "yes"); err != nil {
+		if err := c.confirm(t.Context(), question, "yes"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		got, err := os.ReadFile(path)

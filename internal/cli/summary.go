@@ -13,7 +13,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/steps"
@@ -58,11 +57,11 @@ func output[T any](ctx context.Context, j flow.Journal, step *flow.Step[T], err 
 }
 
 // summarise reads what the steps made out of the journal. The outputs of steps that are not done stay empty.
-func summarise(ctx context.Context, r *running, result session.Result, of outputs) (s summary, err error) {
+func summarise(ctx context.Context, c *call, r *session.Session, result session.Result, of outputs) (s summary, err error) {
 	j, report := result.Journal, result.Report
 	s = summary{
 		Kind: "summary", Time: time.Now(), Run: report.Run, Cluster: r.Cfg.ClusterName, State: string(r.Folder),
-		Report: commandLine(r.console, targetReport), Steps: slices.Concat(r.PriorSteps, report.Steps),
+		Report: commandLine(c, targetReport), Steps: slices.Concat(r.PriorSteps, report.Steps),
 		Hetzner: r.Limit.Counts(), Elapsed: time.Since(r.Began),
 	}
 	management, managed := output(ctx, j, of.management, &err)
@@ -90,13 +89,13 @@ func summarise(ctx context.Context, r *running, result session.Result, of output
 }
 
 // conclude prints the summary of a run whose steps are done.
-func conclude(ctx context.Context, r *running, result session.Result, of outputs) error {
+func conclude(ctx context.Context, c *call, r *session.Session, result session.Result, of outputs) error {
 	r.Hub.Close()
-	s, err := summarise(ctx, r, result, of)
+	s, err := summarise(ctx, c, r, result, of)
 	if err != nil {
 		return fmt.Errorf("everything is done, but the summary cannot be printed: %w", err)
 	}
-	err = s.print(r.console.stdout, r.options.Output, r.console.width())
+	err = c.printLine(s, s.print)
 	if errors.Is(err, syscall.EPIPE) { // the reader has closed the pipe; what the summary says is done all the same
 		return nil
 	}
@@ -105,10 +104,7 @@ func conclude(ctx context.Context, r *running, result session.Result, of outputs
 
 // print writes the summary. width is the terminal's, on which the steps have been
 // shown already; 0: it is none.
-func (s summary) print(out io.Writer, format string, width int) error {
-	if format == "json" {
-		return ui.PrintJSONLine(out, s)
-	}
+func (s summary) print(out io.Writer, width int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if width == 0 {
 		fmt.Fprintln(w, "\nSTEP\tOUTCOME\tTIME")

@@ -30,7 +30,7 @@ func TestSummaryAtATerminal(t *testing.T) {
 	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s", "57 requests, 12 waited 34s in total"}, 80: {"203.0.113.120", "1m33s", "57 requests"},
 		200: {"hcloud://100000028"}} {
 		var out strings.Builder
-		if err := s.print(&out, "text", width); err != nil {
+		if err := s.print(&out, width); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {

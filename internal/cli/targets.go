@@ -22,7 +22,7 @@ func commands() (names []string) {
 	if err != nil {
 		return nil // who needs the plan says why
 	}
-	for _, cmd := range newRoot(&invocation{only: true}, plan).Commands() {
+	for _, cmd := range newRoot(&call{only: true}, plan).Commands() {
 		names = append(names, cmd.Name())
 	}
 	return names

@@ -2,8 +2,7 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,9 +13,9 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/operation/upgrade"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // examinesWithin bounds what --dry-run asks of Hetzner, of both clusters and of every API server.
@@ -32,12 +31,12 @@ type upgradeOptions struct {
 	KeepLab    bool     // of a rehearsal
 }
 
-func newUpgradeCommand(in *invocation) *cobra.Command {
+func newUpgradeCommand(c *call) *cobra.Command {
 	var own upgradeOptions
-	cmd := in.command("upgrade", groupCluster,
+	cmd := c.command("upgrade", groupCluster,
 		"upgrade Talos, Kubernetes, the providers and the charts to the configured versions, stage by stage, checking each",
-		func(ctx context.Context, c *console, a arguments) error { return runUpgrade(ctx, c, a, own) })
-	o := &in.arguments.Options
+		func(ctx context.Context, c *call) error { return runUpgrade(ctx, c, own) })
+	o := &c.arguments
 	addDryRunFlag(cmd, o, "only say which stages it has, what each replaces, and what cannot be undone")
 	addSkipDoctorFlag(cmd, o)
 	addAcceptFlags(cmd, o)
@@ -62,66 +61,73 @@ func setNames() (names []string) {
 }
 
 // runUpgrade brings the cluster to the configured versions.
-func runUpgrade(ctx context.Context, c *console, a arguments, o upgradeOptions) error {
-	given := a
-	a, err := withSet(a, o.ToSet)
+func runUpgrade(ctx context.Context, c *call, o upgradeOptions) error {
+	set, err := setValues(c.Values, o.ToSet)
 	if err != nil {
 		return err
 	}
-	cfg, err := loadConfig(a, c.environment)
+	k, err := c.load(set...)
 	if err != nil {
 		return err
 	}
-	if err := operations.RefuseWrittenVersions(cfg); err != nil {
+	if err := operations.RefuseWrittenVersions(k.Cfg); err != nil {
 		return err
 	}
 	if o.Rehearse != "" {
-		return rehearseUpgrade(ctx, c, a, given, o)
+		return rehearseUpgrade(ctx, c, set, o)
 	}
-	if a.Options.DryRun {
-		return look(ctx, c, a, func(cfg config.Config, tools platform.Tools) error {
-			ctx, cancel := context.WithTimeout(ctx, examinesWithin)
-			defer cancel()
-			x, err := upgrade.Examine(ctx, cfg, tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace}, func(string, ...any) {})
-			if err != nil {
-				return err
-			}
-			return printUpgrade(c, cfg, x, a.Options.Output)
-		})
+	if c.DryRun {
+		return predictUpgrade(ctx, c, k, o)
 	}
-	return operate(ctx, c, a, func(ctx context.Context, r *running) error {
-		result, err := operations.Upgrade(ctx, r.Session, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
-			InPlace: o.InPlace, Again: upgradeAgain(given, c.environment, o)}, r.questions())
+	return c.operate(ctx, k, func(ctx context.Context, s *session.Session) error {
+		result, err := operations.Upgrade(ctx, s, operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter,
+			InPlace: o.InPlace, Again: upgradeAgain(c.Values, c.environment, o)}, c.questions(s))
 		if err != nil || !result.Done {
 			return err
 		}
-		return adviseVersions(r, given, result.Examination)
+		return adviseVersions(c, s, result.Examination)
 	})
 }
 
-// withSet adds the versions of a set to the arguments, but for those that are among them.
-func withSet(a arguments, name string) (arguments, error) {
+// predictUpgrade prints what an upgrade would do.
+func predictUpgrade(ctx context.Context, c *call, k session.Cluster, o upgradeOptions) error {
+	at, err := k.InspectOnline(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, examinesWithin)
+	defer cancel()
+	x, err := upgrade.Examine(ctx, at.Cfg.Config, at.Tools, upgrade.Options{Via: o.Via, InPlace: o.InPlace},
+		func(string, ...any) {})
+	if err != nil {
+		return err
+	}
+	return c.print(x, func(io.Writer, int) error {
+		return c.say("%s", strings.Join(operations.UpgradeLines(at.Cfg.Config, x), "\n"))
+	})
+}
+
+// setValues are the versions of a set, but for those that are given, and the set's name; none where no set is named.
+func setValues(given []settings.Assignment, name string) (values []settings.Assignment, err error) {
 	if name == "" {
-		return a, nil
+		return nil, nil
 	}
 	set, known := config.VersionSetOf(name)
 	if !known {
-		return a, usage.Errorf("--to-set %s: there is no such version set; there are %s%s", name,
+		return nil, usage.Errorf("--to-set %s: there is no such version set; there are %s%s", name,
 			strings.Join(setNames(), ", "), usage.DidYouMean("", name, setNames()))
 	}
-	values := slices.Clone(a.Values)
 	for _, variable := range slices.Sorted(maps.Keys(set.Versions)) {
-		if !slices.ContainsFunc(a.Values, func(v settings.Assignment) bool { return v.Variable.Name == variable }) {
+		if !slices.ContainsFunc(given, func(v settings.Assignment) bool { return v.Variable.Name == variable }) {
 			values = append(values, settings.Assign(variable, set.Versions[variable]))
 		}
 	}
-	a.Values = append(values, settings.Assign("VERSIONS", name))
-	return a, nil
+	return append(values, settings.Assign("VERSIONS", name)), nil
 }
 
 // upgradeAgain are the words of the command that resumes an upgrade: with the versions that the operator gave to this
 // one.
-func upgradeAgain(given arguments, environment map[string]string, o upgradeOptions) []string {
+func upgradeAgain(given []settings.Assignment, environment map[string]string, o upgradeOptions) []string {
 	words := []string{"upgrade"}
 	if o.ToSet != "" {
 		words = append(words, "--to-set", o.ToSet)
@@ -137,10 +143,10 @@ func upgradeAgain(given arguments, environment map[string]string, o upgradeOptio
 		if _, is := versions[v.Name]; !is && v.Name != "VERSIONS" {
 			continue
 		}
-		at := slices.IndexFunc(given.Values, func(a settings.Assignment) bool { return a.Variable.Name == v.Name })
+		at := slices.IndexFunc(given, func(a settings.Assignment) bool { return a.Variable.Name == v.Name })
 		switch value := environment[v.Name]; {
 		case at >= 0:
-			words = append(words, given.Values[at].Shown())
+			words = append(words, given[at].Shown())
 		case value != "" && o.ToSet == "": // another shell does not have it
 			words = append(words, v.Name+"="+value)
 		}
@@ -148,44 +154,34 @@ func upgradeAgain(given arguments, environment map[string]string, o upgradeOptio
 	return words
 }
 
-// withoutVersions are the arguments without those that are versions.
-func withoutVersions(a arguments) arguments {
+// withoutVersions are values of the configuration without those that are versions.
+func withoutVersions(given []settings.Assignment) []settings.Assignment {
 	versions := upgrade.VersionsOf(config.Defaults())
-	a.Values = slices.DeleteFunc(slices.Clone(a.Values), func(v settings.Assignment) bool {
+	return slices.DeleteFunc(slices.Clone(given), func(v settings.Assignment) bool {
 		_, version := versions[v.Variable.Name]
 		return version || v.Variable.Name == "VERSIONS"
 	})
-	return a
 }
 
 // adviseVersions says which versions of the configuration are not those of the cluster now, which later runs would
 // name.
-func adviseVersions(r *running, given arguments, x upgrade.Examination) error {
-	cfg, err := loadConfig(withoutVersions(given), r.console.environment)
+func adviseVersions(c *call, s *session.Session, x upgrade.Examination) error {
+	q := c.Request
+	q.Values = withoutVersions(c.Values)
+	k, err := session.Load(s.Caller, q)
 	if err != nil {
 		return err
 	}
-	configured := upgrade.VersionsOf(cfg.Config)
+	configured := upgrade.VersionsOf(k.Cfg.Config)
 	var lines []string
 	for _, v := range config.Variables() {
-		if to, is := x.To[v.Name]; is && configured[v.Name] != to && r.Cfg.Places[v.Field] != settings.LabPlace {
+		if to, is := x.To[v.Name]; is && configured[v.Name] != to && s.Cfg.Places[v.Field] != settings.LabPlace {
 			lines = append(lines, v.Field+": "+to)
 		}
 	}
 	if len(lines) > 0 {
-		r.Hub.Note("set in bootstrap.yaml what the cluster has now, or later runs name the difference: %s",
+		s.Hub.Note("set in bootstrap.yaml what the cluster has now, or later runs name the difference: %s",
 			strings.Join(lines, ", "))
 	}
 	return nil
-}
-
-// printUpgrade prints what an upgrade would do.
-func printUpgrade(c *console, cfg config.Config, x upgrade.Examination, output string) error {
-	if output == "json" {
-		encoder := json.NewEncoder(c.stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(x)
-	}
-	_, err := fmt.Fprintln(c.stdout, strings.Join(operations.UpgradeLines(cfg, x), "\n"))
-	return err
 }

@@ -3,30 +3,33 @@ package cli
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/slipway-k8s/slipway/internal/session/drill"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
+	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// rehearseUpgrade restores a backup into a lab of its own, upgrades it there, and compares it with the backup. given
-// are the arguments as the operator wrote them: the restore takes the versions of the backup.
-func rehearseUpgrade(ctx context.Context, c *console, a, given arguments, o upgradeOptions) error {
-	d, err := openDrill(ctx, c, withoutVersions(given), o.Rehearse)
+// rehearseUpgrade restores a backup into a lab of its own, with the versions of the backup, upgrades it there to those of
+// the configuration, which has the values of a version set, and compares it with the backup.
+func rehearseUpgrade(ctx context.Context, c *call, set []settings.Assignment, o upgradeOptions) error {
+	k, options, err := openDrill(ctx, c, withoutVersions(c.Values), o.Rehearse)
 	if err != nil {
 		return err
 	}
-	d.options.KeepLab = o.KeepLab
-	a.base = d.arguments.base
-	to, err := loadConfig(a, c.environment)
+	options.KeepLab = o.KeepLab
+	upgraded := *c
+	upgraded.Base = k.Base
+	to, err := upgraded.load(set...)
 	if err != nil {
 		return err
 	}
-	report, err := drill.RehearseUpgrade(ctx, d.cluster(d.arguments, d.cfg), to, d.options,
+	report, err := drill.RehearseUpgrade(ctx, k, to.Cfg, options,
 		operations.UpgradeOptions{Via: o.Via, PauseAfter: o.PauseAfter, InPlace: o.InPlace, Again: []string{"upgrade"}})
 	if err != nil {
 		return err
 	}
-	if err := printUpgradeReport(c.stdout, report, a.Options.Output); err != nil {
+	if err := c.printLine(report, func(out io.Writer, _ int) error { return printUpgradeReport(out, report) }); err != nil {
 		return err
 	}
 	if !report.Passed {

@@ -13,14 +13,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
 )
 
 // newVersionCommand creates the command that prints the versions of which the command is built.
-func newVersionCommand(in *invocation) *cobra.Command {
-	return in.command("version", groupOther,
+func newVersionCommand(c *call) *cobra.Command {
+	return c.command("version", groupOther,
 		"show the version, and those of the libraries, of what a cluster gets and of the lab", runVersion)
 }
 
@@ -54,13 +53,10 @@ func librariesShown() []string {
 }
 
 // runVersion prints what the command is made of.
-func runVersion(_ context.Context, c *console, a arguments) error {
+func runVersion(_ context.Context, c *call) error {
 	info, _ := debug.ReadBuildInfo()
 	r := newVersionReport(info, c.workDir)
-	if a.Options.Output == "json" {
-		return ui.PrintJSON(c.stdout, r)
-	}
-	return r.print(c.stdout)
+	return c.print(r, r.print)
 }
 
 // newVersionReport reads what is built into the command, where that is known, and the lab's source, where a folder lies
@@ -121,7 +117,7 @@ func versionsOf(s config.VersionSet) (all []lab.Version) {
 	return all
 }
 
-func (r versionReport) print(out io.Writer) error {
+func (r versionReport) print(out io.Writer, _ int) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "version\t%s\n", r.Version)
 	if r.Commit != "" {

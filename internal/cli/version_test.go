@@ -44,7 +44,7 @@ func TestVersionReport(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := r.print(&out); err != nil || !strings.Contains(out.String(), "0123abc, with changes") ||
+	if err := r.print(&out, 0); err != nil || !strings.Contains(out.String(), "0123abc, with changes") ||
 		!strings.Contains(out.String(), "  "+r.Libraries[0].Name+" ") {
 		t.Errorf("%v: %s", err, out.String())
 	}

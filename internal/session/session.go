@@ -69,9 +69,34 @@ func (k Cluster) ReadAccess(ctx context.Context) (a Access, err error) {
 	return a, err
 }
 
-// Do opens a session, calls use, and closes it. The context ends with the lease of the state. The error of an
-// interrupted run says how to resume it.
-func (k Cluster) Do(ctx context.Context, access Access, displays []Display,
+// Do opens a session with what the configuration says, calls use, and closes it. The context ends with the lease of the
+// state. The error of an interrupted run says how to resume it.
+func (k Cluster) Do(ctx context.Context, displays []Display, use func(context.Context, *Session) error) error {
+	access, err := k.ReadAccess(ctx)
+	if err != nil {
+		return err
+	}
+	return k.do(ctx, access, displays, use)
+}
+
+// Operate has an operation on the cluster carried out, in a session of its own that is connected and has the journal
+// locked.
+func (k Cluster) Operate(ctx context.Context, displays []Display,
+	operation func(context.Context, *Session) error) error {
+	if err := k.CheckEnvironment(ctx); err != nil {
+		return err
+	}
+	return k.Do(ctx, displays, func(ctx context.Context, s *Session) error {
+		return s.Locked(ctx, func(ctx context.Context) error {
+			if err := s.Connect(ctx); err != nil {
+				return err
+			}
+			return operation(ctx, s)
+		})
+	})
+}
+
+func (k Cluster) do(ctx context.Context, access Access, displays []Display,
 	use func(context.Context, *Session) error) (err error) {
 	ctx, s, err := k.Open(ctx, access, displays)
 	if err != nil {
@@ -208,16 +233,6 @@ func (s *Session) Begin(ctx context.Context, targets []string) {
 	s.Targets = targets
 	s.keepSetup()
 	s.Unfinished = unfinished.In(ctx, s.Tools, s.Cfg.ClusterName, statedir.AtWork(s.Folder))
-}
-
-// Operate connects and calls do while it holds the journal's lock: an operation on a cluster in a session of its own.
-func (s *Session) Operate(ctx context.Context, do func(context.Context) error) error {
-	return s.Locked(ctx, func(ctx context.Context) error {
-		if err := s.Connect(ctx); err != nil {
-			return err
-		}
-		return do(ctx)
-	})
 }
 
 // Locked calls do while it holds the journal's lock, so that no other run works on the same cluster.

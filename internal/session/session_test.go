@@ -70,7 +70,7 @@ func TestASessionThatPanicsIsClosed(t *testing.T) {
 				t.Error("the panic does not come through")
 			}
 		}()
-		_ = k.Do(t.Context(), Access{}, nil, func(_ context.Context, s *Session) error {
+		_ = k.do(t.Context(), Access{}, nil, func(_ context.Context, s *Session) error {
 			opened = s
 			return fmt.Errorf("%d", explodeInAStep(nil))
 		})

@@ -92,7 +92,7 @@ func (k Cluster) ChangeWorkload(ctx context.Context, displays func() []Display,
 			return err
 		}
 	}
-	return k.Do(ctx, access, displays(), func(ctx context.Context, s *Session) error {
+	return k.do(ctx, access, displays(), func(ctx context.Context, s *Session) error {
 		return s.Locked(ctx, func(ctx context.Context) error {
 			if s.Lab {
 				if err := s.Connect(ctx); err != nil {

@@ -230,18 +230,6 @@ func (d *run) displays(more ...session.Display) []session.Display {
 	return append(d.options.Displays(), more...)
 }
 
-// open opens a session for a target or an operation.
-func (d *run) open(ctx context.Context, target string, ends *stepEnds,
-	do func(context.Context, *session.Session) error) error {
-	k := d.cluster
-	k.Targets = []string{target}
-	access, err := k.ReadAccess(ctx)
-	if err != nil {
-		return err
-	}
-	return k.Do(ctx, access, d.displays(ends), do)
-}
-
 // inspect has what asks the drill's cluster.
 func (d *run) inspect(ctx context.Context, name, why string, do func(rehearsed, flow.Say) error) error {
 	hub := &session.Hub{Run: "drill", Hide: d.cluster.Caller.Hide, Displays: d.displays()}
@@ -263,7 +251,7 @@ func (d *run) bootstrap(ctx context.Context) error {
 	if err := k.Validate(ctx); err != nil {
 		return err
 	}
-	return d.open(ctx, session.TargetAll, &stepEnds{}, func(ctx context.Context, s *session.Session) error {
+	return k.Do(ctx, d.displays(), func(ctx context.Context, s *session.Session) error {
 		if err := s.Connect(ctx); err != nil {
 			return err
 		}
@@ -374,9 +362,9 @@ func (d *run) restore(ctx context.Context, from operations.OpenedBackup) error {
 // operate runs an operation in a session of its own.
 func (d *run) operate(ctx context.Context, name string, ends *stepEnds,
 	do func(context.Context, *session.Session) error) error {
-	return d.open(ctx, name, ends, func(ctx context.Context, s *session.Session) error {
-		return s.Operate(ctx, func(ctx context.Context) error { return do(ctx, s) })
-	})
+	k := d.cluster
+	k.Targets = []string{name}
+	return k.Operate(ctx, d.displays(ends), do)
 }
 
 func (d *run) compare(ctx context.Context, marks *Marks) error {

@@ -92,7 +92,7 @@ func recoveryLines(s etcdview.Survey, snapshot quorum.Snapshot) []string {
 		fmt.Sprintf("of %s, %s has the newest data: %d keys at revision %d. etcd is rebuilt from them, on %s first",
 			strings.Join(s.Servers, ", "), s.Survivor, snapshot.Keys, snapshot.Revision, s.Target),
 	}
-	for _, loss := range RecoveryLosses(s) {
+	for _, loss := range recoveryLosses(s) {
 		lines = append(lines, "lost: "+loss)
 	}
 	for _, server := range s.Silent {
@@ -106,8 +106,8 @@ func recoveryLines(s etcdview.Survey, snapshot quorum.Snapshot) []string {
 	return lines
 }
 
-// RecoveryLosses are what a recovery cannot bring back.
-func RecoveryLosses(s etcdview.Survey) []string {
+// recoveryLosses are what a recovery cannot bring back.
+func recoveryLosses(s etcdview.Survey) []string {
 	return []string{
 		fmt.Sprintf("writes that the other members accepted and %s did not receive: at most what was written while the "+
 			"quorum was lost", s.Survivor),

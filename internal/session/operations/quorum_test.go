@@ -20,3 +20,14 @@ func TestTheQuestionNamesWhoCouldNotBeCompared(t *testing.T) {
 		t.Errorf("it does not say %q: %s", said, lines)
 	}
 }
+
+// The last server is reset before it gets its own data back, and nothing else is said of it.
+func TestTheForecastOfALastServer(t *testing.T) {
+	f := QuorumForecast{Cluster: "k8s"}
+	f.add(etcdview.Survey{Servers: []string{"a"}, Survivor: "a", Wipe: []string{"a"}, Target: "a"})
+	text := f.String()
+	if !strings.Contains(text, "- reset: a, as no other server is left") ||
+		strings.Contains(text, "only when the new etcd") {
+		t.Error(text)
+	}
+}

@@ -21,13 +21,43 @@ type ReadoptOptions struct {
 	Show func(readopt.Readoption) error
 }
 
-// LookForReadopt compares the backup with what lives.
-func LookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan) (found readopt.Readoption, err error) {
+// PlanReadopt compares the backup with what lives, shows what was found, and refuses differences that are not accepted. It
+// changes nothing. hub shows the comparison.
+func PlanReadopt(ctx context.Context, k session.Cluster, o ReadoptOptions, hub func() *session.Hub) error {
+	at, err := k.InspectForPlan(ctx)
+	if err != nil {
+		return err
+	}
+	if err := records.RoomForReadopt(at.Folder.Files(), o.Source); err != nil {
+		return err
+	}
+	if at.Offline != "" {
+		return usage.Errorf("%s: there is nothing to compare the backup with", at.Offline)
+	}
+	plan, err := readopt.New(at.Cfg.Config, at.Tools, o.Source, o.Accept)
+	if err != nil {
+		return &usage.Error{Err: err}
+	}
+	h := hub()
+	defer h.Close()
+	_, err = lookForReadopt(ctx, h, plan, o)
+	return err
+}
+
+// lookForReadopt compares the backup with what lives, and refuses differences that are not accepted.
+func lookForReadopt(ctx context.Context, h *session.Hub, plan *readopt.Plan, o ReadoptOptions) (found readopt.Readoption,
+	err error) {
 	err = h.Task("look", "the cluster exists, no cluster manages it, and the backup is compared with it",
 		func(say flow.Say) (err error) {
 			found, err = plan.Inspect(ctx, say)
 			return err
 		})
+	if err == nil && o.Show != nil {
+		err = o.Show(found)
+	}
+	if err == nil {
+		err = found.Refuse(o.Accept)
+	}
 	return found, err
 }
 
@@ -44,16 +74,8 @@ func Readopt(ctx context.Context, s *session.Session, o ReadoptOptions,
 	if plan, err = readopt.New(s.Cfg.Config, s.Tools, o.Source, o.Accept); err != nil {
 		return nil, result, &usage.Error{Err: err}
 	}
-	found, err := LookForReadopt(ctx, s.Hub, plan)
+	found, err := lookForReadopt(ctx, s.Hub, plan, o)
 	if err != nil {
-		return plan, result, err
-	}
-	if o.Show != nil {
-		if err := o.Show(found); err != nil {
-			return plan, result, err
-		}
-	}
-	if err := found.Refuse(o.Accept); err != nil {
 		return plan, result, err
 	}
 	if !found.Released && !found.Underway {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -19,6 +20,22 @@ import (
 type ScaleOptions struct {
 	Pool  string // worker pool; empty: the control plane
 	Count int    // of servers
+}
+
+// ParseScale reads the name of a group of servers and their number.
+func ParseScale(group, count string) (o ScaleOptions, err error) {
+	pool, ofWorkers := strings.CutPrefix(group, scale.PoolGroup)
+	if group != scale.ControlPlaneGroup && (!ofWorkers || pool == "") {
+		return o, usage.Errorf("scale knows no group of servers %q: write %s, or %sNAME of a worker pool", group,
+			scale.ControlPlaneGroup, scale.PoolGroup)
+	}
+	if ofWorkers {
+		o.Pool = pool
+	}
+	if o.Count, err = strconv.Atoi(count); err != nil {
+		return o, usage.Errorf("scale %s: %q is no number of servers", group, count)
+	}
+	return o, nil
 }
 
 // Group is the group of servers that is scaled.
@@ -101,7 +118,34 @@ func Scale(ctx context.Context, s *session.Session, o ScaleOptions, ask session.
 	for _, step := range steps {
 		s.Hub.Note("%s", step)
 	}
+	if says := o.afterwards(s.Cfg.Config); says != "" && !s.Caller.Program {
+		s.Hub.Note("%s", says)
+	}
 	return nil
+}
+
+// afterwards is how bootstrap.yaml gets the number; empty: it has it.
+func (o ScaleOptions) afterwards(cfg config.Config) string {
+	const differs = "and later runs name the difference"
+	if o.Pool == "" {
+		if o.Count == cfg.ControlPlaneReplicas {
+			return ""
+		}
+		return fmt.Sprintf("set controlPlaneReplicas: %d in bootstrap.yaml: the configuration says %d, %s", o.Count,
+			cfg.ControlPlaneReplicas, differs)
+	}
+	for _, p := range cfg.Workers {
+		switch {
+		case p.Name != o.Pool:
+		case p.Replicas == o.Count:
+			return ""
+		default:
+			return fmt.Sprintf("set replicas: %d of worker pool %s in bootstrap.yaml: the configuration says %d, %s", o.Count,
+				o.Pool, p.Replicas, differs)
+		}
+	}
+	return fmt.Sprintf("the configuration has no worker pool %s: add {name: %s, replicas: %d} to workers in "+
+		"bootstrap.yaml, or the next run asks to delete it", o.Pool, o.Pool, o.Count)
 }
 
 // agreeToScale has the doctor examine what new control plane servers need, or asks before servers are deleted.

@@ -1,28 +1,23 @@
-package cli
+package operations
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery/quorum"
 	"github.com/slipway-k8s/slipway/internal/session"
-	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
-// recoveryForecast is what recover-quorum would do, as --dry-run prints it.
-type recoveryForecast struct {
+// QuorumForecast is what RecoverQuorum would do: `recover-quorum --dry-run --output json`.
+type QuorumForecast struct {
 	Kind    string `json:"kind"` // "recover-quorum-plan", to tell it from events
 	Cluster string `json:"cluster"`
 	// Began is when a recovery that is under way was agreed to; zero: none is. Then the survey is that one's.
@@ -36,81 +31,59 @@ type recoveryForecast struct {
 	Command string                `json:"command"`
 }
 
-// predictRecovery surveys etcd and prints what a recovery would do. It changes nothing: it takes no lock, claims no
-// folder and leaves no files.
-func predictRecovery(ctx context.Context, c *console, a arguments) error {
-	cfg, err := loadConfig(a, c.environment)
+// PlanQuorum surveys etcd, and predicts what a recovery would do. It changes nothing: it takes no lock, claims no folder
+// and leaves no files. hub shows the survey.
+func PlanQuorum(ctx context.Context, k session.Cluster, hub func() *session.Hub) (f QuorumForecast, err error) {
+	at, err := k.InspectForPlan(ctx)
 	if err != nil {
-		return err
-	}
-	at, err := c.cluster(a, cfg).InspectForPlan(ctx)
-	if err != nil {
-		return err
+		return f, err
 	}
 	if err := session.RefuseDuringRestore(at.Caller, at.Folder); err != nil {
-		return err
+		return f, err
 	}
 	if at.Offline != "" {
-		return usage.Errorf("%s: etcd cannot be asked", at.Offline)
+		return f, usage.Errorf("%s: etcd cannot be asked", at.Offline)
 	}
 	plan, err := quorum.New(at.Cfg.Config, at.Tools)
 	if err != nil {
-		return &usage.Error{Err: err}
+		return f, &usage.Error{Err: err}
 	}
-	f := recoveryForecast{Kind: "recover-quorum-plan", Cluster: at.Cfg.ClusterName,
+	f = QuorumForecast{Kind: "recover-quorum-plan", Cluster: at.Cfg.ClusterName,
 		Takes:   runs.ReadDurations(at.Folder, at.Environment()).Forecast(plan.Takes()),
-		Command: commandLine(c, "recover-quorum")}
+		Command: k.Caller.Command("recover-quorum")}
 	record, err := records.ReadQuorum(at.Tools.Files)
 	if err != nil {
-		return err
+		return f, err
 	}
-	if record != nil {
-		err = f.resume(ctx, plan, *record, at.Tools.Files)
-	} else {
-		err = surveyForForecast(ctx, c, a.Options, plan, &f)
+	if record == nil {
+		h := hub()
+		defer h.Close()
+		err = h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
+			survey, err := plan.Inspect(ctx, say)
+			if err == nil {
+				f.add(survey)
+			}
+			return err
+		})
+		return f, err
 	}
-	if err != nil {
-		return err
-	}
-	if a.Options.Output == "json" {
-		return ui.PrintJSONLine(c.stdout, f)
-	}
-	_, err = io.WriteString(c.stdout, text.Fold(c.hide.Text(f.text()), c.width()))
-	return err
-}
-
-// surveyForForecast asks the members.
-func surveyForForecast(ctx context.Context, c *console, o options, plan *quorum.Plan, f *recoveryForecast) error {
-	h := &session.Hub{Run: "recover-quorum", Hide: c.hide, Displays: []session.Display{newDisplay(c, o)}}
-	defer h.Close()
-	return h.Task("survey", "which member of etcd has the most of its log", func(say flow.Say) error {
-		survey, err := plan.Inspect(ctx, say)
-		if err == nil {
-			f.add(survey)
-		}
-		return err
-	})
-}
-
-// resume reads the survey of the recovery that is under way. It asks no member: some may have been reset already.
-func (f *recoveryForecast) resume(ctx context.Context, plan *quorum.Plan, record records.Quorum,
-	files platform.Files) error {
+	// The survey of the recovery that is under way: some members may have been reset already, and none is asked.
 	f.Began = record.Began
-	survey, made, err := flow.Restore(ctx, flow.Folder(records.QuorumFiles(files).String()), plan.Survey)
+	survey, made, err := flow.Restore(ctx, flow.Folder(records.QuorumFiles(at.Tools.Files).String()), plan.Survey)
 	if err == nil && made {
 		f.add(survey)
 	}
-	return err
+	return f, err
 }
 
-func (f *recoveryForecast) add(s etcdview.Survey) {
-	f.Survey, f.Lost = &s, operations.RecoveryLosses(s)
+func (f *QuorumForecast) add(s etcdview.Survey) {
+	f.Survey, f.Lost = &s, recoveryLosses(s)
 	f.Reset = slices.DeleteFunc(slices.Clone(s.Wipe), func(server string) bool { return server == s.Survivor })
 	f.Reset = append(f.Reset, s.Survivor)
 }
 
-// text is the forecast for a person.
-func (f recoveryForecast) text() string {
+// String is the forecast for a person.
+func (f QuorumForecast) String() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("")
