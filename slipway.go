@@ -268,17 +268,8 @@ func redacted(hide *redact.Redactor, err error) error {
 	if err == nil || hide.Text(err.Error()) == err.Error() {
 		return err
 	}
-	return &redactedError{text: hide.Text(err.Error()), err: err}
+	return &session.ToldError{Text: hide.Text(err.Error()), Err: err}
 }
-
-// redactedError is an error without the secrets in its text.
-type redactedError struct {
-	text string
-	err  error
-}
-
-func (e *redactedError) Error() string { return e.text }
-func (e *redactedError) Unwrap() error { return e.err }
 
 // newResult returns nil where no step was run.
 func newResult(r session.Result) *Result {

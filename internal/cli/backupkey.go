@@ -40,8 +40,8 @@ func runBackupKey(_ context.Context, c *call) error {
 }
 
 func newBackupKeyCommand(c *call) *cobra.Command {
-	cmd := c.command("key FILE", "", "write the key that authenticates the cluster's backups, and opens none, into a new file",
-		runBackupKey)
+	cmd := c.command("key FILE", "",
+		"write the key that authenticates the cluster's backups, and opens none, into a new file", runBackupKey)
 	addIdentityFlag(cmd, &c.arguments)
 	return cmd
 }

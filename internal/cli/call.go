@@ -90,10 +90,13 @@ func (c *call) displays() []session.Display {
 	case c.Output == "json":
 		return []session.Display{session.NewJSONDisplay(c.stdout)}
 	case c.width() > 0:
-		return []session.Display{ui.NewTerminalDisplay(c.stdout, c.size, c.environment["NO_COLOR"] == "")}
+		return []session.Display{ui.NewTerminalDisplay(c.stdout, c.size, c.coloured())}
 	}
 	return []session.Display{&session.PlainDisplay{Out: c.stdout}}
 }
+
+// coloured reports whether stdout is a terminal whose operator wants colours.
+func (c *call) coloured() bool { return c.width() > 0 && c.environment["NO_COLOR"] == "" }
 
 // hub shows work that has no session. It has to be closed.
 func (c *call) hub(run string) *session.Hub {

@@ -40,8 +40,8 @@ func runDrill(ctx context.Context, c *call, o drillOptions) error {
 	return nil
 }
 
-// openDrill is the cluster of a drill, of a configuration with these values: in a lab, whatever it is of, and in a state
-// folder of its own. It reads the backup that is rehearsed, if one is named.
+// openDrill is the cluster of a drill, of a configuration with these values: in a lab, whatever it is of, and in a
+// state folder of its own. It reads the backup that is rehearsed, if one is named.
 func openDrill(ctx context.Context, given *call, values []settings.Assignment, file string) (k session.Cluster,
 	o drill.Options, err error) {
 	c := *given // with the state folder of the drill in the commands that it prints

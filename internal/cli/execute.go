@@ -68,24 +68,21 @@ func (c *console) execute(ctx context.Context, args []string) int {
 	return exitCode(err)
 }
 
-// readFaultsWanted reads where the crash suite wants runs to end themselves. Every error is a usage.Error.
+// readFaultsWanted reads where the crash suite wants runs to end themselves. It refuses to run as if no fault had been
+// asked for where this command cannot inject any. Every error is a usage.Error.
 func (c *console) readFaultsWanted() (err error) {
-	if text := c.environment[effect.CrashVariable]; text != "" {
-		if c.faults, err = c.wantedFaults(text); err != nil {
-			return &usage.Error{Err: err}
-		}
+	text := c.environment[effect.CrashVariable]
+	switch {
+	case text == "":
+		return nil
+	case c.readFaults == nil:
+		return usage.Errorf("%s is set, and this command is built without fault injection: unset it, or build with "+
+			"-tags crash", effect.CrashVariable)
+	}
+	if c.faults, err = c.readFaults(text); err != nil {
+		return &usage.Error{Err: err}
 	}
 	return nil
-}
-
-// wantedFaults refuses to run as if no fault had been asked for where this command cannot inject any.
-func (c *console) wantedFaults(text string) (func() effect.Faults, error) {
-	if c.readFaults == nil {
-		return nil, fmt.Errorf("%s is set, and this command is built without fault injection: unset it, or build with "+
-			"-tags crash",
-			effect.CrashVariable)
-	}
-	return c.readFaults(text)
 }
 
 // exitCode distinguishes a mistake of the operator, an interruption and other errors.

@@ -61,8 +61,9 @@ func writeBuiltInFiles(c *call, dir string) error {
 		return err
 	}
 	return c.print(filesWritten{"files", dir, names}, func(io.Writer, int) error {
-		return c.say("written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of each "+
-			"later release too. In the values files keep only your own keys.", text.Printable(dir), strings.Join(names, ", "))
+		return c.say("written to %s: %s\nDelete what you do not change: a file that is not there is the built-in one, of "+
+			"each later release too. In the values files keep only your own keys.", text.Printable(dir),
+			strings.Join(names, ", "))
 	})
 }
 

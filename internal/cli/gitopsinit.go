@@ -5,15 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runGitopsInit writes the tree of a Git repository from what runs in the cluster. It changes nothing in the cluster.
-func runGitopsInit(ctx context.Context, c *call, o operations.GitopsOptions) error {
-	k, err := c.load()
-	if err != nil {
-		return err
-	}
+func runGitopsInit(ctx context.Context, c *call, k session.Cluster, o operations.GitopsOptions) error {
 	o.To, o.DryRun = c.Targets[2], c.DryRun
 	tree, err := operations.InitGitops(ctx, k, o)
 	if err != nil {
@@ -34,7 +31,7 @@ func newGitopsInitCommand(c *call) *cobra.Command {
 	var own operations.GitopsOptions
 	cmd := c.command("init DIR", "",
 		"write HelmReleases of what Slipway installed into a folder or a repository, for Flux to take them over",
-		func(ctx context.Context, c *call) error { return runGitopsInit(ctx, c, own) })
+		withCluster(func(ctx context.Context, c *call, k session.Cluster) error { return runGitopsInit(ctx, c, k, own) }))
 	addDryRunFlag(cmd, &c.arguments, "print the files, and write none")
 	cmd.Flags().BoolVar(&own.Force, "force", false, "replace files that are there and differ")
 	return cmd

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/provider/kind"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -82,11 +81,6 @@ func (c *call) explainTopic(root *cobra.Command, name string) bool {
 		return true
 	}
 	return false
-}
-
-// planOnDefaults is the plan of the default configuration, with nothing behind it.
-func planOnDefaults() (*steps.Plan, error) {
-	return steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 }
 
 // explain puts what the manual has of every command into its help.

@@ -54,7 +54,8 @@ func pruneImages(ctx context.Context, c *call, s *session.Session) error {
 		return nil
 	}
 	if !c.Yes {
-		if err := c.confirm(ctx, "Delete these snapshots? Servers that were created from them are not touched. [yes/no] ", "yes"); err != nil {
+		if err := c.confirm(ctx,
+			"Delete these snapshots? Servers that were created from them are not touched. [yes/no] ", "yes"); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/logs"
+	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
@@ -20,11 +21,7 @@ func controllerNames() []string {
 }
 
 // runLogs shows what the controllers write. An interruption is not an error.
-func runLogs(ctx context.Context, c *call, o operations.LogsOptions) error {
-	k, err := c.load()
-	if err != nil {
-		return err
-	}
+func runLogs(ctx context.Context, c *call, k session.Cluster, o operations.LogsOptions) error {
 	out := newLogPrinter(c)
 	o.Names, o.Line, o.Note = c.Targets[1:], out.line, out.note
 	return operations.Logs(ctx, k, o)
@@ -35,7 +32,7 @@ func newLogsCommand(c *call) *cobra.Command {
 	cmd := c.command("logs [CONTROLLER…]", groupLook,
 		"follow the logs of the controllers, in whichever cluster they run now: "+strings.Join(controllerNames(), ", ")+
 			", and add-ons by their names",
-		func(ctx context.Context, c *call) error { return runLogs(ctx, c, own) })
+		withCluster(func(ctx context.Context, c *call, k session.Cluster) error { return runLogs(ctx, c, k, own) }))
 	cmd.Flags().DurationVar(&own.Since, "since", 0, "begin with what is not older than `10m`")
 	cmd.Flags().Int64Var(&own.Lines, "tail", -1,
 		"begin with the last `N` lines of each container (default 10; all with --since or --no-follow)")

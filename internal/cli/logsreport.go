@@ -2,13 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
-	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/cli/ui"
 	"github.com/slipway-k8s/slipway/internal/cluster/logs"
@@ -16,21 +14,14 @@ import (
 
 // logPrinter writes lines of logs, one at a time, and each remark once.
 type logPrinter struct {
-	mu       sync.Mutex
-	out, err io.Writer
-	hide     *redact.Redactor
-	json     bool
-	colour   bool
-	colours  map[string]string // by Pod
-	noted    map[string]bool
+	*call
+	mu      sync.Mutex
+	colours map[string]string // by Pod
+	noted   map[string]bool
 }
 
 func newLogPrinter(c *call) *logPrinter {
-	return &logPrinter{
-		out: c.stdout, err: c.stderr, hide: c.hide, json: c.Output == "json",
-		colour:  c.width() > 0 && c.environment["NO_COLOR"] == "",
-		colours: map[string]string{}, noted: map[string]bool{},
-	}
+	return &logPrinter{call: c, colours: map[string]string{}, noted: map[string]bool{}}
 }
 
 // logColours tell Pods apart: all but black and white, of which one is the background, and red, which looks like an
@@ -55,12 +46,12 @@ func (p *logPrinter) line(l logs.Line) {
 	text := harmless(p.hide.Text(l.Text))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.json {
+	if p.Output == "json" {
 		// whoever has closed it is not interested
-		_ = ui.PrintJSONLine(p.out, jsonLogLine{l.Time, l.Cluster, l.Controller, l.Namespace, l.Pod, l.Container, text})
+		_ = ui.PrintJSONLine(p.stdout, jsonLogLine{l.Time, l.Cluster, l.Controller, l.Namespace, l.Pod, l.Container, text})
 		return
 	}
-	_, _ = fmt.Fprintf(p.out, "%s %s\n", p.prefix(l), text)
+	_, _ = fmt.Fprintf(p.stdout, "%s %s\n", p.prefix(l), text)
 }
 
 // prefix says whose line it is: the cluster, and the Pod, whose name begins with its controller's. The container is
@@ -71,7 +62,7 @@ func (p *logPrinter) prefix(l logs.Line) string {
 		text += "/" + l.Container
 	}
 	text = harmless(text)
-	if !p.colour {
+	if !p.coloured() {
 		return text + " |"
 	}
 	key := l.Cluster + "/" + l.Namespace + "/" + l.Pod
@@ -95,7 +86,7 @@ func (p *logPrinter) note(about logs.Line, why string) {
 		return
 	}
 	p.noted[text] = true
-	_, _ = fmt.Fprintln(p.err, "note:", text)
+	_, _ = fmt.Fprintln(p.stderr, "note:", text)
 }
 
 // harmless leaves a text as it is but for what would move a cursor or change colours.

@@ -49,12 +49,12 @@ func runReadopt(ctx context.Context, c *call, accept []string) error {
 		if err != nil {
 			return err
 		}
-		made := outputs{
-			cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talosconfig, nodes: plan.Nodes,
-			access: plan.Access,
+		made := operations.Outputs{
+			Cluster: plan.Cluster, Kubeconfig: plan.Kubeconfig, Talosconfig: plan.Talosconfig, Nodes: plan.Nodes,
+			Access: plan.Access,
 		}
 		if plan.Access == nil { // else the cluster manages itself
-			made.management = plan.Management
+			made.Management = plan.Management
 		}
 		return conclude(ctx, c, s, result, made)
 	})

@@ -62,7 +62,7 @@ func writeJSON(t *testing.T, w *strings.Builder) {
 	r := jsonFields{t: t, names: map[reflect.Type]string{}, comments: map[string]map[string]string{}}
 	for _, d := range []document{
 		{"Events of a run", flow.Event{}},
-		{"Summary of a run, its last line", summary{}},
+		{"Summary of a run, its last line", operations.Summary{}},
 		{"Output of `plan`, `--dry-run`", forecast.Forecast{}},
 		{"Output of `status`", status.Report{}},
 		{"Output of `scale --dry-run`", scale.Change{}},

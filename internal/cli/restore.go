@@ -44,8 +44,8 @@ func runRestore(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		return conclude(ctx, c, s, result, outputs{
-			cluster: plan.Cluster, kubeconfig: plan.Kubeconfig, talosconfig: plan.Talos, nodes: plan.Nodes,
+		return conclude(ctx, c, s, result, operations.Outputs{
+			Cluster: plan.Cluster, Kubeconfig: plan.Kubeconfig, Talosconfig: plan.Talos, Nodes: plan.Nodes,
 		})
 	})
 }

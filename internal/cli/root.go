@@ -12,8 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/base/text"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
+	"github.com/slipway-k8s/slipway/internal/provider/kind"
 	"github.com/slipway-k8s/slipway/internal/provider/lab"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/platform"
@@ -300,9 +302,9 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// planForNames is a plan of which only the names of the steps and their texts are used.
+// planForNames is the plan of the default configuration, with nothing behind it, of which only the names of the steps and their texts are used.
 func planForNames() (*steps.Plan, error) {
-	plan, err := planOnDefaults()
+	plan, err := steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 	if err != nil {
 		return nil, fmt.Errorf("list the steps: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 )
 
 // runTargets runs targets of the graph.
@@ -49,9 +50,9 @@ func runTargets(ctx context.Context, c *call) error {
 		if err != nil {
 			return err
 		}
-		return conclude(ctx, c, s, result, outputs{
-			management: b.Plan.Management, clean: b.Plan.Clean, cluster: b.Plan.Cluster, kubeconfig: b.Plan.Kubeconfig,
-			talosconfig: b.Plan.Talosconfig, nodes: b.Plan.Nodes, workers: b.Plan.WaitWorkers, access: b.Plan.Access,
+		return conclude(ctx, c, s, result, operations.Outputs{
+			Management: b.Plan.Management, Clean: b.Plan.Clean, Cluster: b.Plan.Cluster, Kubeconfig: b.Plan.Kubeconfig,
+			Talosconfig: b.Plan.Talosconfig, Nodes: b.Plan.Nodes, Workers: b.Plan.WaitWorkers, Access: b.Plan.Access,
 		})
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/ratelimit"
 	"github.com/slipway-k8s/slipway/internal/operation/status"
+	"github.com/slipway-k8s/slipway/internal/session/operations"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
@@ -23,14 +24,14 @@ func fits(t *testing.T, text string, width int) {
 
 func TestSummaryAtATerminal(t *testing.T) {
 	name := "k8s-control-plane-3b431-582k6"
-	s := summary{Cluster: "k8s", Elapsed: 93 * time.Second,
+	s := operations.Summary{Cluster: "k8s", Elapsed: 93 * time.Second,
 		Hetzner: ratelimit.Counts{Requests: 57, Slowed: 12, Waited: 34 * time.Second}, Steps: []flow.StepReport{{Name: "image"}},
 		Nodes: []steps.Node{{Name: name, Version: "v1.32.2", InternalIP: "10.10.64.10", ExternalIP: "203.0.113.120",
 			ProviderID: "hcloud://100000028"}}}
 	for width, want := range map[int][]string{0: {"STEP", "hcloud://100000028", "1m33s", "57 requests, 12 waited 34s in total"}, 80: {"203.0.113.120", "1m33s", "57 requests"},
 		200: {"hcloud://100000028"}} {
 		var out strings.Builder
-		if err := s.print(&out, width); err != nil {
+		if err := printSummary(&out, width, s); err != nil {
 			t.Fatal(err)
 		}
 		for _, w := range want {

@@ -35,14 +35,14 @@ func reasonsOnce(err error) error {
 	for reason, steps := range others {
 		lines[told[reason]] += "\nfor the same reason failed: " + strings.Join(steps, ", ")
 	}
-	return &toldError{strings.Join(lines, "\n"), err}
+	return &ToldError{strings.Join(lines, "\n"), err}
 }
 
-// toldError is an error in other words.
-type toldError struct {
-	text string
-	err  error
+// ToldError is an error in other words.
+type ToldError struct {
+	Text string
+	Err  error
 }
 
-func (e *toldError) Error() string { return e.text }
-func (e *toldError) Unwrap() error { return e.err }
+func (e *ToldError) Error() string { return e.Text }
+func (e *ToldError) Unwrap() error { return e.Err }
