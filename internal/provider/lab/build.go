@@ -112,15 +112,13 @@ func (l *Lab) Build(ctx context.Context, prune bool, say flow.Say) error {
 			return err
 		}
 	}
-	flux, err := builder.buildConfiguredFlux(ctx, prune, say)
-	if err != nil {
-		return err
+	for _, x := range []extra{builder.flux(), builder.gitea()} {
+		kept, err := x.buildConfigured(ctx, builder, prune, say)
+		if err != nil {
+			return err
+		}
+		bins = append(bins, kept...)
 	}
-	gitea, err := builder.buildConfiguredGitea(ctx, prune, say)
-	if err != nil {
-		return err
-	}
-	bins = append(append(bins, flux...), gitea...)
 	if err := builder.daemon(ctx, "", say); err != nil {
 		return err
 	}
@@ -145,13 +143,7 @@ type toolchain struct{ GOVERSION, GOOS, GOARCH string }
 
 // upstream makes sure that the upstream programs are built and returns their folder.
 func (b *builder) upstream(ctx context.Context, say flow.Say) (string, error) {
-	return b.compileTools(ctx, b.source, "etcd, Kubernetes and the Cluster API providers", say)
-}
-
-// compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
-// them once.
-func (b *builder) compileTools(ctx context.Context, module, what string, say flow.Say) (string, error) {
-	return b.compileWith(ctx, module, what, recipe{}, say)
+	return b.compileTools(ctx, b.source, upstreamNames, recipe{}, say)
 }
 
 // recipe is what is special about building the tools of a module.
@@ -161,8 +153,9 @@ type recipe struct {
 	finish func(ctx context.Context, dir string) error // puts more into the tools' folder; nil: nothing
 }
 
-// compileWith is compileTools with a recipe.
-func (b *builder) compileWith(ctx context.Context, module, what string, r recipe, say flow.Say) (string, error) {
+// compileTools makes sure that the tools of a module are built and returns their folder. Two commands at once build
+// them once.
+func (b *builder) compileTools(ctx context.Context, module, what string, r recipe, say flow.Say) (string, error) {
 	bin, ldflags, err := b.bin(ctx, module)
 	if err != nil || Exists(bin) {
 		return bin, err

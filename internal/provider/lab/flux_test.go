@@ -18,7 +18,7 @@ func TestFluxPrograms(t *testing.T) {
 	source := filepath.Join(home, "source")
 	b := &builder{source: source, cache: filepath.Join(home, "lab"), env: os.Environ(), lab: home,
 		sets: &imageSets{config: config.Defaults()}}
-	if bin, err := b.fluxBin(t.Context()); err != nil || bin != "" {
+	if bin, err := b.flux().bin(t.Context(), b); err != nil || bin != "" {
 		t.Errorf("a source without Flux: %q, %v", bin, err)
 	}
 	module := filepath.Join(source, "flux", "2.7")
@@ -31,21 +31,21 @@ func TestFluxPrograms(t *testing.T) {
 		}
 	}
 	quiet := func(string, ...any) {}
-	bin, err := b.fluxToRun(t.Context(), quiet)
-	if err != nil || filepath.Dir(filepath.Dir(bin)) != b.cache || Exists(bin) || Exists(filepath.Join(home, fluxFile)) {
+	bin, err := b.flux().toRun(t.Context(), b, quiet)
+	if err != nil || filepath.Dir(filepath.Dir(bin)) != b.cache || Exists(bin) || b.flux().recorded(b) {
 		t.Errorf("not configured: %q, %v", bin, err)
 	}
-	if err := b.fluxBuilt(t.Context()); err != nil {
+	if err := b.flux().built(t.Context(), b); err != nil {
 		t.Errorf("not configured: %v", err)
 	}
 	b.sets.config.GitOps = config.GitOpsFlux
-	if err := b.fluxBuilt(t.Context()); err == nil || !strings.Contains(err.Error(), "lab build GITOPS=flux") {
+	if err := b.flux().built(t.Context(), b); err == nil || !strings.Contains(err.Error(), "lab build GITOPS=flux") {
 		t.Errorf("configured, and not built: %v", err)
 	}
-	if _, err := b.fluxToRun(t.Context(), quiet); err != nil || !Exists(bin) || !Exists(filepath.Join(home, fluxFile)) {
+	if _, err := b.flux().toRun(t.Context(), b, quiet); err != nil || !Exists(bin) || !b.flux().recorded(b) {
 		t.Errorf("configured: %v", err)
 	}
-	if keep, err := b.buildConfiguredFlux(t.Context(), true, quiet); err != nil || len(keep) != 1 || keep[0] != bin {
+	if keep, err := b.flux().buildConfigured(t.Context(), b, true, quiet); err != nil || len(keep) != 1 || keep[0] != bin {
 		t.Errorf("kept: %v, %v", keep, err)
 	}
 }

@@ -11,12 +11,9 @@ import (
 	"strings"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 const (
-	// giteaFile, in a lab's folder, says that the lab runs Gitea itself in the place of the stand-in.
-	giteaFile = "gitea"
 	// giteaPath is Gitea's module.
 	giteaPath = "code.gitea.io/gitea"
 	// giteaTags are the build tags with which Gitea has SQLite.
@@ -26,31 +23,18 @@ const (
 // giteaParts are the folders of Gitea's module that its program reads. Its files for browsers are not in the module.
 var giteaParts = []string{"templates", "options", "public"}
 
-// giteaModule is the folder of the module that names Gitea's program.
-func (b *builder) giteaModule() string { return filepath.Join(b.source, "gitea", "1.26") }
-
-// giteaBin is the folder of that program, built or not; empty: the lab's source has none.
-func (b *builder) giteaBin(ctx context.Context) (string, error) {
-	if !Exists(filepath.Join(b.giteaModule(), "go.mod")) {
-		return "", nil
-	}
-	bin, _, err := b.bin(ctx, b.giteaModule())
-	return bin, err
-}
-
-// buildGitea makes sure that Gitea's program is built, with the files that it reads beside it.
-func (b *builder) buildGitea(ctx context.Context, say flow.Say) (string, error) {
-	if err := b.giteaPossible(ctx); err != nil {
-		return "", err
-	}
-	return b.compileWith(ctx, b.giteaModule(), "Gitea", recipe{args: []string{"-tags", giteaTags},
-		env: []string{"CGO_ENABLED=1"}, finish: b.giteaFiles}, say)
+// gitea is Gitea's program, with the files that it reads beside it. A lab that may not run it has the stand-in.
+func (b *builder) gitea() extra {
+	return extra{name: "Gitea", module: filepath.Join(b.source, "gitea", "1.26"), file: "gitea",
+		recipe:     recipe{args: []string{"-tags", giteaTags}, env: []string{"CGO_ENABLED=1"}, finish: b.giteaFiles},
+		configured: b.sets.config.HasGitea(), needed: b.sets.config.GitInGitea(), offered: true, setting: "GITEA=true",
+		possible: b.giteaPossible}
 }
 
 // giteaFiles copies the folders that Gitea reads out of its module into the folder of its program: Go's module cache
 // may be emptied.
 func (b *builder) giteaFiles(ctx context.Context, dir string) error {
-	from, err := b.goOutput(ctx, b.giteaModule(), "list", "-m", "-f", "{{.Dir}}", giteaPath)
+	from, err := b.goOutput(ctx, b.gitea().module, "list", "-m", "-f", "{{.Dir}}", giteaPath)
 	if err != nil {
 		return fmt.Errorf("find Gitea's files: %w", err)
 	}
@@ -75,14 +59,14 @@ func (b *builder) giteaPossible(ctx context.Context) error {
 	if !b.has("git") {
 		return errors.New("Gitea runs git, and this machine has none: install git" + instead)
 	}
-	bin, err := b.giteaBin(ctx)
+	bin, err := b.gitea().bin(ctx, b)
 	if err != nil || Exists(bin) {
 		return err
 	}
 	if bin == "" {
 		return errors.New("this lab's source cannot build Gitea: it has no folder gitea/1.26" + instead)
 	}
-	cc, err := b.goOutput(ctx, b.giteaModule(), "env", "CC")
+	cc, err := b.goOutput(ctx, b.gitea().module, "env", "CC")
 	if err != nil {
 		return fmt.Errorf("ask go for the C compiler: %w", err)
 	}
@@ -111,37 +95,9 @@ func (b *builder) has(program string) bool {
 	})
 }
 
-// giteaToRun is the folder of Gitea's program for a lab that starts. It is built where it is needed, and where the lab
-// has run it before. A new lab runs it where it is built.
-func (b *builder) giteaToRun(ctx context.Context, say flow.Say) (string, error) {
-	bin, err := b.giteaBin(ctx)
-	if err != nil || bin == "" {
-		return "", err
-	}
-	if b.sets.config.GitInGitea() || Exists(bin) && !Exists(filepath.Join(b.lab, "state.json")) {
-		if err := b.recordGitea(); err != nil {
-			return "", err
-		}
-	}
-	if !b.runsGitea() {
-		return bin, nil
-	}
-	return b.buildGitea(ctx, say)
-}
-
-// recordGitea has the lab's later starts run Gitea itself.
-func (b *builder) recordGitea() error {
-	if err := os.WriteFile(filepath.Join(b.lab, giteaFile), nil, 0o600); err != nil {
-		return fmt.Errorf("write that the lab runs Gitea: %w", err)
-	}
-	return nil
-}
-
-func (b *builder) runsGitea() bool { return Exists(filepath.Join(b.lab, giteaFile)) }
-
 // beforeStart is nil if what the lab is to run can be built, as far as that can be said before.
 func (b *builder) beforeStart(ctx context.Context) error {
-	if b.sets.config.GitInGitea() || b.runsGitea() {
+	if b.sets.config.GitInGitea() || b.gitea().recorded(b) {
 		return b.giteaPossible(ctx)
 	}
 	return nil
@@ -164,10 +120,10 @@ func (l *Lab) AddGitea(ctx context.Context, say flow.Say) (info Info, err error)
 	if err != nil {
 		return info, err
 	}
-	if _, err := b.buildGitea(ctx, say); err != nil {
+	if _, err := b.gitea().build(ctx, b, say); err != nil {
 		return info, err
 	}
-	if err := b.recordGitea(); err != nil {
+	if err := b.gitea().record(b); err != nil {
 		return info, err
 	}
 	if err := l.Client.Send(ctx, http.MethodPut, "/v1/gitea", nil, &info); err != nil {
@@ -179,32 +135,3 @@ func (l *Lab) AddGitea(ctx context.Context, say flow.Say) (info Info, err error)
 
 // giteaReal is how the lab says that it runs Gitea itself.
 const giteaReal = "real"
-
-// giteaBuilt is nil if Gitea's program is there, or is not configured.
-func (b *builder) giteaBuilt(ctx context.Context) error {
-	if !b.sets.config.HasGitea() {
-		return nil
-	}
-	bin, err := b.giteaBin(ctx)
-	if err == nil && !Exists(bin) {
-		err = errors.New("Gitea's program is not built: " + platform.ShellCommand("lab", "build", "GITEA=true"))
-	}
-	return err
-}
-
-// buildConfiguredGitea builds Gitea's program if it is configured. It returns the folders to keep; where others are
-// removed, also one that is there and not configured.
-func (b *builder) buildConfiguredGitea(ctx context.Context, prune bool, say flow.Say) ([]string, error) {
-	bin, err := b.giteaBin(ctx)
-	if err != nil || bin == "" {
-		return nil, err
-	}
-	if b.sets.config.HasGitea() {
-		_, err := b.buildGitea(ctx, say)
-		return []string{bin}, err
-	}
-	if prune && Exists(bin) {
-		return []string{bin}, nil
-	}
-	return nil, nil
-}

@@ -47,7 +47,7 @@ func TestGiteaProgram(t *testing.T) {
 	if err := b.giteaPossible(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	bin, err := b.buildGitea(t.Context(), quietly)
+	bin, err := b.gitea().build(t.Context(), b, quietly)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,47 +71,47 @@ func TestGiteaToRun(t *testing.T) {
 	}
 	run := func() string {
 		t.Helper()
-		bin, err := b.giteaToRun(t.Context(), quietly)
+		bin, err := b.gitea().toRun(t.Context(), b, quietly)
 		if err != nil || filepath.Dir(filepath.Dir(bin)) != b.cache {
 			t.Fatalf("%q, %v", bin, err)
 		}
 		return bin
 	}
 	b.sets.config.Gitea = "true"
-	if bin := run(); Exists(bin) || b.runsGitea() {
+	if bin := run(); Exists(bin) || b.gitea().recorded(b) {
 		t.Error("Gitea is built for a configuration without Flux")
 	}
-	if err := b.giteaBuilt(t.Context()); err == nil || !strings.Contains(err.Error(), "lab build GITEA=true") {
+	if err := b.gitea().built(t.Context(), b); err == nil || !strings.Contains(err.Error(), "lab build GITEA=true") {
 		t.Errorf("configured, and not built: %v", err)
 	}
-	if _, err := b.buildConfiguredGitea(t.Context(), false, quietly); err != nil {
+	if _, err := b.gitea().buildConfigured(t.Context(), b, false, quietly); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.giteaBuilt(t.Context()); err != nil {
+	if err := b.gitea().built(t.Context(), b); err != nil {
 		t.Error(err)
 	}
 	began := filepath.Join(b.lab, "state.json")
 	if err := os.WriteFile(began, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if run(); b.runsGitea() {
+	if run(); b.gitea().recorded(b) {
 		t.Error("a lab that had the stand-in runs Gitea itself")
 	}
 	if err := os.Remove(began); err != nil {
 		t.Fatal(err)
 	}
-	if run(); !b.runsGitea() {
+	if run(); !b.gitea().recorded(b) {
 		t.Error("a new lab does not run what is built")
 	}
-	if err := os.Remove(filepath.Join(b.lab, giteaFile)); err != nil {
+	if err := os.Remove(filepath.Join(b.lab, b.gitea().file)); err != nil {
 		t.Fatal(err)
 	}
 	b.sets.config.GitOps, b.cache = config.GitOpsFlux, filepath.Join(b.lab, "empty")
-	if bin := run(); !Exists(bin) || !b.runsGitea() {
+	if bin := run(); !Exists(bin) || !b.gitea().recorded(b) {
 		t.Error("Gitea is not built for a configuration with Flux")
 	}
 	b.sets.config = config.Defaults()
-	if keep, err := b.buildConfiguredGitea(t.Context(), true, quietly); err != nil || len(keep) != 1 {
+	if keep, err := b.gitea().buildConfigured(t.Context(), b, true, quietly); err != nil || len(keep) != 1 {
 		t.Errorf("kept: %v, %v", keep, err)
 	}
 }

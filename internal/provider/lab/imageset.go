@@ -129,7 +129,7 @@ func (s *imageSets) fetch(ctx context.Context, say flow.Say) (string, error) {
 	if bin, err := s.ready(); err != nil || bin != "" { // by whom we waited for
 		return bin, err
 	}
-	what := "etcd, Kubernetes and the Cluster API providers"
+	what := upstreamNames
 	if s.only != nil {
 		what = "Kubernetes " + s.config.KubernetesVersion
 	}

@@ -68,7 +68,7 @@ func (b *builder) kubernetesFor(ctx context.Context, wanted string, fromImages b
 	if err != nil || module == b.source {
 		return set, err
 	}
-	set.bin, err = b.compileTools(ctx, module, "Kubernetes "+set.version, say)
+	set.bin, err = b.compileTools(ctx, module, "Kubernetes "+set.version, recipe{}, say)
 	return set, err
 }
 

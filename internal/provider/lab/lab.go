@@ -79,11 +79,11 @@ func (l *Lab) Up(ctx context.Context, say flow.Say) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	flux, err := builder.fluxToRun(ctx, say)
+	flux, err := builder.flux().toRun(ctx, builder, say)
 	if err != nil {
 		return Info{}, err
 	}
-	gitea, err := builder.giteaToRun(ctx, say)
+	gitea, err := builder.gitea().toRun(ctx, builder, say)
 	if err != nil {
 		return Info{}, err
 	}

@@ -140,7 +140,8 @@ func (l *Lab) Built(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.fluxBuilt(ctx), builder.giteaBuilt(ctx))
+	return errors.Join(builder.kubernetesBuilt(ctx, bin), builder.flux().built(ctx, builder),
+		builder.gitea().built(ctx, builder))
 }
 
 // errNotLinux is why images are of no use on other systems.

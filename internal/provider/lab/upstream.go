@@ -22,6 +22,9 @@ type upstreamProgram struct {
 // etcdVersion is that of Kubernetes v1.32. Talos brings an etcd of its own choice, which no variable names.
 const etcdVersion = "v3.5.16"
 
+// upstreamNames are the programs of a set, in messages.
+const upstreamNames = "etcd, Kubernetes and the Cluster API providers"
+
 // kubernetesPath is the Go module of the Kubernetes programs.
 const kubernetesPath = "k8s.io/kubernetes"
 
