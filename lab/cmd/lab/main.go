@@ -1,9 +1,7 @@
 // Command lab runs the simulated environment that Slipway rehearses in, and the stand-ins that run in it as Pods.
 //
-//	lab serve --dir D --bin B    run the lab in the foreground until "lab down" or until the process --until-gone ends
+//	lab serve --dir D --bin B    run the lab in the foreground until the command ends it or the process --until-gone ends
 //	lab manage --dir D --bin B   run management clusters of real launches in the foreground, without the rest of a lab
-//	lab status --dir D           list the parts that run, and which of them are real
-//	lab down --dir D             end everything that the lab started
 package main
 
 import (
@@ -56,13 +54,11 @@ func run(ctx context.Context, args []string) int {
 var commands = map[string]func(ctx context.Context, args []string) error{
 	"serve":  serve,
 	"manage": manage,
-	"status": status,
-	"down":   down,
 }
 
 func dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return usageError{errors.New("no command: want serve, manage, status or down")}
+		return usageError{errors.New("no command: want serve or manage")}
 	}
 	if do, ok := commands[args[0]]; ok {
 		return do(ctx, args[1:])
@@ -70,5 +66,5 @@ func dispatch(ctx context.Context, args []string) error {
 	if run, ok := standIns[args[0]]; ok {
 		return run(ctx, args[1:])
 	}
-	return usageError{fmt.Errorf("unknown command %q: want serve, manage, status or down", args[0])}
+	return usageError{fmt.Errorf("unknown command %q: want serve or manage", args[0])}
 }

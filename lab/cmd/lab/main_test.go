@@ -56,7 +56,7 @@ func command(t *testing.T, args ...string) *exec.Cmd {
 
 // daemon is a lab that was started in the background.
 type daemon struct {
-	environment.Client
+	controlClient
 	cmd *exec.Cmd
 	dir string
 }
@@ -64,7 +64,7 @@ type daemon struct {
 func serveLab(t *testing.T, dir string, flags ...string) *daemon {
 	t.Helper()
 	args := append([]string{"serve", "--dir", dir, "--bin", planetest.Bin(t)}, flags...)
-	d := &daemon{Client: environment.NewClient(dir), dir: dir, cmd: command(t, args...)}
+	d := &daemon{controlClient: newControlClient(dir), dir: dir, cmd: command(t, args...)}
 	var log bytes.Buffer
 	d.cmd.Stdout, d.cmd.Stderr = &log, &log
 	if err := d.cmd.Start(); err != nil {
@@ -145,20 +145,15 @@ func TestLab(t *testing.T) {
 	}
 	checkServer(t, d, server)
 
-	// After SIGTERM it ends within its deadline.
+	// Told to, it ends within its deadline.
 	s = statusOf(t, d)
-	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil {
-		t.Fatalf("down: %v, %s", err, out)
+	if err := d.Down(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	if err := d.cmd.Wait(); err != nil {
 		t.Errorf("the lab's end: %v", err)
 	}
 	checkGone(t, s)
-	if out, err := command(t, "down", "--dir", dir).CombinedOutput(); err != nil ||
-		!strings.Contains(string(out), "no lab is up") {
-		t.Errorf("a second down: %v, %s", err, out)
-	}
-
 	d = serveLab(t, dir)
 	if _, err := d.Management(t.Context(), "m"); err != nil {
 		t.Fatal(err)
@@ -185,8 +180,7 @@ func TestLab(t *testing.T) {
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"sing"}, {"serve"}, {"serve", "--dir", "x"},
 		{"serve", "--dir", "x", "--bin", "y", "--latency", "slow"},
-		{"serve", "--dir", "x", "--bin", "y", "z"}, {"serve", "--dir", "x", "--bin", "y", "--until-gone", "-1"}, {"status"},
-		{"status", "--dir", "x", "--output", "xml"}, {"down"}} {
+		{"serve", "--dir", "x", "--bin", "y", "z"}, {"serve", "--dir", "x", "--bin", "y", "--until-gone", "-1"}, {"manage"}} {
 		out, err := command(t, args...).CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != exitUsage || !bytes.HasPrefix(out, []byte("lab: ")) {
