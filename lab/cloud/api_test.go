@@ -326,12 +326,6 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("the error does not mention %s: %v", part, err)
 		}
 	}
-	if _, err := ParseLatency("slow"); err == nil {
-		t.Error("an unknown latency is taken")
-	}
-	if real, err := ParseLatency("real"); err != nil || real.HealthCheck != 1 {
-		t.Errorf("the real latency is %+v, %v", real, err)
-	}
 }
 
 // A project can be left with few requests: they come back as before, or up to a lower limit.

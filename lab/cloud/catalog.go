@@ -140,12 +140,13 @@ func newCatalog() *catalog {
 	offer(100, "ccx53", 32, 128, 600, all(191.99, 199.99, 299.99))
 	offer(101, "ccx63", 48, 192, 960, all(287.99, 299.99, 449.99))
 
-	made.loadBalancerTypes[1] = &loadBalancerType{meta: meta{ID: 1, Name: "lb11"}, connections: 10_000, services: 5, targets: 25,
-		certificates: 10, price: 5.39}
-	made.loadBalancerTypes[2] = &loadBalancerType{meta: meta{ID: 2, Name: "lb21"}, connections: 20_000, services: 15, targets: 75,
-		certificates: 25, price: 16.40}
-	made.loadBalancerTypes[3] = &loadBalancerType{meta: meta{ID: 3, Name: "lb31"}, connections: 40_000, services: 30, targets: 150,
-		certificates: 50, price: 32.90}
+	balancer := func(id int64, name string, connections, services, targets, certificates int, price float64) {
+		made.loadBalancerTypes[id] = &loadBalancerType{meta: meta{ID: id, Name: name}, connections: connections,
+			services: services, targets: targets, certificates: certificates, price: price}
+	}
+	balancer(1, "lb11", 10_000, 5, 25, 10, 5.39)
+	balancer(2, "lb21", 20_000, 15, 75, 25, 16.40)
+	balancer(3, "lb31", 40_000, 30, 150, 50, 32.90)
 	return made
 }
 

@@ -97,14 +97,14 @@ func (c *Cloud) registerAll() {
 	register(c, c.primaryIPs())
 	register(c, c.volumes())
 	for path, create := range map[string]handler{
-		"networks":         c.createNetwork,
-		"load_balancers":   c.createLoadBalancer,
-		"servers":          c.createServer,
-		"placement_groups": c.createPlacementGroup,
-		"ssh_keys":         c.createSSHKey,
-		"firewalls":        c.createFirewall,
-		"primary_ips":      c.createPrimaryIP,
-		"volumes":          c.createVolume,
+		"networks":         decoded(c.createNetwork),
+		"load_balancers":   decoded(c.createLoadBalancer),
+		"servers":          decoded(c.createServer),
+		"placement_groups": decoded(c.createPlacementGroup),
+		"ssh_keys":         decoded(c.createSSHKey),
+		"firewalls":        decoded(c.createFirewall),
+		"primary_ips":      decoded(c.createPrimaryIP),
+		"volumes":          decoded(c.createVolume),
 	} {
 		c.handle("POST /"+path, create)
 	}

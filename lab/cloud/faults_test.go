@@ -251,3 +251,14 @@ func TestProbabilityIsSeeded(t *testing.T) {
 		t.Errorf("another seed gives the same %s", first)
 	}
 }
+
+// Faults returns the faults in force by number.
+func (c *Cloud) Faults() map[int64]Fault {
+	c.faults.mu.Lock()
+	defer c.faults.mu.Unlock()
+	found := make(map[int64]Fault, len(c.faults.armed))
+	for id, armed := range c.faults.armed {
+		found[id] = armed.Fault
+	}
+	return found
+}

@@ -100,17 +100,6 @@ func (c *Cloud) FollowFault(id int64) (hits func() int, over <-chan struct{}) {
 	}, armed.over
 }
 
-// Faults returns the faults in force by number.
-func (c *Cloud) Faults() map[int64]Fault {
-	c.faults.mu.Lock()
-	defer c.faults.mu.Unlock()
-	found := make(map[int64]Fault, len(c.faults.armed))
-	for id, armed := range c.faults.armed {
-		found[id] = armed.Fault
-	}
-	return found
-}
-
 // check refuses a fault that could never hit, for example because of a typing error.
 func (f Fault) check() error {
 	var wrong []error

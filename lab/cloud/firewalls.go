@@ -38,9 +38,9 @@ func (c *Cloud) firewalls() resource[*firewall] {
 			return nil, nil
 		},
 		commands: map[string]func(*call, *firewall) (any, error){
-			"set_rules":             setRules,
-			"apply_to_resources":    applyFirewall,
-			"remove_from_resources": removeFirewall,
+			"set_rules":             with(setRules),
+			"apply_to_resources":    with(applyFirewall),
+			"remove_from_resources": with(removeFirewall),
 		},
 	}
 }
@@ -93,11 +93,7 @@ func ofServer(id int64) schema.FirewallResource {
 	return schema.FirewallResource{Type: "server", Server: &schema.FirewallResourceServer{ID: id}}
 }
 
-func (c *Cloud) createFirewall(q *call) (any, error) {
-	var wanted schema.FirewallCreateRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createFirewall(q *call, wanted schema.FirewallCreateRequest) (any, error) {
 	rules, err := parseRules(wanted.Rules)
 	if err != nil {
 		return nil, err
@@ -121,11 +117,7 @@ func (c *Cloud) createFirewall(q *call) (any, error) {
 	return map[string]any{"firewall": c.viewFirewall(made), "actions": views(actions)}, nil
 }
 
-func setRules(q *call, one *firewall) (any, error) {
-	var wanted schema.FirewallActionSetRulesRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func setRules(q *call, one *firewall, wanted schema.FirewallActionSetRulesRequest) (any, error) {
 	rules, err := parseRules(wanted.Rules)
 	if err != nil {
 		return nil, err
@@ -199,11 +191,7 @@ func (f *firewall) has(to schema.FirewallResource) bool {
 	return slices.Contains(f.Selectors, to.LabelSelector.Selector)
 }
 
-func applyFirewall(q *call, one *firewall) (any, error) {
-	var wanted schema.FirewallActionApplyToResourcesRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func applyFirewall(q *call, one *firewall, wanted schema.FirewallActionApplyToResourcesRequest) (any, error) {
 	if err := q.checkFirewallResources(wanted.ApplyTo); err != nil {
 		return nil, err
 	}
@@ -219,11 +207,7 @@ func applyFirewall(q *call, one *firewall) (any, error) {
 
 // removeFirewall removes the firewall from resources. It ignores those that it is not applied to, as the API does since
 // August 2025.
-func removeFirewall(q *call, one *firewall) (any, error) {
-	var wanted schema.FirewallActionRemoveFromResourcesRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func removeFirewall(q *call, one *firewall, wanted schema.FirewallActionRemoveFromResourcesRequest) (any, error) {
 	if err := q.checkRemoval(one, wanted.RemoveFrom); err != nil {
 		return nil, err
 	}

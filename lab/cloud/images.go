@@ -181,11 +181,7 @@ func (c *Cloud) imageFor(wanted schema.IDOrName, architecture string) (*image, e
 }
 
 // createImage is the server's create_image command.
-func createImage(q *call, from *server) (any, error) {
-	var wanted schema.ServerActionCreateImageRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func createImage(q *call, from *server, wanted schema.ServerActionCreateImageRequest) (any, error) {
 	kind := imageSnapshot
 	if wanted.Type != nil {
 		kind = *wanted.Type

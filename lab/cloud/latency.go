@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -11,7 +10,6 @@ type Span struct{ Min, Max time.Duration }
 
 // Latency is how long the cloud takes.
 type Latency struct {
-	Name string
 	// Actions holds the span of each action command; the key "" is for all others.
 	Actions map[string]Span
 	// HealthCheck scales the load balancers' health check interval and timeout (15 s and 10 s unless
@@ -22,7 +20,6 @@ type Latency struct {
 // FastLatency is the lab's default: actions take 0.2 to 1 s, health checks run every half second.
 func FastLatency() Latency {
 	return Latency{
-		Name: "fast",
 		Actions: map[string]Span{
 			"":              {200 * time.Millisecond, 300 * time.Millisecond},
 			"create_server": {500 * time.Millisecond, 800 * time.Millisecond},
@@ -38,7 +35,6 @@ func FastLatency() Latency {
 // 8 s, an image of a few GB takes one to three minutes, most else a second or three.
 func RealLatency() Latency {
 	return Latency{
-		Name: "real",
 		Actions: map[string]Span{
 			"":                     {time.Second, 3 * time.Second},
 			"create_server":        {5 * time.Second, 12 * time.Second},
@@ -55,20 +51,9 @@ func RealLatency() Latency {
 // InstantLatency makes actions end within milliseconds; for tests.
 func InstantLatency() Latency {
 	return Latency{
-		Name:        "instant",
 		Actions:     map[string]Span{"": {time.Millisecond, 3 * time.Millisecond}},
 		HealthCheck: 1.0 / 1000,
 	}
-}
-
-// ParseLatency finds a Latency by its name: fast or real.
-func ParseLatency(name string) (Latency, error) {
-	for _, known := range []Latency{FastLatency(), RealLatency()} {
-		if known.Name == name {
-			return known, nil
-		}
-	}
-	return Latency{}, fmt.Errorf("unknown latency %q: it is fast or real", name)
 }
 
 // of draws the duration of one action.

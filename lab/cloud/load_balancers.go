@@ -31,16 +31,16 @@ func (c *Cloud) loadBalancers() resource[*loadBalancer] {
 		update: noUpdate[*loadBalancer],
 		remove: removeLoadBalancer,
 		commands: map[string]func(*call, *loadBalancer) (any, error){
-			"add_service":              addService,
-			"update_service":           updateService,
-			"delete_service":           deleteService,
-			"add_target":               addTarget,
-			"remove_target":            removeTarget,
-			"attach_to_network":        attachLoadBalancer,
-			"detach_from_network":      detachLoadBalancer,
-			"change_type":              changeLoadBalancerType,
-			"change_algorithm":         changeAlgorithm,
-			"change_dns_ptr":           changeLoadBalancerDNS,
+			"add_service":              with(addService),
+			"update_service":           with(updateService),
+			"delete_service":           with(deleteService),
+			"add_target":               with(addTarget),
+			"remove_target":            with(removeTarget),
+			"attach_to_network":        with(attachLoadBalancer),
+			"detach_from_network":      with(detachLoadBalancer),
+			"change_type":              with(changeLoadBalancerType),
+			"change_algorithm":         with(changeAlgorithm),
+			"change_dns_ptr":           with(changeLoadBalancerDNS),
 			"change_protection":        changeProtection[*loadBalancer](kindLoadBalancer),
 			"enable_public_interface":  publicInterface(true),
 			"disable_public_interface": publicInterface(false),
@@ -180,11 +180,7 @@ type loadBalancerRequest struct {
 	Targets  []target         `json:"targets"`
 }
 
-func (c *Cloud) createLoadBalancer(q *call) (any, error) {
-	var wanted loadBalancerRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createLoadBalancer(q *call, wanted loadBalancerRequest) (any, error) {
 	addresses, err := c.addressesFor(wanted.LoadBalancerCreateRequest)
 	if err != nil {
 		return nil, err
@@ -320,22 +316,15 @@ func (l *loadBalancer) choose(algorithm string) error {
 	return nil
 }
 
-func changeAlgorithm(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerActionChangeAlgorithmRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeAlgorithm(q *call, one *loadBalancer, wanted schema.LoadBalancerActionChangeAlgorithmRequest) (any, error) {
 	if err := one.choose(wanted.Type); err != nil {
 		return nil, err
 	}
 	return q.acted("change_algorithm", on(kindLoadBalancer, one.ID)), nil
 }
 
-func changeLoadBalancerType(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerActionChangeTypeRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeLoadBalancerType(q *call, one *loadBalancer,
+	wanted schema.LoadBalancerActionChangeTypeRequest) (any, error) {
 	kind, ok := byIDOrName(q.catalog.loadBalancerTypes, wanted.LoadBalancerType.ID, wanted.LoadBalancerType.Name)
 	if !ok {
 		return nil, invalid("load_balancer_type", "load balancer type %q not found", idOrNameText(wanted.LoadBalancerType))
@@ -348,11 +337,8 @@ func changeLoadBalancerType(q *call, one *loadBalancer) (any, error) {
 	return q.acted("change_load_balancer_type", on(kindLoadBalancer, one.ID)), nil
 }
 
-func changeLoadBalancerDNS(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerActionChangeDNSPtrRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeLoadBalancerDNS(q *call, one *loadBalancer,
+	wanted schema.LoadBalancerActionChangeDNSPtrRequest) (any, error) {
 	if wanted.IP != one.IPv4.String() {
 		return nil, invalid("ip", "%q is not the load balancer's IPv4 address", wanted.IP)
 	}
@@ -360,11 +346,8 @@ func changeLoadBalancerDNS(q *call, one *loadBalancer) (any, error) {
 	return q.acted("change_dns_ptr", on(kindLoadBalancer, one.ID)), nil
 }
 
-func attachLoadBalancer(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerActionAttachToNetworkRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func attachLoadBalancer(q *call, one *loadBalancer,
+	wanted schema.LoadBalancerActionAttachToNetworkRequest) (any, error) {
 	if one.Net != nil {
 		return nil, refuse("load_balancer_already_attached", "the load balancer is already attached to a network")
 	}
@@ -377,11 +360,8 @@ func attachLoadBalancer(q *call, one *loadBalancer) (any, error) {
 	return q.acted("attach_to_network", on(kindLoadBalancer, one.ID), on(kindNetwork, wanted.Network)), nil
 }
 
-func detachLoadBalancer(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerActionDetachFromNetworkRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func detachLoadBalancer(q *call, one *loadBalancer,
+	wanted schema.LoadBalancerActionDetachFromNetworkRequest) (any, error) {
 	if one.Net == nil || one.Net.Network != wanted.Network {
 		return nil, refuse("load_balancer_not_attached_to_network", "the load balancer is not attached to network %d",
 			wanted.Network)

@@ -44,11 +44,11 @@ func (c *Cloud) networks() resource[*network] {
 		},
 		remove: removeNetwork,
 		commands: map[string]func(*call, *network) (any, error){
-			"add_subnet":        addSubnet,
-			"delete_subnet":     deleteSubnet,
-			"add_route":         addRoute,
-			"delete_route":      deleteRoute,
-			"change_ip_range":   changeIPRange,
+			"add_subnet":        with(addSubnet),
+			"delete_subnet":     with(deleteSubnet),
+			"add_route":         with(addRoute),
+			"delete_route":      with(deleteRoute),
+			"change_ip_range":   with(changeIPRange),
 			"change_protection": changeProtection[*network](kindNetwork),
 		},
 	}
@@ -80,11 +80,7 @@ func (c *Cloud) viewNetwork(one *network) schema.Network {
 	return shown
 }
 
-func (c *Cloud) createNetwork(q *call) (any, error) {
-	var wanted schema.NetworkCreateRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createNetwork(q *call, wanted schema.NetworkCreateRequest) (any, error) {
 	whole, err := parseNetworkRange(wanted.IPRange)
 	if err != nil {
 		return nil, err
@@ -182,22 +178,14 @@ func (n *network) freeSubnet() string {
 	return ""
 }
 
-func addSubnet(q *call, one *network) (any, error) {
-	var wanted schema.NetworkSubnet
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func addSubnet(q *call, one *network, wanted schema.NetworkSubnet) (any, error) {
 	if err := q.extend(one, wanted); err != nil {
 		return nil, err
 	}
 	return q.acted("add_subnet", on(kindNetwork, one.ID)), nil
 }
 
-func deleteSubnet(q *call, one *network) (any, error) {
-	var wanted schema.NetworkActionDeleteSubnetRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func deleteSubnet(q *call, one *network, wanted schema.NetworkActionDeleteSubnetRequest) (any, error) {
 	at := slices.IndexFunc(one.Subnets, func(part subnet) bool { return part.Range.String() == wanted.IPRange })
 	if at < 0 {
 		return nil, refuse("not_found", "the network has no subnet %q", wanted.IPRange)
@@ -211,11 +199,7 @@ func deleteSubnet(q *call, one *network) (any, error) {
 	return q.acted("delete_subnet", on(kindNetwork, one.ID)), nil
 }
 
-func addRoute(q *call, one *network) (any, error) {
-	var wanted schema.NetworkRoute
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func addRoute(q *call, one *network, wanted schema.NetworkRoute) (any, error) {
 	if err := one.route(wanted); err != nil {
 		return nil, err
 	}
@@ -246,11 +230,7 @@ func (n *network) route(wanted schema.NetworkRoute) error {
 	return nil
 }
 
-func deleteRoute(q *call, one *network) (any, error) {
-	var wanted schema.NetworkRoute
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func deleteRoute(q *call, one *network, wanted schema.NetworkRoute) (any, error) {
 	at := slices.Index(one.Routes, wanted)
 	if at < 0 {
 		return nil, refuse("not_found", "the network has no route to %q by %q", wanted.Destination, wanted.Gateway)
@@ -259,11 +239,7 @@ func deleteRoute(q *call, one *network) (any, error) {
 	return q.acted("delete_route", on(kindNetwork, one.ID)), nil
 }
 
-func changeIPRange(q *call, one *network) (any, error) {
-	var wanted schema.NetworkActionChangeIPRangeRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeIPRange(q *call, one *network, wanted schema.NetworkActionChangeIPRangeRequest) (any, error) {
 	whole, err := parseNetworkRange(wanted.IPRange)
 	if err != nil {
 		return nil, err

@@ -44,11 +44,7 @@ func (c *Cloud) viewPlacementGroup(one *placementGroup) schema.PlacementGroup {
 	}
 }
 
-func (c *Cloud) createPlacementGroup(q *call) (any, error) {
-	var wanted schema.PlacementGroupCreateRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createPlacementGroup(q *call, wanted schema.PlacementGroupCreateRequest) (any, error) {
 	if wanted.Type != "spread" {
 		return nil, invalid("type", "%q is no type of placement group: it is spread", wanted.Type)
 	}
@@ -72,11 +68,7 @@ func (c *Cloud) checkPlacement(group int64) error {
 	return nil
 }
 
-func addToPlacementGroup(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionAddToPlacementGroupRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func addToPlacementGroup(q *call, one *server, wanted schema.ServerActionAddToPlacementGroupRequest) (any, error) {
 	if one.Status != statusOff {
 		return nil, refuse("server_not_stopped", "the server must be stopped to be added to a placement group")
 	}

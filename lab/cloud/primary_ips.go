@@ -56,7 +56,7 @@ func (c *Cloud) primaryIPs() resource[*primaryIP] {
 			return nil, nil
 		},
 		commands: map[string]func(*call, *primaryIP) (any, error){
-			"assign":            assignPrimaryIP,
+			"assign":            with(assignPrimaryIP),
 			"unassign":          unassignPrimaryIP,
 			"change_dns_ptr":    changePrimaryIPName,
 			"change_protection": changeProtection[*primaryIP](kindPrimaryIP),
@@ -113,14 +113,13 @@ func (c *Cloud) viewPrimaryIP(one *primaryIP) primaryIPView {
 	return shown
 }
 
-func (c *Cloud) createPrimaryIP(q *call) (any, error) {
-	var wanted struct {
-		schema.PrimaryIPCreateRequest
-		Datacenter string `json:"datacenter"` // what clients older than 2026 send
-	}
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+// primaryIPRequest is schema.PrimaryIPCreateRequest with what clients older than 2026 send.
+type primaryIPRequest struct {
+	schema.PrimaryIPCreateRequest
+	Datacenter string `json:"datacenter"`
+}
+
+func (c *Cloud) createPrimaryIP(q *call, wanted primaryIPRequest) (any, error) {
 	var assignee *server
 	where := c.placeNamed(wanted.Location, wanted.Datacenter)
 	if wanted.AssigneeID != nil {
@@ -207,11 +206,7 @@ func (c *Cloud) checkAssign(to *server, version string) error {
 	return nil
 }
 
-func assignPrimaryIP(q *call, one *primaryIP) (any, error) {
-	var wanted schema.PrimaryIPActionAssignRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func assignPrimaryIP(q *call, one *primaryIP, wanted schema.PrimaryIPActionAssignRequest) (any, error) {
 	to := q.state.Servers[wanted.AssigneeID]
 	switch {
 	case to == nil:

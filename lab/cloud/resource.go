@@ -194,6 +194,13 @@ func (res resource[R]) serveCommand(q *call) (any, error) {
 	return command(q, one)
 }
 
+// with is a command whose request has a B as its body.
+func with[R record, B any](command func(q *call, one R, wanted B) (any, error)) func(*call, R) (any, error) {
+	return func(q *call, one R) (any, error) {
+		return decoded(func(q *call, wanted B) (any, error) { return command(q, one, wanted) })(q)
+	}
+}
+
 // checkName refuses a name that is empty, too long or taken.
 func (res resource[R]) checkName(name string) error {
 	if name == "" || len(name) > 128 {
@@ -224,18 +231,15 @@ func (res resource[R]) begin(q *call, name string, labels *map[string]string) (m
 
 // changeProtection is the command of most kinds. The action is named after the kind.
 func changeProtection[R record](kind string) func(q *call, one R) (any, error) {
-	return func(q *call, one R) (any, error) {
-		var wanted struct {
-			Delete *bool `json:"delete"`
-		}
-		if err := q.decode(&wanted); err != nil {
-			return nil, err
-		}
+	type request struct {
+		Delete *bool `json:"delete"`
+	}
+	return with(func(q *call, one R, wanted request) (any, error) {
 		if wanted.Delete != nil {
 			one.base().Protected = *wanted.Delete
 		}
 		return q.acted("change_protection", on(kind, one.base().ID)), nil
-	}
+	})
 }
 
 // ordered returns the records by id.

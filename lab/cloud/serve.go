@@ -144,6 +144,17 @@ func (q *call) decode(into any) error {
 	return nil
 }
 
+// decoded serves calls whose body is a B.
+func decoded[B any](serve func(q *call, wanted B) (any, error)) handler {
+	return func(q *call) (any, error) {
+		var wanted B
+		if err := q.decode(&wanted); err != nil {
+			return nil, err
+		}
+		return serve(q, wanted)
+	}
+}
+
 // writeError answers with an error in the API's form. The content type matters: hcloud-go reads the
 // code only out of application/json.
 func writeError(w http.ResponseWriter, err error) {

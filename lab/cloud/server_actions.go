@@ -16,18 +16,18 @@ func serverCommands() map[string]func(*call, *server) (any, error) {
 		"reboot":                      power("reboot_server", statusRunning),
 		"reset":                       power("reset_server", statusRunning),
 		"reset_password":              resetPassword,
-		"rebuild":                     rebuild,
-		"change_type":                 changeServerType,
-		"create_image":                createImage,
-		"enable_rescue":               enableRescue,
+		"rebuild":                     with(rebuild),
+		"change_type":                 with(changeServerType),
+		"create_image":                with(createImage),
+		"enable_rescue":               with(enableRescue),
 		"disable_rescue":              disableRescue,
-		"attach_to_network":           attachServer,
-		"detach_from_network":         detachServer,
-		"change_alias_ips":            changeAliasIPs,
-		"add_to_placement_group":      addToPlacementGroup,
+		"attach_to_network":           with(attachServer),
+		"detach_from_network":         with(detachServer),
+		"change_alias_ips":            with(changeAliasIPs),
+		"add_to_placement_group":      with(addToPlacementGroup),
 		"remove_from_placement_group": removeFromPlacementGroup,
 		"change_dns_ptr":              changeServerDNS,
-		"change_protection":           protectServer,
+		"change_protection":           with(protectServer),
 	}
 	for name, command := range commands {
 		commands[name] = func(q *call, one *server) (any, error) {
@@ -62,11 +62,7 @@ func resetPassword(q *call, one *server) (any, error) {
 	return map[string]any{"action": action.view(), "root_password": newPassword()}, nil
 }
 
-func rebuild(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionRebuildRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func rebuild(q *call, one *server, wanted schema.ServerActionRebuildRequest) (any, error) {
 	if one.NoRebuild {
 		return nil, refuse("protected", "server rebuild is protected")
 	}
@@ -82,11 +78,7 @@ func rebuild(q *call, one *server) (any, error) {
 	return map[string]any{"action": action.view(), "root_password": newPassword()}, nil
 }
 
-func changeServerType(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionChangeTypeRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeServerType(q *call, one *server, wanted schema.ServerActionChangeTypeRequest) (any, error) {
 	was := q.serverTypeOf(one)
 	kind, ok := byIDOrName(q.catalog.serverTypes, wanted.ServerType.ID, wanted.ServerType.Name)
 	switch {
@@ -106,11 +98,7 @@ func changeServerType(q *call, one *server) (any, error) {
 	return q.acted("change_server_type", on(kindServer, one.ID)), nil
 }
 
-func enableRescue(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionEnableRescueRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func enableRescue(q *call, one *server, wanted schema.ServerActionEnableRescueRequest) (any, error) {
 	if wanted.Type != nil && *wanted.Type != "linux64" {
 		return nil, invalid("type", "%q is no rescue system: it is linux64", *wanted.Type)
 	}
@@ -135,11 +123,7 @@ func disableRescue(q *call, one *server) (any, error) {
 	return q.acted("disable_rescue", on(kindServer, one.ID)), nil
 }
 
-func attachServer(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionAttachToNetworkRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func attachServer(q *call, one *server, wanted schema.ServerActionAttachToNetworkRequest) (any, error) {
 	to := q.state.Networks[wanted.Network]
 	if to == nil {
 		return nil, invalid("network", "network with ID '%d' not found", wanted.Network)
@@ -180,11 +164,7 @@ func (c *Cloud) alias(in *network, place *attachment, text string) error {
 	return nil
 }
 
-func detachServer(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionDetachFromNetworkRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func detachServer(q *call, one *server, wanted schema.ServerActionDetachFromNetworkRequest) (any, error) {
 	if one.attachment(wanted.Network) == nil {
 		return nil, invalid("network", "the server is not attached to network %d", wanted.Network)
 	}
@@ -192,11 +172,7 @@ func detachServer(q *call, one *server) (any, error) {
 	return q.acted("detach_from_network", on(kindServer, one.ID), on(kindNetwork, wanted.Network)), nil
 }
 
-func changeAliasIPs(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionChangeAliasIPsRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func changeAliasIPs(q *call, one *server, wanted schema.ServerActionChangeAliasIPsRequest) (any, error) {
 	place := one.attachment(wanted.Network)
 	if place == nil {
 		return nil, invalid("network", "the server is not attached to network %d", wanted.Network)
@@ -219,11 +195,7 @@ func changeServerDNS(q *call, one *server) (any, error) {
 	return q.acted("change_dns_ptr", on(kindServer, one.ID)), nil
 }
 
-func protectServer(q *call, one *server) (any, error) {
-	var wanted schema.ServerActionChangeProtectionRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func protectServer(q *call, one *server, wanted schema.ServerActionChangeProtectionRequest) (any, error) {
 	deleting, rebuilding := one.Protected, one.NoRebuild
 	if wanted.Delete != nil {
 		deleting = *wanted.Delete

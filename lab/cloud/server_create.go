@@ -21,11 +21,7 @@ type serverRequest struct {
 	SSHKeys    []schema.IDOrName `json:"ssh_keys"`
 }
 
-func (c *Cloud) createServer(q *call) (any, error) {
-	var wanted serverRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createServer(q *call, wanted serverRequest) (any, error) {
 	made, err := c.draftServer(wanted)
 	if err != nil {
 		return nil, err

@@ -153,11 +153,7 @@ func merge[T any](into, from *T) {
 	}
 }
 
-func addService(q *call, one *loadBalancer) (any, error) {
-	var wanted serviceRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func addService(q *call, one *loadBalancer, wanted serviceRequest) (any, error) {
 	if err := q.addPort(one, wanted); err != nil {
 		return nil, err
 	}
@@ -169,11 +165,7 @@ func (l *loadBalancer) serviceAt(port int) int {
 	return slices.IndexFunc(l.Services, func(other service) bool { return other.ListenPort == port })
 }
 
-func updateService(q *call, one *loadBalancer) (any, error) {
-	var wanted serviceRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func updateService(q *call, one *loadBalancer, wanted serviceRequest) (any, error) {
 	at := one.serviceAt(deref(wanted.ListenPort))
 	if at < 0 {
 		return nil, invalid("listen_port", "the load balancer has no service on port %d", deref(wanted.ListenPort))
@@ -190,11 +182,7 @@ func updateService(q *call, one *loadBalancer) (any, error) {
 	return q.acted("update_service", on(kindLoadBalancer, one.ID)), nil
 }
 
-func deleteService(q *call, one *loadBalancer) (any, error) {
-	var wanted schema.LoadBalancerDeleteServiceRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func deleteService(q *call, one *loadBalancer, wanted schema.LoadBalancerDeleteServiceRequest) (any, error) {
 	at := one.serviceAt(wanted.ListenPort)
 	if at < 0 {
 		return nil, invalid("listen_port", "the load balancer has no service on port %d", wanted.ListenPort)

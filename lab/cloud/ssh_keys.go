@@ -37,11 +37,7 @@ func (k *sshKey) view() schema.SSHKey {
 	}
 }
 
-func (c *Cloud) createSSHKey(q *call) (any, error) {
-	var wanted schema.SSHKeyCreateRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createSSHKey(q *call, wanted schema.SSHKeyCreateRequest) (any, error) {
 	print, err := fingerprint(wanted.PublicKey)
 	if err != nil {
 		return nil, err

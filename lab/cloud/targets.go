@@ -87,22 +87,14 @@ func (c *Cloud) aim(from *loadBalancer, to target) error {
 	return nil
 }
 
-func addTarget(q *call, one *loadBalancer) (any, error) {
-	var wanted target
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func addTarget(q *call, one *loadBalancer, wanted target) (any, error) {
 	if err := q.aim(one, wanted); err != nil {
 		return nil, err
 	}
 	return q.acted("add_target", on(kindLoadBalancer, one.ID)), nil
 }
 
-func removeTarget(q *call, one *loadBalancer) (any, error) {
-	var wanted target
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func removeTarget(q *call, one *loadBalancer, wanted target) (any, error) {
 	if err := wanted.check(); err != nil {
 		return nil, err
 	}

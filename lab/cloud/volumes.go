@@ -31,9 +31,9 @@ func (c *Cloud) volumes() resource[*volume] {
 			return nil, nil
 		},
 		commands: map[string]func(*call, *volume) (any, error){
-			"attach":            attachVolume,
+			"attach":            with(attachVolume),
 			"detach":            detachVolume,
-			"resize":            resizeVolume,
+			"resize":            with(resizeVolume),
 			"change_protection": changeProtection[*volume](kindVolume),
 		},
 	}
@@ -54,11 +54,7 @@ func (c *Cloud) viewVolume(one *volume) schema.Volume {
 	return shown
 }
 
-func (c *Cloud) createVolume(q *call) (any, error) {
-	var wanted schema.VolumeCreateRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func (c *Cloud) createVolume(q *call, wanted schema.VolumeCreateRequest) (any, error) {
 	if wanted.Size < 10 || wanted.Size > 10_240 {
 		return nil, invalid("size", "must be 10 to 10240 GB")
 	}
@@ -97,11 +93,7 @@ func (c *Cloud) createVolume(q *call) (any, error) {
 	return reply, nil
 }
 
-func attachVolume(q *call, one *volume) (any, error) {
-	var wanted schema.VolumeActionAttachVolumeRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func attachVolume(q *call, one *volume, wanted schema.VolumeActionAttachVolumeRequest) (any, error) {
 	to := q.state.Servers[wanted.Server]
 	switch {
 	case to == nil:
@@ -124,11 +116,7 @@ func detachVolume(q *call, one *volume) (any, error) {
 	return q.acted("detach_volume", on(kindVolume, one.ID), on(kindServer, from)), nil
 }
 
-func resizeVolume(q *call, one *volume) (any, error) {
-	var wanted schema.VolumeActionResizeVolumeRequest
-	if err := q.decode(&wanted); err != nil {
-		return nil, err
-	}
+func resizeVolume(q *call, one *volume, wanted schema.VolumeActionResizeVolumeRequest) (any, error) {
 	if wanted.Size <= one.Size || wanted.Size > 10_240 {
 		return nil, invalid("size", "must be more than the present %d GB and at most 10240", one.Size)
 	}
