@@ -1,12 +1,15 @@
 package certmanager
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -26,40 +29,35 @@ func (i issuers) authority(ctx context.Context, c *Certificate) (*authority, err
 	if ref.Group != "" && ref.Group != group {
 		return nil, fmt.Errorf("issuers of group %s are not simulated", ref.Group)
 	}
-	switch ref.Kind {
+	kind, key := ref.Kind, client.ObjectKey{Name: ref.Name}
+	var found anyIssuer
+	switch kind {
 	case "", "Issuer":
-		found := &Issuer{}
-		if err := i.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: ref.Name}, found); err != nil {
-			return nil, fmt.Errorf("Issuer %s: %w", ref.Name, err)
-		}
-		if !isReady(found.Status.Conditions) {
-			return nil, fmt.Errorf("Issuer %s is not ready", ref.Name)
-		}
-		return i.read(ctx, found.Spec, found.Namespace)
+		kind, found, key.Namespace = "Issuer", &Issuer{}, c.Namespace
 	case "ClusterIssuer":
-		found := &ClusterIssuer{}
-		if err := i.Get(ctx, client.ObjectKey{Name: ref.Name}, found); err != nil {
-			return nil, fmt.Errorf("ClusterIssuer %s: %w", ref.Name, err)
-		}
-		if !isReady(found.Status.Conditions) {
-			return nil, fmt.Errorf("ClusterIssuer %s is not ready", ref.Name)
-		}
-		return i.read(ctx, found.Spec, i.clusterNamespace)
+		found = &ClusterIssuer{}
 	default:
-		return nil, fmt.Errorf("issuers of kind %s are not simulated", ref.Kind)
+		return nil, fmt.Errorf("issuers of kind %s are not simulated", kind)
 	}
+	if err := i.Get(ctx, key, found); err != nil {
+		return nil, fmt.Errorf("%s %s: %w", kind, ref.Name, err)
+	}
+	if _, status := found.parts(); !isReady(status.Conditions) {
+		return nil, fmt.Errorf("%s %s is not ready", kind, ref.Name)
+	}
+	return i.read(ctx, found)
 }
 
 // errNotSimulated says that an issuer is of another kind than the two.
 var errNotSimulated = errors.New("only selfSigned and ca issuers are simulated by this stand-in for cert-manager")
 
-// read returns the authority of an issuer's spec.
-func (i issuers) read(ctx context.Context, spec IssuerSpec, namespace string) (*authority, error) {
-	switch {
+// read returns the authority of an issuer.
+func (i issuers) read(ctx context.Context, of anyIssuer) (*authority, error) {
+	switch spec, _ := of.parts(); {
 	case spec.SelfSigned != nil:
 		return nil, nil
 	case spec.CA != nil:
-		key := client.ObjectKey{Namespace: namespace, Name: spec.CA.SecretName}
+		key := client.ObjectKey{Namespace: cmp.Or(of.GetNamespace(), i.clusterNamespace), Name: spec.CA.SecretName}
 		secret := &corev1.Secret{}
 		if err := i.Get(ctx, key, secret); err != nil {
 			return nil, fmt.Errorf("the authority's Secret %s: %w", key, err)
@@ -75,96 +73,82 @@ func (i issuers) read(ctx context.Context, spec IssuerSpec, namespace string) (*
 }
 
 // ready is the Ready condition of an issuer.
-func (i issuers) ready(ctx context.Context, spec IssuerSpec, namespace string, generation int64) Condition {
-	by, err := i.read(ctx, spec, namespace)
+func (i issuers) ready(ctx context.Context, of anyIssuer) Condition {
+	is := Condition{Status: corev1.ConditionFalse, ObservedGeneration: of.GetGeneration()}
+	by, err := i.read(ctx, of)
 	switch {
 	case errors.Is(err, errNotSimulated):
-		return Condition{Status: corev1.ConditionFalse, Reason: "NotSimulated", Message: err.Error(),
-			ObservedGeneration: generation}
+		is.Reason, is.Message = "NotSimulated", err.Error()
 	case err != nil:
-		return Condition{Status: corev1.ConditionFalse, Reason: "ErrGetKeyPair",
-			Message: "Error getting keypair for CA issuer: " + err.Error(), ObservedGeneration: generation}
+		is.Reason, is.Message = "ErrGetKeyPair", "Error getting keypair for CA issuer: "+err.Error()
 	case by == nil:
-		return Condition{Status: corev1.ConditionTrue, Reason: "IsReady", ObservedGeneration: generation}
+		is.Status, is.Reason = corev1.ConditionTrue, "IsReady"
 	default:
-		return Condition{Status: corev1.ConditionTrue, Reason: "KeyPairVerified", Message: "Signing CA verified",
-			ObservedGeneration: generation}
+		is.Status, is.Reason, is.Message = corev1.ConditionTrue, "KeyPairVerified", "Signing CA verified"
 	}
+	return is
 }
 
-// issuerReconciler maintains the Ready condition of Issuers.
+// issuerReconciler maintains the Ready condition of Issuers, or of ClusterIssuers.
 type issuerReconciler struct {
 	client.Client
 	issuers issuers
+	cluster bool
+}
+
+// empty is an empty issuer, and an empty list of them.
+func (r *issuerReconciler) empty() (anyIssuer, client.ObjectList) {
+	if r.cluster {
+		return &ClusterIssuer{}, &ClusterIssuerList{}
+	}
+	return &Issuer{}, &IssuerList{}
 }
 
 func (r *issuerReconciler) setup(mgr ctrl.Manager) error {
-	signsWith := func(ctx context.Context, secret client.Object) (requests []reconcile.Request) {
-		list := &IssuerList{}
-		if err := r.List(ctx, list, client.InNamespace(secret.GetNamespace())); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing the Issuers that a Secret may belong to", "secret", secret.GetName())
-			return nil
-		}
-		for i := range list.Items {
-			if ca := list.Items[i].Spec.CA; ca != nil && ca.SecretName == secret.GetName() {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return requests
+	name := "issuer"
+	if r.cluster {
+		name = "clusterissuer"
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("issuer").For(&Issuer{}).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(signsWith)).
+	one, _ := r.empty()
+	return ctrl.NewControllerManagedBy(mgr).Named(name).For(one).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.signingWith)).
 		Complete(r)
 }
 
-// Reconcile sets an Issuer's condition.
+// signingWith returns the issuers that sign with the authority in a Secret.
+func (r *issuerReconciler) signingWith(ctx context.Context, secret client.Object) (requests []reconcile.Request) {
+	namespace := secret.GetNamespace()
+	if r.cluster {
+		if namespace != r.issuers.clusterNamespace {
+			return nil
+		}
+		namespace = metav1.NamespaceAll
+	}
+	_, list := r.empty()
+	err := r.List(ctx, list, client.InNamespace(namespace))
+	if err == nil {
+		err = meta.EachListItem(list, func(item runtime.Object) error {
+			one := item.(anyIssuer)
+			if spec, _ := one.parts(); spec.CA != nil && spec.CA.SecretName == secret.GetName() {
+				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(one)})
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing the issuers that a Secret may belong to", "secret", secret.GetName())
+	}
+	return requests
+}
+
+// Reconcile sets an issuer's condition.
 func (r *issuerReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	issuer := &Issuer{}
-	if err := r.Get(ctx, request.NamespacedName, issuer); err != nil {
+	one, _ := r.empty()
+	if err := r.Get(ctx, request.NamespacedName, one); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	before := issuer.DeepCopy()
-	issuer.Status.Conditions = setReady(issuer.Status.Conditions, metav1.Now(),
-		r.issuers.ready(ctx, issuer.Spec, issuer.Namespace, issuer.Generation))
-	return reconcile.Result{}, patchStatus(ctx, r.Client, issuer, before)
-}
-
-// clusterIssuerReconciler maintains the Ready condition of ClusterIssuers.
-type clusterIssuerReconciler struct {
-	client.Client
-	issuers issuers
-}
-
-func (r *clusterIssuerReconciler) setup(mgr ctrl.Manager) error {
-	signsWith := func(ctx context.Context, secret client.Object) (requests []reconcile.Request) {
-		if secret.GetNamespace() != r.issuers.clusterNamespace {
-			return nil
-		}
-		list := &ClusterIssuerList{}
-		if err := r.List(ctx, list); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing the ClusterIssuers that a Secret may belong to", "secret", secret.GetName())
-			return nil
-		}
-		for i := range list.Items {
-			if ca := list.Items[i].Spec.CA; ca != nil && ca.SecretName == secret.GetName() {
-				requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-			}
-		}
-		return requests
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("clusterissuer").For(&ClusterIssuer{}).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(signsWith)).
-		Complete(r)
-}
-
-// Reconcile sets a ClusterIssuer's condition.
-func (r *clusterIssuerReconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	issuer := &ClusterIssuer{}
-	if err := r.Get(ctx, request.NamespacedName, issuer); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
-	}
-	before := issuer.DeepCopy()
-	issuer.Status.Conditions = setReady(issuer.Status.Conditions, metav1.Now(),
-		r.issuers.ready(ctx, issuer.Spec, r.issuers.clusterNamespace, issuer.Generation))
-	return reconcile.Result{}, patchStatus(ctx, r.Client, issuer, before)
+	before := one.DeepCopyObject().(client.Object)
+	_, status := one.parts()
+	status.Conditions = setReady(status.Conditions, metav1.Now(), r.issuers.ready(ctx, one))
+	return reconcile.Result{}, patchStatus(ctx, r.Client, one, before)
 }

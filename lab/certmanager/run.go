@@ -140,7 +140,7 @@ func setup(mgr ctrl.Manager, o *options) error {
 	sources := issuers{Reader: mgr.GetClient(), clusterNamespace: o.clusterNamespace}
 	controllers := []interface{ setup(ctrl.Manager) error }{
 		&issuerReconciler{Client: mgr.GetClient(), issuers: sources},
-		&clusterIssuerReconciler{Client: mgr.GetClient(), issuers: sources},
+		&issuerReconciler{Client: mgr.GetClient(), issuers: sources, cluster: true},
 		&certificateReconciler{
 			Client: mgr.GetClient(), issuers: sources,
 			events: mgr.GetEventRecorderFor("cert-manager"), ownerRef: o.ownerRef,

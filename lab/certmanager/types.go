@@ -8,6 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/lab/standin"
 )
 
 const group = "cert-manager.io"
@@ -163,41 +166,31 @@ type IssuerStatus struct {
 func (c *Certificate) DeepCopyObject() runtime.Object { return c.DeepCopy() }
 
 // DeepCopy returns a copy.
-func (c *Certificate) DeepCopy() *Certificate { return copyOf(c) }
+func (c *Certificate) DeepCopy() *Certificate { return standin.Copy(c) }
 
 // DeepCopyObject implements runtime.Object.
-func (l *CertificateList) DeepCopyObject() runtime.Object { return copyOf(l) }
+func (l *CertificateList) DeepCopyObject() runtime.Object { return standin.Copy(l) }
 
-// DeepCopyObject implements runtime.Object.
-func (i *Issuer) DeepCopyObject() runtime.Object { return i.DeepCopy() }
-
-// DeepCopy returns a copy.
-func (i *Issuer) DeepCopy() *Issuer { return copyOf(i) }
-
-// DeepCopyObject implements runtime.Object.
-func (l *IssuerList) DeepCopyObject() runtime.Object { return copyOf(l) }
-
-// DeepCopyObject implements runtime.Object.
-func (i *ClusterIssuer) DeepCopyObject() runtime.Object { return i.DeepCopy() }
-
-// DeepCopy returns a copy.
-func (i *ClusterIssuer) DeepCopy() *ClusterIssuer { return copyOf(i) }
-
-// DeepCopyObject implements runtime.Object.
-func (l *ClusterIssuerList) DeepCopyObject() runtime.Object { return copyOf(l) }
-
-// copyOf copies by way of JSON, which these objects consist of; there are few of them.
-func copyOf[T any](in *T) *T {
-	out := new(T)
-	data, err := json.Marshal(in)
-	if err == nil {
-		err = json.Unmarshal(data, out)
-	}
-	if err != nil {
-		panic("certmanager: an object of the API is not JSON: " + err.Error())
-	}
-	return out
+// anyIssuer is an Issuer or a ClusterIssuer.
+type anyIssuer interface {
+	client.Object
+	parts() (IssuerSpec, *IssuerStatus)
 }
+
+func (i *Issuer) parts() (IssuerSpec, *IssuerStatus)        { return i.Spec, &i.Status }
+func (i *ClusterIssuer) parts() (IssuerSpec, *IssuerStatus) { return i.Spec, &i.Status }
+
+// DeepCopyObject implements runtime.Object.
+func (i *Issuer) DeepCopyObject() runtime.Object { return standin.Copy(i) }
+
+// DeepCopyObject implements runtime.Object.
+func (l *IssuerList) DeepCopyObject() runtime.Object { return standin.Copy(l) }
+
+// DeepCopyObject implements runtime.Object.
+func (i *ClusterIssuer) DeepCopyObject() runtime.Object { return standin.Copy(i) }
+
+// DeepCopyObject implements runtime.Object.
+func (l *ClusterIssuerList) DeepCopyObject() runtime.Object { return standin.Copy(l) }
 
 // setReady puts a Ready condition in place of the one in list; its transition time changes with the status only.
 func setReady(list []Condition, now metav1.Time, ready Condition) []Condition {

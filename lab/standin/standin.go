@@ -4,6 +4,7 @@ package standin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -108,4 +109,17 @@ func Stopped(ctx context.Context, err error) error {
 		return nil
 	}
 	return err
+}
+
+// Copy copies an object of the API by way of JSON, which it consists of; a stand-in has few of them.
+func Copy[T any](in *T) *T {
+	out := new(T)
+	data, err := json.Marshal(in)
+	if err == nil {
+		err = json.Unmarshal(data, out)
+	}
+	if err != nil {
+		panic("an object of the API is not JSON: " + err.Error())
+	}
+	return out
 }

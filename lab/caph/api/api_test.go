@@ -182,6 +182,7 @@ func fill(v reflect.Value, n int64) {
 			v.Set(reflect.ValueOf(*resource.NewQuantity(n, resource.DecimalSI)))
 			return
 		case reflect.TypeFor[metav1.FieldsV1]():
+			v.Set(reflect.ValueOf(metav1.FieldsV1{Raw: []byte("{}")}))
 			return
 		}
 		for i := range v.NumField() {
