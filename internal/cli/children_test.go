@@ -59,7 +59,11 @@ esac
 			}
 			return err
 		},
-		"a container engine": func() error { _, err := (&kind.Provider{}).Engine(t.Context()); return err },
+		"a container engine": func() error {
+			made := kind.NewProvider(config.Defaults(), platform.Files{}, false, io.Discard, nil)
+			_, err := made.(platform.EngineUser).Engine(t.Context())
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, variable := range child.SecretVariables() {

@@ -18,11 +18,7 @@ import (
 
 // Engine implements platform.EngineUser.
 func (k *Provider) Engine(ctx context.Context) (platform.Engine, error) {
-	engines := k.engines
-	if engines == nil {
-		engines = &chooser{files: k.files}
-	}
-	chosen, err := engines.engine(ctx)
+	chosen, err := k.kind.engine(ctx)
 	if err != nil {
 		return platform.Engine{}, err
 	}

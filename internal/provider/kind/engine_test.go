@@ -69,7 +69,7 @@ func TestEngineIsRead(t *testing.T) {
 				}
 			}
 			t.Setenv("PATH", dir)
-			got, err := (&Provider{}).Engine(context.Background())
+			got, err := (&Provider{kind: dockerKind{engines: &chooser{}}}).Engine(context.Background())
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("%v, want %q", err, tc.err)

@@ -35,8 +35,7 @@ func TestTheNodeImageIsFound(t *testing.T) {
 	}
 	t.Run("kind creates from it, and the run says so", func(t *testing.T) {
 		did := docker(t, nil, map[string]string{tag: `[{"RepoDigests":[]}]`})
-		engines := &chooser{}
-		m := &Provider{kind: dockerKind{log: io.Discard, engines: engines}, image: pinned, files: folder(t), engines: engines}
+		m := &Provider{kind: dockerKind{log: io.Discard, engines: &chooser{}}, image: pinned, files: folder(t)}
 		var said strings.Builder
 		_, err := m.Ensure(t.Context(), "k8s-mgmt", func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) })
 		if err == nil || !strings.HasPrefix(did(), "run "+tag+"\n") || !strings.Contains(said.String(), "without its digest") {

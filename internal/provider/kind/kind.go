@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -24,9 +25,9 @@ type Provider struct {
 	// used reports whether Cluster API was ever installed behind a kubeconfig.
 	used  func(ctx context.Context, kubeconfig []byte) (bool, error)
 	files platform.Files
-	// engines chooses the container engine. It is kindLibrary's, too.
-	engines *chooser
-	yes     bool // the operator agrees to use a cluster that this state folder did not create
+	yes   bool // the operator agrees to use a cluster that this state folder did not create
+	// effects writes down what kind creates and deletes; nil: nothing does.
+	effects *effect.Recorder
 }
 
 // kindLibrary is what is used of kind. Its calls cannot be cancelled.
@@ -36,8 +37,7 @@ type kindLibrary interface {
 	create(name, image, kubeconfigPath, identity string, say flow.Say) error
 	remove(name, kubeconfigPath string) error
 	kubeconfig(name string) ([]byte, error)
-	// engine is the container engine's name.
-	engine() (string, error)
+	engine(ctx context.Context) (engine, error)
 	// containers are the cluster's nodes.
 	containers(name string) ([]container, error)
 	// initialised reports whether kubeadm got as far as an administrator's
@@ -71,7 +71,7 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 			return nil, err
 		}
 		if usable {
-			if err := errors.Join(k.keep(is.other), k.files.Remove(making(name))); err != nil {
+			if err := errors.Join(k.keep(ctx, is.other), k.files.Remove(making(name))); err != nil {
 				return nil, err
 			}
 			return k.kind.kubeconfig(name)
@@ -90,11 +90,14 @@ func (k *Provider) Ensure(ctx context.Context, name string, say flow.Say) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	if err := k.keep(nil); err != nil {
+	if err := k.keep(ctx, nil); err != nil {
 		return nil, err
 	}
 	say("creating kind cluster %s from %s", name, strings.SplitN(k.image, "@", 2)[0])
-	if err := k.kind.create(name, k.image, k.files.Path(private(name)), identity, say); err != nil {
+	err = k.effects.Do(context.Background(), effect.Kind, "create", "clusters/"+name, func() error {
+		return k.kind.create(name, k.image, k.files.Path(private(name)), identity, say)
+	})
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("create kind cluster %s: %w", name, err), k.discard(name))
 	}
 	kubeconfig, err := k.kind.kubeconfig(name)
@@ -122,7 +125,10 @@ func (k *Provider) remove(name string) error {
 	case other != nil:
 		return fmt.Errorf("%s: %w", other, steps.ErrNotOurs)
 	case there:
-		if err := k.kind.remove(name, k.files.Path(private(name))); err != nil {
+		err := k.effects.Do(context.Background(), effect.Kind, "delete", "clusters/"+name, func() error {
+			return k.kind.remove(name, k.files.Path(private(name)))
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -210,8 +216,8 @@ func (k *Provider) checkOther(name string, other *container) error {
 
 // keep records the engine that the cluster is in, and the container that is used with consent; nil: this state folder
 // created the cluster.
-func (k *Provider) keep(other *container) error {
-	engine, err := k.kind.engine()
+func (k *Provider) keep(ctx context.Context, other *container) error {
+	engine, err := k.kind.engine(ctx)
 	if err != nil {
 		return err
 	}
@@ -221,7 +227,7 @@ func (k *Provider) keep(other *container) error {
 	}
 	return ownership.Update(k.files, func(r *ownership.Record) {
 		if r.Management != nil {
-			r.Management.Engine, r.Management.Adopted = engine, adopted
+			r.Management.Engine, r.Management.Adopted = engine.name, adopted
 		}
 	})
 }

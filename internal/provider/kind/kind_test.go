@@ -71,7 +71,7 @@ func (k *fakeKind) create(name, image, kubeconfigPath, identity string, _ flow.S
 	return k.dies
 }
 
-func (k *fakeKind) engine() (string, error) { return "docker", k.down }
+func (k *fakeKind) engine(context.Context) (engine, error) { return engine{name: "docker"}, k.down }
 
 func (k *fakeKind) containers(name string) ([]container, error) {
 	if _, there := k.there[name]; !there {

@@ -26,10 +26,7 @@ type dockerKind struct {
 	engines *chooser
 }
 
-func (k dockerKind) engine() (string, error) {
-	e, err := k.engines.engine(context.Background())
-	return e.name, err
-}
+func (k dockerKind) engine(ctx context.Context) (engine, error) { return k.engines.engine(ctx) }
 
 func (k dockerKind) provider(say flow.Say) (*cluster.Provider, error) {
 	engine, err := k.engines.engine(context.Background())
@@ -57,11 +54,11 @@ func (k dockerKind) create(name, image, kubeconfigPath, identity string, say flo
 	if err != nil {
 		return err
 	}
-	engine, err := k.engine()
+	engine, err := k.engine(context.Background())
 	if err != nil {
 		return err
 	}
-	used, there := findImage(context.Background(), engine, image)
+	used, there := findImage(context.Background(), engine.name, image)
 	switch {
 	case used != image:
 		say("the node image %s is on this machine by its tag alone, as an image that was loaded is: using it without its "+
@@ -99,7 +96,7 @@ func (k dockerKind) kubeconfig(name string) ([]byte, error) {
 }
 
 func (k dockerKind) containers(name string) ([]container, error) {
-	engine, err := k.engine()
+	engine, err := k.engine(context.Background())
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +112,7 @@ func (k dockerKind) containers(name string) ([]container, error) {
 	for i, node := range nodes {
 		names[i] = node.String()
 	}
-	return inspect(context.Background(), engine, names)
+	return inspect(context.Background(), engine.name, names)
 }
 
 func (k dockerKind) initialised(name string) (bool, error) {

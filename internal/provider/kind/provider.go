@@ -30,9 +30,8 @@ func NewProvider(cfg config.Config, files platform.Files, yes bool, log io.Write
 		}
 		return behind(cfg.ManagementKubeconfig)
 	}
-	engines := &chooser{files: files}
-	return &Provider{kind: recorded{dockerKind{log: log, engines: engines}, effects}, image: cfg.KindNodeImage,
-		used: usedByClusterAPI, files: files, engines: engines, yes: yes}
+	return &Provider{kind: dockerKind{log: log, engines: &chooser{files: files}}, image: cfg.KindNodeImage,
+		used: usedByClusterAPI, files: files, yes: yes, effects: effects}
 }
 
 // answers asks the API server behind a kubeconfig whether it is ready.
