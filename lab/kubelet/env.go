@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // environment resolves what a container's env and envFrom say. Its errors are those that keep a container in
@@ -21,7 +22,7 @@ func (p *pod) environment(spec corev1.Container) (map[string]string, error) {
 			return nil, err
 		}
 		for key, value := range values {
-			env[from.Prefix+key] = value
+			env[from.Prefix+key] = string(value)
 		}
 	}
 	for _, e := range spec.Env {
@@ -40,27 +41,16 @@ func (p *pod) environment(spec corev1.Container) (map[string]string, error) {
 	return env, nil
 }
 
-func (p *pod) envFrom(from corev1.EnvFromSource) (map[string]string, error) {
-	values := map[string]string{}
+func (p *pod) envFrom(from corev1.EnvFromSource) (map[string][]byte, error) {
+	var c content
+	var err error
 	switch {
 	case from.SecretRef != nil:
-		secret, err := p.k.objects.secret(p.namespace, from.SecretRef.Name)
-		if err != nil {
-			_, err = absent(secretKind, from.SecretRef.Name, from.SecretRef.Optional, err)
-			return values, err
-		}
-		for key, value := range secret.Data {
-			values[key] = string(value)
-		}
+		c, err = p.read(secretKind, from.SecretRef.Name, from.SecretRef.Optional)
 	case from.ConfigMapRef != nil:
-		configMap, err := p.k.objects.configMap(p.namespace, from.ConfigMapRef.Name)
-		if err != nil {
-			_, err = absent(configMapKind, from.ConfigMapRef.Name, from.ConfigMapRef.Optional, err)
-			return values, err
-		}
-		maps.Copy(values, configMap.Data)
+		c, err = p.read(configMapKind, from.ConfigMapRef.Name, from.ConfigMapRef.Optional)
 	}
-	return values, nil
+	return c.values, err
 }
 
 // envValue returns a value from elsewhere; found is false for an optional one that is not there.
@@ -74,31 +64,26 @@ func (p *pod) envValue(spec corev1.Container, from corev1.EnvVarSource) (value s
 		return value, true, err
 	case from.SecretKeyRef != nil:
 		r := from.SecretKeyRef
-		secret, err := p.k.objects.secret(p.namespace, r.Name)
-		if err != nil {
-			_, err = absent(secretKind, r.Name, r.Optional, err)
-			return "", false, err
-		}
-		data, ok := secret.Data[r.Key]
-		return string(data), ok, p.missingKey(ok, "Secret", r.Name, r.Key, r.Optional)
+		return p.keyOf(secretKind, r.Name, r.Key, r.Optional)
 	case from.ConfigMapKeyRef != nil:
 		r := from.ConfigMapKeyRef
-		configMap, err := p.k.objects.configMap(p.namespace, r.Name)
-		if err != nil {
-			_, err = absent(configMapKind, r.Name, r.Optional, err)
-			return "", false, err
-		}
-		data, ok := configMap.Data[r.Key]
-		return data, ok, p.missingKey(ok, "ConfigMap", r.Name, r.Key, r.Optional)
+		return p.keyOf(configMapKind, r.Name, r.Key, r.Optional)
 	}
 	return "", false, nil
 }
 
-func (p *pod) missingKey(found bool, kind, name, key string, optional *bool) error {
-	if found || optional != nil && *optional {
-		return nil
+// keyOf returns a value of a Secret or a ConfigMap.
+func (p *pod) keyOf(kind, name, key string, optional *bool) (value string, found bool, err error) {
+	c, err := p.read(kind, name, optional)
+	if err != nil {
+		return "", false, err
 	}
-	return fmt.Errorf("couldn't find key %s in %s %s/%s", key, kind, p.namespace, name)
+	data, found := c.values[key]
+	if !found && !ptr.Deref(optional, false) {
+		title := map[string]string{secretKind: "Secret", configMapKind: "ConfigMap"}[kind]
+		err = fmt.Errorf("couldn't find key %s in %s %s/%s", key, title, p.namespace, name)
+	}
+	return string(data), found, err
 }
 
 // field returns a field of the Pod for the downward API.

@@ -63,14 +63,7 @@ func (p *pod) refreshVolumes(ctx context.Context) {
 		if err != nil && ctx.Err() == nil { // the mounted files stay, as on a real node
 			p.log.Warn("the Pod's volumes were not brought up to date", "reason", err)
 		}
-		timer := time.NewTimer(due)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if !sleepUntil(ctx, due, changed) {
 			return
 		}
 	}

@@ -124,14 +124,7 @@ func (k *Kubelet) keepStatus(ctx context.Context) {
 			wait = retry.next()
 			k.log.Warn("the Node's status was not written", "reason", err, "again", wait)
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-changed:
-		case <-timer.C:
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
+		if !sleepUntil(ctx, wait, changed) {
 			return
 		}
 	}
@@ -307,22 +300,25 @@ func statusPatch[S any](uid types.UID, before, after S, object any) ([]byte, err
 	return json.Marshal(patch)
 }
 
-func merge(into, from map[string]string) map[string]string {
+func merge[V any](into, from map[string]V) map[string]V {
 	if into == nil {
-		into = map[string]string{}
+		into = map[string]V{}
 	}
 	maps.Copy(into, from)
 	return into
 }
 
-// sleep waits and says whether it waited to the end.
-func sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits, and is false where ctx is done.
+func sleep(ctx context.Context, d time.Duration) bool { return sleepUntil(ctx, d, nil) }
+
+// sleepUntil is sleep that ends at a change.
+func sleepUntil(ctx context.Context, d time.Duration, changed <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return false
+	case <-changed:
 	case <-timer.C:
-		return true
 	}
+	return ctx.Err() == nil
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,12 +36,27 @@ type objects struct {
 }
 
 type entry struct {
-	users  map[*notifier]int
-	cancel context.CancelFunc
-	// Exactly one of these is set once something is known.
-	secret    *corev1.Secret
-	configMap *corev1.ConfigMap
-	err       error // NotFound, or why it could not be read
+	users   map[*notifier]int
+	cancel  context.CancelFunc
+	content *content // nil while err is set
+	err     error    // NotFound, or why it could not be read
+}
+
+// content is what a Secret or a ConfigMap holds. Environments have its values alone.
+type content struct{ values, binary map[string][]byte }
+
+func contentOf(object runtime.Object) *content {
+	switch of := object.(type) {
+	case *corev1.Secret:
+		return &content{values: of.Data}
+	case *corev1.ConfigMap:
+		c := &content{values: map[string][]byte{}, binary: of.BinaryData}
+		for key, value := range of.Data {
+			c.values[key] = []byte(value)
+		}
+		return c
+	}
+	return nil
 }
 
 func newObjects(client kubernetes.Interface) *objects {
@@ -77,33 +93,21 @@ func (o *objects) forget(r ref, user *notifier) {
 	}
 }
 
-// secret returns a Secret that is followed. The error is a NotFound where it does not exist.
-func (o *objects) secret(namespace, name string) (*corev1.Secret, error) {
-	e := o.get(ref{secretKind, namespace, name})
-	return e.secret, e.err
-}
-
-// configMap returns a ConfigMap that is followed. The error is a NotFound where it does not exist.
-func (o *objects) configMap(namespace, name string) (*corev1.ConfigMap, error) {
-	e := o.get(ref{configMapKind, namespace, name})
-	return e.configMap, e.err
-}
-
-func (o *objects) get(r ref) entry {
+// get returns what an object that is followed holds. The error is a NotFound where it does not exist.
+func (o *objects) get(r ref) (*content, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if e := o.entries[r]; e != nil {
-		return *e
+		return e.content, e.err
 	}
-	return entry{err: fmt.Errorf("%s %q is not followed", r.kind, r.name)}
+	return nil, fmt.Errorf("%s %q is not followed", r.kind, r.name)
 }
 
 // set records the current state of an object and notifies its users.
 func (o *objects) set(r ref, e *entry, object runtime.Object, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e.secret, _ = object.(*corev1.Secret)
-	e.configMap, _ = object.(*corev1.ConfigMap)
+	e.content = contentOf(object)
 	if e.err = err; object == nil && err == nil {
 		e.err = apierrors.NewNotFound(corev1.Resource(r.kind), r.name)
 	}
@@ -121,7 +125,7 @@ func (o *objects) watch(ctx context.Context, r ref, e *entry) {
 			retry.reset()
 		} else if err != nil && ctx.Err() == nil {
 			o.mu.Lock()
-			unread := e.secret == nil && e.configMap == nil
+			unread := e.content == nil
 			o.mu.Unlock()
 			if unread { // Forbidden too: the authorizer sees a Pod a moment after the kubelet
 				o.set(r, e, nil, fmt.Errorf("%s %q could not be read: %w", r.kind, r.name, err))
@@ -174,26 +178,26 @@ func (o *objects) watchOnce(ctx context.Context, r ref, e *entry) (read bool, er
 
 // list returns the object, nil if there is none, and the version from which to watch.
 func (o *objects) list(ctx context.Context, r ref, options metav1.ListOptions) (runtime.Object, string, error) {
+	var list runtime.Object
+	var err error
 	if r.kind == secretKind {
-		list, err := o.client.CoreV1().Secrets(r.namespace).List(ctx, options)
-		if err != nil {
-			return nil, "", err
-		}
-		for i := range list.Items {
-			if list.Items[i].Name == r.name {
-				return &list.Items[i], list.ResourceVersion, nil
-			}
-		}
-		return nil, list.ResourceVersion, nil
+		list, err = o.client.CoreV1().Secrets(r.namespace).List(ctx, options)
+	} else {
+		list, err = o.client.CoreV1().ConfigMaps(r.namespace).List(ctx, options)
 	}
-	list, err := o.client.CoreV1().ConfigMaps(r.namespace).List(ctx, options)
 	if err != nil {
 		return nil, "", err
 	}
-	for i := range list.Items {
-		if list.Items[i].Name == r.name {
-			return &list.Items[i], list.ResourceVersion, nil
-		}
+	about, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, "", err
 	}
-	return nil, list.ResourceVersion, nil
+	var found runtime.Object
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		if one, ok := item.(metav1.Object); ok && one.GetName() == r.name {
+			found = item
+		}
+		return nil
+	})
+	return found, about.GetResourceVersion(), err
 }

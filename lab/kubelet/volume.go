@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
 )
 
 // syncEvery is how often volumes are compared with their sources even where nothing seemed to change, as kubelets
@@ -78,9 +79,9 @@ func (p *pod) references() []ref {
 func (p *pod) filesOf(ctx context.Context, v corev1.Volume) (files map[string][]byte, next time.Duration, err error) {
 	switch {
 	case v.Secret != nil:
-		files, err = p.secretFiles(v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
+		files, err = p.objectFiles(secretKind, v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
 	case v.ConfigMap != nil:
-		files, err = p.configMapFiles(v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
+		files, err = p.objectFiles(configMapKind, v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional)
 	case v.DownwardAPI != nil:
 		files, err = p.downwardFiles(v.DownwardAPI.Items)
 	case v.Projected != nil:
@@ -97,9 +98,9 @@ func (p *pod) projectedFiles(
 		var some map[string][]byte
 		switch {
 		case s.Secret != nil:
-			some, err = p.secretFiles(s.Secret.Name, s.Secret.Items, s.Secret.Optional)
+			some, err = p.objectFiles(secretKind, s.Secret.Name, s.Secret.Items, s.Secret.Optional)
 		case s.ConfigMap != nil:
-			some, err = p.configMapFiles(s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional)
+			some, err = p.objectFiles(configMapKind, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional)
 		case s.DownwardAPI != nil:
 			some, err = p.downwardFiles(s.DownwardAPI.Items)
 		case s.ServiceAccountToken != nil && p.mapped():
@@ -119,62 +120,43 @@ func (p *pod) projectedFiles(
 	return files, next, nil
 }
 
-func (p *pod) secretFiles(name string, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
-	secret, err := p.k.objects.secret(p.namespace, name)
+// objectFiles are the chosen keys of a Secret or a ConfigMap under the chosen paths, all of them under their own names
+// where none is chosen.
+func (p *pod) objectFiles(kind, name string, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
+	c, err := p.read(kind, name, optional)
 	if err != nil {
-		return absent(secretKind, name, optional, err)
+		return nil, err
 	}
-	return pick("Secret", name, secret.Data, items, optional)
-}
-
-func (p *pod) configMapFiles(name string, items []corev1.KeyToPath, optional *bool) (map[string][]byte, error) {
-	configMap, err := p.k.objects.configMap(p.namespace, name)
-	if err != nil {
-		return absent(configMapKind, name, optional, err)
-	}
-	data := maps.Clone(configMap.BinaryData)
-	if data == nil {
-		data = map[string][]byte{}
-	}
-	for key, value := range configMap.Data {
-		data[key] = []byte(value)
-	}
-	return pick("ConfigMap", name, data, items, optional)
-}
-
-// absent returns the error for an object that could not be read: none for an optional one that does not exist.
-func absent(kind, name string, optional *bool, err error) (map[string][]byte, error) {
-	switch {
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("%w: %w", errAgain, err)
-	case optional != nil && *optional:
-		return map[string][]byte{}, nil
-	default:
-		return nil, fmt.Errorf("%s %q not found", kind, name)
-	}
-}
-
-// pick returns the chosen keys under the chosen paths, all of them under their own names where none is chosen.
-func pick(
-	kind, name string, data map[string][]byte, items []corev1.KeyToPath, optional *bool,
-) (map[string][]byte, error) {
+	data := merge(maps.Clone(c.binary), c.values)
 	if len(items) == 0 {
-		if data == nil {
-			return map[string][]byte{}, nil
-		}
 		return data, nil
 	}
 	picked := map[string][]byte{}
 	for _, item := range items {
 		value, ok := data[item.Key]
-		if !ok && (optional == nil || !*optional) {
-			return nil, fmt.Errorf("references non-existent %s key: %s (%s)", strings.ToLower(kind), item.Key, name)
+		if !ok && !ptr.Deref(optional, false) {
+			return nil, fmt.Errorf("references non-existent %s key: %s (%s)", kind, item.Key, name)
 		}
 		if ok {
 			picked[path.Clean(item.Path)] = value
 		}
 	}
 	return picked, nil
+}
+
+// read returns what a Secret or a ConfigMap holds: nothing where it is optional and does not exist.
+func (p *pod) read(kind, name string, optional *bool) (content, error) {
+	c, err := p.k.objects.get(ref{kind, p.namespace, name})
+	switch {
+	case err == nil:
+		return *c, nil
+	case !apierrors.IsNotFound(err):
+		return content{}, fmt.Errorf("%w: %w", errAgain, err)
+	case ptr.Deref(optional, false):
+		return content{}, nil
+	default:
+		return content{}, fmt.Errorf("%s %q not found", kind, name)
+	}
 }
 
 func (p *pod) downwardFiles(items []corev1.DownwardAPIVolumeFile) (map[string][]byte, error) {
