@@ -3,7 +3,6 @@ package cloud
 import (
 	"cmp"
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // The states of a backend, in the API's words.
@@ -202,7 +203,7 @@ func (f *forwarder) forward(client net.Conn) {
 			continue
 		}
 		f.count(candidate, 1)
-		join(candidate.ctx, client, upstream)
+		tunnel.Join(candidate.ctx, client, client, upstream)
 		f.count(candidate, -1)
 		return
 	}
@@ -256,31 +257,4 @@ func (f *forwarder) summary() (healthy, all int, listening bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.healthyBackends()), len(f.backends), f.listening
-}
-
-// join copies in both directions until both ends have closed their half, or ctx ends.
-func join(ctx context.Context, a, b net.Conn) {
-	stop := context.AfterFunc(ctx, func() {
-		_ = a.Close()
-		_ = b.Close()
-	})
-	defer stop()
-	defer b.Close()
-	var ways sync.WaitGroup
-	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
-		ways.Go(func() {
-			_, _ = io.Copy(way[0], way[1]) // an error is an end like any other
-			closeWrite(way[0])
-		})
-	}
-	ways.Wait()
-}
-
-// closeWrite closes the half of a connection that is written to; the peer may still send.
-func closeWrite(conn net.Conn) {
-	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-		return
-	}
-	_ = conn.Close()
 }

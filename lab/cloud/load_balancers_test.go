@@ -28,7 +28,7 @@ func say(addr, word string) (string, error) {
 		return "", err
 	}
 	fmt.Fprint(conn, word)
-	closeWrite(conn)
+	_ = conn.(*net.TCPConn).CloseWrite()
 	heard, err := io.ReadAll(conn)
 	return string(heard), err
 }

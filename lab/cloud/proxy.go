@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/pki"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // apiHost is the host of the real API, for which the proxy answers.
@@ -32,6 +32,7 @@ func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
 		return nil, fmt.Errorf("making the simulated cloud's HTTPS proxy: %w", err)
 	}
 	p := &proxy{
+		ctx:     c.ctx,
 		config:  &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}},
 		tunnels: &tunnels{arrived: make(chan net.Conn), closed: make(chan struct{})},
 	}
@@ -50,6 +51,7 @@ func (c *Cloud) Proxy(ca *pki.CA) (http.Handler, error) {
 }
 
 type proxy struct {
+	ctx     context.Context // of the cloud
 	config  *tls.Config
 	tunnels *tunnels
 }
@@ -122,16 +124,7 @@ func (p *proxy) forward(w http.ResponseWriter, r *http.Request, address string) 
 		_ = backend.Close()
 		return
 	}
-	end := sync.OnceFunc(func() {
-		_ = client.Close()
-		_ = backend.Close()
-	})
-	for _, pair := range [][2]net.Conn{{client, backend}, {backend, client}} {
-		go func() {
-			defer end()
-			_, _ = io.Copy(pair[0], pair[1])
-		}()
-	}
+	tunnel.Join(p.ctx, client, client, backend)
 }
 
 // peeked is a connection whose first bytes may already wait in a buffer.

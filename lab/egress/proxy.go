@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 const (
@@ -145,7 +147,6 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 		return
 	}
 	defer backend.Close()
-	defer context.AfterFunc(ctx, func() { backend.Close() })()
 	if _, err := io.WriteString(client, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
@@ -161,7 +162,7 @@ func (p *Proxy) handle(ctx context.Context, client net.Conn) {
 		case <-joined:
 		}
 	}()
-	join(client, reader, backend)
+	tunnel.Join(ctx, client, reader, backend)
 	close(joined)
 }
 
@@ -242,28 +243,4 @@ func (p *Proxy) Stats() Stats {
 	}
 	slices.SortFunc(s.Refusals, func(a, b Refusal) int { return strings.Compare(a.Target, b.Target) })
 	return s
-}
-
-// join copies in both directions until both have ended. It passes the end of one on as a half-close, so that the peer
-// can still send.
-func join(client net.Conn, fromClient io.Reader, backend net.Conn) {
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		_, err := io.Copy(backend, fromClient)
-		end(backend, client, err)
-	})
-	_, err := io.Copy(client, backend)
-	end(client, backend, err)
-	wg.Wait()
-}
-
-// end passes the end of a direction on: an orderly one as a half-close, a broken one by closing the connection.
-func end(to, from net.Conn, err error) {
-	half, ok := to.(interface{ CloseWrite() error })
-	if err != nil || !ok {
-		to.Close()
-		from.Close()
-		return
-	}
-	_ = half.CloseWrite() // closed already if both ends closed it
 }

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/proc"
 	"github.com/slipway-k8s/slipway/lab/standin"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // launch is a process that is ready to be started, with the ports that it was allotted.
@@ -137,7 +139,7 @@ func (l *launch) forward(node string, pod netip.Addr, ports []int32) error {
 			return fmt.Errorf("have other Pods reach port %d: %w", port, err)
 		}
 		l.reach[port] = listener
-		go relay(listener, netip.AddrPortFrom(pod, uint16(port)).String())
+		go tunnel.Serve(context.Background(), listener, tunnel.To(netip.AddrPortFrom(pod, uint16(port)).String()))
 	}
 	return nil
 }
@@ -151,7 +153,7 @@ func (c *container) serve(l *launch, pod netip.Addr) error {
 			return fmt.Errorf("have other Pods reach Service %s/%s: %w", c.p.namespace, service, err)
 		}
 		l.names = append(l.names, listener)
-		go relay(listener, netip.AddrPortFrom(pod, uint16(port)).String())
+		go tunnel.Serve(context.Background(), listener, tunnel.To(netip.AddrPortFrom(pod, uint16(port)).String()))
 		if err := cfg.Registry.serve(cfg.Cluster, c.p.namespace, service, cfg.InternalIP); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/slipway-k8s/slipway/lab/sandbox"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // metadataAddress is where a cloud's servers read their metadata.
@@ -59,35 +59,9 @@ func (k *Kubelet) networkFrom(runtime *sandbox.Runtime, host bool) (_ *sandbox.N
 			return nil, nil, fmt.Errorf("serve the Kubernetes API at port %d of the host's loopback: %w", local.Port(), err)
 		}
 		closers = append(closers, l)
-		go relay(l, local.String())
+		go tunnel.Serve(context.Background(), l, tunnel.To(local.String()))
 	}
 	return network, stop, nil
-}
-
-// relay forwards connections until the listener is closed.
-func relay(l net.Listener, to string) {
-	for {
-		client, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		go func() {
-			defer client.Close()
-			server, err := net.Dial("tcp4", to)
-			if err != nil {
-				return
-			}
-			defer server.Close()
-			go func() {
-				_, _ = io.Copy(server, client)
-				server.Close()
-			}()
-			_, _ = io.Copy(client, server)
-		}()
-	}
 }
 
 // joinNetwork gives the Pod its network, where the lab has networks for Pods. leave takes it away.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/netns"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // headerTime is how long a client may take to send its request.
@@ -90,7 +91,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		client.Close()
 		return
 	}
-	join(client, buffered, to)
+	tunnel.Join(context.WithoutCancel(r.Context()), client, buffered, to)
 }
 
 // forward connects the clients of a listener with the address that they connected to.
@@ -119,7 +120,7 @@ func (p *proxy) forward(ctx context.Context, l net.Listener) {
 				client.Close()
 				return
 			}
-			join(client, client, to)
+			tunnel.Join(ctx, client, client, to)
 		}()
 	}
 }
@@ -133,23 +134,4 @@ func (p *proxy) record(target string, reason error) {
 	}
 	p.refusals[target] = reason.Error()
 	p.log.Warn("a connection was refused", "target", target, "reason", reason)
-}
-
-// join copies in both directions until both have ended, and passes the end of one on.
-func join(client net.Conn, fromClient io.Reader, to net.Conn) {
-	var copying sync.WaitGroup
-	half := func(into net.Conn, from io.Reader) {
-		_, err := io.Copy(into, from)
-		if closer, ok := into.(interface{ CloseWrite() error }); ok && err == nil {
-			_ = closer.CloseWrite() // it may have closed already
-			return
-		}
-		client.Close()
-		to.Close()
-	}
-	copying.Go(func() { half(to, fromClient) })
-	half(client, to)
-	copying.Wait()
-	client.Close()
-	to.Close()
 }

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // request asks the broker on the host for a socket that listens, or for one that is connected; the reply has the socket
@@ -208,7 +210,7 @@ func (n *ownNetwork) Expose(_ context.Context, addr string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	go relay(host, addr)
+	go tunnel.Serve(context.Background(), host, tunnel.To(addr))
 	n.add(addr)
 	return &registered{Listener: host, registry: &n.registry}, nil
 }

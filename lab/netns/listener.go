@@ -2,7 +2,6 @@ package netns
 
 import (
 	"errors"
-	"io"
 	"net"
 	"sync"
 )
@@ -61,43 +60,3 @@ func (m *merged) Close() error {
 }
 
 func (m *merged) Addr() net.Addr { return m.inside.Addr() }
-
-// relay forwards connections of the host to the same address inside, until the listener is closed.
-func relay(host net.Listener, addr string) {
-	for {
-		c, err := host.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			continue
-		}
-		go func() {
-			defer c.Close()
-			to, err := net.Dial("tcp4", addr)
-			if err != nil {
-				return // no process listens inside: the connection is closed
-			}
-			defer to.Close()
-			pipe(c.(*net.TCPConn), to.(*net.TCPConn))
-		}()
-	}
-}
-
-// pipe copies in both directions and passes a half-close on.
-func pipe(a, b *net.TCPConn) {
-	var wg sync.WaitGroup
-	wg.Go(func() { half(a, b) })
-	half(b, a)
-	wg.Wait()
-}
-
-func half(to, from *net.TCPConn) {
-	if _, err := io.Copy(to, from); err != nil {
-		// An error of either connection closes both; otherwise the other one would never end.
-		to.Close()
-		from.Close()
-		return
-	}
-	_ = to.CloseWrite() // it may have closed already
-}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/lab/plane/planetest"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // patience bounds waits for several real programs on a busy machine.
@@ -114,7 +115,7 @@ func (f *fixture) serveEndpoint(t testing.TB, x *atomic.Pointer[Talos]) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		forward(ctx, l, func(ctx context.Context) (net.Conn, error) {
+		tunnel.Serve(ctx, l, func(ctx context.Context) (net.Conn, error) {
 			for _, st := range x.Load().Status() {
 				if st.Endpoint == "" {
 					continue

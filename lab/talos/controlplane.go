@@ -15,6 +15,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/lab/pki"
 	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // planePause is the time between two tries to start a control plane that does not come up.
@@ -187,7 +188,7 @@ func (y *system) serveOtherAddresses(ctx context.Context, p *plane.Plane) {
 		return y.talos.config.Listen(ctx, addr)
 	}
 	serveOnAddresses(ctx, y.server.addresses, constants.DefaultControlPlanePort, listen, func(l net.Listener) {
-		forward(ctx, l, func(ctx context.Context) (net.Conn, error) { return dial(ctx, own) })
+		tunnel.Serve(ctx, l, func(ctx context.Context) (net.Conn, error) { return dial(ctx, own) })
 	}, func(problem error) {
 		text := ""
 		if problem != nil {

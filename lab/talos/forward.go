@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/slipway-k8s/slipway/lab/plane"
+	"github.com/slipway-k8s/slipway/lab/tunnel"
 )
 
 // dialTimeout bounds a connection to an address of the lab, which either answers at once or not at all.
@@ -24,45 +23,6 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 
 // hostPort is the address and port of a kube-apiserver.
 func hostPort(p *plane.Plane) string { return strings.TrimPrefix(p.Endpoint(), "https://") }
-
-// forward connects every connection that l accepts to the one that connect returns, until l is closed or ctx is done.
-func forward(ctx context.Context, l net.Listener, connect func(context.Context) (net.Conn, error)) {
-	var open sync.WaitGroup
-	defer open.Wait()
-	for {
-		from, err := l.Accept()
-		if err != nil {
-			return
-		}
-		open.Go(func() {
-			defer from.Close()
-			to, err := connect(ctx)
-			if err != nil {
-				return // a closed connection is how a port without a server behind it answers
-			}
-			defer to.Close()
-			stop := context.AfterFunc(ctx, func() {
-				from.Close()
-				to.Close()
-			})
-			defer stop()
-			var both sync.WaitGroup
-			both.Go(func() { pipe(to, from) })
-			both.Go(func() { pipe(from, to) })
-			both.Wait()
-		})
-	}
-}
-
-// pipe copies until src ends, and half-closes dst.
-func pipe(dst, src net.Conn) {
-	_, _ = io.Copy(dst, src) // either end of a connection ends both
-	if c, ok := dst.(interface{ CloseWrite() error }); ok {
-		_ = c.CloseWrite()
-		return
-	}
-	dst.Close()
-}
 
 // closedListener takes the place of a socket that another listener already has.
 type closedListener struct{}
@@ -79,7 +39,7 @@ func (y *system) serveKubePrism(ctx context.Context, node netip.Addr, port int) 
 	if err != nil {
 		return nil, fmt.Errorf("KubePrism: listen on %s: %w", withPort(node, port), err)
 	}
-	go forward(ctx, l, y.dialAPI)
+	go tunnel.Serve(ctx, l, y.dialAPI)
 	return func() { l.Close() }, nil
 }
 
