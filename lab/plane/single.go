@@ -77,9 +77,6 @@ func StartSingle(ctx context.Context, super *proc.Supervisor, cfg SingleConfig) 
 	return &Single{Plane: p, etcd: etcd}, nil
 }
 
-// Etcd returns the plane's etcd member.
-func (s *Single) Etcd() *Etcd { return s.etcd }
-
 // Stop ends the control plane, then etcd.
 func (s *Single) Stop(ctx context.Context) error {
 	return errors.Join(s.Plane.Stop(ctx), s.etcd.Stop(ctx))

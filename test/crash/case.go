@@ -3,7 +3,6 @@ package crash
 import (
 	"cmp"
 	"fmt"
-	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -187,55 +186,4 @@ func schedules(byStage map[string][]Effect, number int) []Case {
 		cases = append(cases, c)
 	}
 	return cases
-}
-
-// sample is a chain for a short run: one effect of about half of the sorts, and of the others the next day. The
-// selected effect of a sort and its point change each time.
-func sample(effects []Effect, day int) (kills []string) {
-	turn := day / 2
-	var order []string
-	bySort := map[string][]Effect{}
-	for _, e := range effects {
-		sort := e.sort()
-		if len(bySort[sort]) == 0 {
-			order = append(order, sort)
-		}
-		bySort[sort] = append(bySort[sort], e)
-	}
-	for i, sort := range order {
-		// By its name: steps run at once, so the order of sorts differs from run to run.
-		if crc32.ChecksumIEEE([]byte(sort))%2 != uint32(day%2) {
-			continue
-		}
-		// A second call of one name comes in a run that made the first one itself. In a chain most runs begin behind that.
-		all := slices.DeleteFunc(slices.Clone(bySort[sort]), func(e Effect) bool { return !strings.HasSuffix(e.Key, "#1") })
-		if len(all) == 0 {
-			all = bySort[sort]
-		}
-		one := all[turn%len(all)].Key
-		points := chainPoints(one)
-		// The point moves on when all effects have had their turn with one.
-		kills = append(kills, kill(points[(turn/len(all)+i)%len(points)], one))
-	}
-	return kills
-}
-
-// sort is the group of effects that the same lines of code make: in one step the same verb to the same cluster, for any
-// object. Calls to Hetzner, files and commands are each a sort, and the journal's writes of one state.
-func (e Effect) sort() string {
-	words := strings.Fields(e.Key)
-	if len(words) < 3 {
-		return e.Key
-	}
-	system, verb, object := words[0], words[1], words[2]
-	switch system {
-	case "management", "workload":
-		return strings.Join([]string{e.Step, system, verb}, " ")
-	case "journal":
-		_, state, _ := strings.Cut(object, "/")
-		state, _, _ = strings.Cut(state, "#")
-		return strings.Join([]string{system, verb, state}, " ")
-	}
-	object, _, _ = strings.Cut(object, "#")
-	return strings.Join([]string{e.Step, system, verb, object}, " ")
 }

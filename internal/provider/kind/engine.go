@@ -32,12 +32,12 @@ func (k *Provider) Engine(ctx context.Context) (platform.Engine, error) {
 
 // dockerInfo is the part of `docker info` that is read.
 type dockerInfo struct {
-	Name, ServerVersion, DockerRootDir, OperatingSystem string
-	CgroupDriver, CgroupVersion                         string
-	MemoryLimit, PidsLimit, CPUShares                   bool
-	MemTotal                                            int64
-	SecurityOptions                                     []string // "name=rootless", "name=seccomp,profile=default"
-	ServerErrors                                        []string // why the client has no answer
+	Name, ServerVersion, DockerRootDir string
+	CgroupDriver, CgroupVersion        string
+	MemoryLimit, PidsLimit, CPUShares  bool
+	MemTotal                           int64
+	SecurityOptions                    []string // "name=rootless", "name=seccomp,profile=default"
+	ServerErrors                       []string // why the client has no answer
 }
 
 func dockerEngine(ctx context.Context, program string) (platform.Engine, error) {
