@@ -268,7 +268,7 @@ func redacted(hide *redact.Redactor, err error) error {
 	if err == nil || hide.Text(err.Error()) == err.Error() {
 		return err
 	}
-	return &session.ToldError{Text: hide.Text(err.Error()), Err: err}
+	return &session.RewordedError{Text: hide.Text(err.Error()), Err: err}
 }
 
 // newResult returns nil where no step was run.

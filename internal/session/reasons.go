@@ -35,14 +35,14 @@ func reasonsOnce(err error) error {
 	for reason, steps := range others {
 		lines[told[reason]] += "\nfor the same reason failed: " + strings.Join(steps, ", ")
 	}
-	return &ToldError{strings.Join(lines, "\n"), err}
+	return &RewordedError{strings.Join(lines, "\n"), err}
 }
 
-// ToldError is an error in other words.
-type ToldError struct {
+// RewordedError is an error in other words.
+type RewordedError struct {
 	Text string
 	Err  error
 }
 
-func (e *ToldError) Error() string { return e.Text }
-func (e *ToldError) Unwrap() error { return e.Err }
+func (e *RewordedError) Error() string { return e.Text }
+func (e *RewordedError) Unwrap() error { return e.Err }
