@@ -43,9 +43,7 @@ func addonsSchema(v config.Variable) any {
 		return map[string]any{"type": []string{"string", "null"}, "description": doc}
 	}
 	timeout := text("Longest time for the release; default: RELEASE_TIMEOUT.")
-	timeout["pattern"] = config.Variable{Name: "RELEASE_TIMEOUT", Pointer: func(c *config.Config) any {
-		return &c.ReleaseTimeout
-	}}.Pattern()
+	timeout["pattern"] = Variable("RELEASE_TIMEOUT").Pattern()
 	addon := map[string]any{
 		"type": "object", "additionalProperties": false, "required": []string{"name"},
 		"properties": map[string]any{

@@ -123,7 +123,7 @@ func poolsSchema(v config.Variable) any {
 	}
 	list := func(doc, like string) map[string]any {
 		words := text(doc)
-		words["pattern"] = config.Variable{Name: like, Pointer: v.Pointer}.Pattern()
+		words["pattern"] = Variable(like).Pattern()
 		words["type"], words["items"] = []string{"string", "array", "null"}, map[string]any{"type": "string"}
 		return words
 	}
