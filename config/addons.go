@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -122,25 +123,14 @@ func (c Config) Addon(a Addon) Addon {
 	if !is {
 		return a
 	}
-	if c.AddonsRepository != "" {
-		known.Repository = c.AddonsRepository
-	}
-	for _, f := range []struct{ to, from *string }{{&a.Chart, &known.Chart}, {&a.Repository, &known.Repository},
-		{&a.Version, &known.Version}, {&a.Namespace, &known.Namespace}} {
-		if *f.to == "" {
-			*f.to = *f.from
-		}
-	}
+	known.Repository = cmp.Or(c.AddonsRepository, known.Repository)
+	a.Chart, a.Repository = cmp.Or(a.Chart, known.Chart), cmp.Or(a.Repository, known.Repository)
+	a.Version, a.Namespace = cmp.Or(a.Version, known.Version), cmp.Or(a.Namespace, known.Namespace)
 	return a
 }
 
 // ValuesFile is the name of the add-on's values file in the folder bootstrap/addons.
-func (a Addon) ValuesFile() string {
-	if a.Values != "" {
-		return a.Values
-	}
-	return AddonValuesFile(a.Name)
-}
+func (a Addon) ValuesFile() string { return cmp.Or(a.Values, AddonValuesFile(a.Name)) }
 
 // AddonValuesFile is the name of the values file that an add-on of this name has by default.
 func AddonValuesFile(name string) string { return name + "-values.yaml" }
@@ -149,12 +139,7 @@ func AddonValuesFile(name string) string { return name + "-values.yaml" }
 func (a Addon) Waits() bool { return a.Wait == nil || *a.Wait }
 
 // Within is the longest time for the add-on's release.
-func (c Config) Within(a Addon) Duration {
-	if a.Timeout != 0 {
-		return a.Timeout
-	}
-	return c.ReleaseTimeout
-}
+func (c Config) Within(a Addon) Duration { return cmp.Or(a.Timeout, c.ReleaseTimeout) }
 
 // maxRelease is the longest name of a Helm release: Helm appends to it in labels, which have 63 characters.
 const maxRelease = 53
@@ -198,12 +183,8 @@ func (v *Findings) addons(c Config) {
 			v.add(at("values"), a.Values, "is given for a shipped add-on", "write your values into bootstrap/addons/"+
 				AddonValuesFile(a.Name)+", which is merged over the shipped one")
 		}
-		switch {
-		case a.Timeout < 0:
-			v.add(at("timeout"), a.Timeout, "is not a time to wait", "write it as 90s, 25m or 1h30m")
-		case a.Timeout.D() > maxTimeout:
-			v.add(at("timeout"), a.Timeout, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "write it as 90s, 25m or "+
-				"1h30m")
+		if a.Timeout != 0 {
+			v.timeout(at("timeout"), a.Timeout)
 		}
 	}
 	v.addonOrder(c)
@@ -283,63 +264,51 @@ func (v *Findings) addonOrder(c Config) {
 			}
 		}
 	}
-	if cycle := cycleOf(names, after); cycle != nil {
+	if _, cycle := ordered(names, after); cycle != nil {
 		i := slices.Index(names, cycle[0])
 		v.add(fmt.Sprintf("addons[%d].after", i), strings.Join(cycle, " after "), "is a cycle", "take one of them out of an "+
 			"after")
 	}
 }
 
-// cycleOf is a cycle, from a name to itself; nil: there is none.
-func cycleOf(names []string, after map[string][]string) []string {
-	done := map[string]bool{}
+// ordered are names, each behind those that it comes after, as far as there is no cycle. The first cycle goes from a name
+// to itself; nil: there is none.
+func ordered(names []string, after map[string][]string) (sorted, cycle []string) {
 	var path []string
-	var visit func(string) []string
-	visit = func(name string) []string {
+	var visit func(string)
+	visit = func(name string) {
 		if i := slices.Index(path, name); i >= 0 {
-			return append(slices.Clone(path[i:]), name)
+			if cycle == nil {
+				cycle = append(slices.Clone(path[i:]), name)
+			}
+			return
 		}
-		if done[name] {
-			return nil
+		if slices.Contains(sorted, name) {
+			return
 		}
 		path = append(path, name)
 		for _, other := range after[name] {
-			if cycle := visit(other); cycle != nil {
-				return cycle
-			}
+			visit(other)
 		}
 		path = path[:len(path)-1]
-		done[name] = true
-		return nil
+		sorted = append(sorted, name)
 	}
 	for _, name := range names {
-		if cycle := visit(name); cycle != nil {
-			return cycle
-		}
+		visit(name)
 	}
-	return nil
+	return sorted, cycle
 }
 
 // InstallOrder are the add-ons with their defaults, each behind those that it is installed after.
-func (c Config) InstallOrder() []Addon {
-	var sorted []Addon
+func (c Config) InstallOrder() (sorted []Addon) {
 	all := c.addons()
-	done := map[string]bool{}
-	var visit func(Addon)
-	visit = func(a Addon) {
-		if done[a.Name] {
-			return
-		}
-		done[a.Name] = true
-		for _, other := range a.After {
-			if i := slices.Index(all.names(), other); i >= 0 {
-				visit(all[i])
-			}
-		}
-		sorted = append(sorted, c.Addon(a))
-	}
+	names, after := all.names(), map[string][]string{}
 	for _, a := range all {
-		visit(a)
+		after[a.Name] = slices.DeleteFunc(slices.Clone(a.After), func(other string) bool { return !slices.Contains(names, other) })
+	}
+	order, _ := ordered(names, after)
+	for _, name := range order {
+		sorted = append(sorted, c.Addon(all[slices.Index(names, name)]))
 	}
 	return sorted
 }

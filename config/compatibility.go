@@ -36,10 +36,10 @@ func talosRuns() map[uint64]Minors {
 		13: {31, 36}}
 }
 
-// caphSupports is what a minor of CAPH 1.x is tested with: Cluster API, and Kubernetes of the clusters
+// caphTests is what a minor of CAPH 1.x is tested with: Cluster API, and Kubernetes of the clusters
 // (docs/caph/01-getting-started/01-introduction.md at v1.1.8). It calls other versions neither good nor bad. The table
 // there has CAPI v1.10 for CAPH v1.1 too, which holds for none of its releases: see CAPHMinor.
-func caphSupports() map[uint64]struct{ capi, kubernetes Minors } {
+func caphTests() map[uint64]struct{ capi, kubernetes Minors } {
 	return map[uint64]struct{ capi, kubernetes Minors }{0: {capi: Minors{8, 10}, kubernetes: Minors{31, 34}}}
 }
 
@@ -83,7 +83,16 @@ func TalosRuns(talos, kubernetes string) error {
 	if err != nil {
 		return fmt.Errorf("Kubernetes %q: %w", kubernetes, err)
 	}
-	return supports(t, k)
+	runs, known := talosRuns()[t.Minor]
+	switch {
+	case t.Major != 1 || !known:
+		return fmt.Errorf("Talos %d.%d is not supported by this command", t.Major, t.Minor)
+	case k.Major == 1 && k.Minor < runs.Min:
+		return fmt.Errorf("it is too old: Talos 1.%d runs %s", t.Minor, runs)
+	case !runs.Has(k):
+		return fmt.Errorf("it is too new: Talos 1.%d runs %s", t.Minor, runs)
+	}
+	return nil
 }
 
 // Remark is something that is known of configured versions and keeps no cluster from being created.
@@ -131,22 +140,27 @@ func (c Config) caphRemarks(kubernetes semver.Version) []Remark {
 	if err != nil {
 		return nil
 	}
-	supports, listed := caphSupports()[caph.Minor]
+	tested, listed := caphTests()[caph.Minor]
 	series := fmt.Sprintf("CAPH v%d.%d", caph.Major, caph.Minor)
 	if caph.Major != 1 || !listed {
-		return []Remark{{Variable: "CAPH_VERSION", Untested: true, Text: "which Kubernetes and Cluster API " + series +
-			" is tested with is not known to this command"}}
+		return []Remark{untested("CAPH_VERSION", "which Kubernetes and Cluster API %s is tested with is not known to this "+
+			"command", series)}
 	}
 	var all []Remark
-	if capi, err := semver.ParseTolerant(c.CAPIVersion); err == nil && !supports.capi.Has(capi) {
-		all = append(all, Remark{Variable: "CAPH_VERSION", Untested: true, Text: fmt.Sprintf(
-			"%s is tested with Cluster API %s, not with %s", series, supports.capi, c.CAPIVersion)})
+	if capi, err := semver.ParseTolerant(c.CAPIVersion); err == nil && !tested.capi.Has(capi) {
+		all = append(all, untested("CAPH_VERSION", "%s is tested with Cluster API %s, not with %s", series, tested.capi,
+			c.CAPIVersion))
 	}
-	if !supports.kubernetes.Has(kubernetes) {
-		all = append(all, Remark{Variable: "CAPH_VERSION", Untested: true, Text: fmt.Sprintf(
-			"%s is tested with Kubernetes %s, not with %s", series, supports.kubernetes, c.KubernetesVersion)})
+	if !tested.kubernetes.Has(kubernetes) {
+		all = append(all, untested("CAPH_VERSION", "%s is tested with Kubernetes %s, not with %s", series, tested.kubernetes,
+			c.KubernetesVersion))
 	}
 	return all
+}
+
+// untested is the remark that nothing says whether versions go together.
+func untested(variable, format string, args ...any) Remark {
+	return Remark{Variable: variable, Untested: true, Text: fmt.Sprintf(format, args...)}
 }
 
 // ciliumRemarks are about what Cilium is tested with.
@@ -159,11 +173,10 @@ func (c Config) ciliumRemarks(kubernetes semver.Version) []Remark {
 	tested, listed := ciliumTests()[cilium.Minor]
 	switch {
 	case cilium.Major != 1 || !listed:
-		return []Remark{{Variable: "CILIUM_VERSION", Untested: true, Text: "which Kubernetes " + series +
-			" is tested with is not known to this command"}}
+		return []Remark{untested("CILIUM_VERSION", "which Kubernetes %s is tested with is not known to this command", series)}
 	case !tested.Has(kubernetes):
-		return []Remark{{Variable: "CILIUM_VERSION", Untested: true, Text: fmt.Sprintf(
-			"%s is tested with Kubernetes %s, not with %s", series, tested, c.KubernetesVersion)}}
+		return []Remark{untested("CILIUM_VERSION", "%s is tested with Kubernetes %s, not with %s", series, tested,
+			c.KubernetesVersion)}
 	}
 	return nil
 }
@@ -179,20 +192,6 @@ func variableOf(name string) Variable {
 		}
 	}
 	panic("config: there is no variable " + name) // TestVersionSets looks up every name of the tables
-}
-
-// supports says why a Talos does not run a Kubernetes.
-func supports(talos, kubernetes semver.Version) error {
-	runs, known := talosRuns()[talos.Minor]
-	switch {
-	case talos.Major != 1 || !known:
-		return fmt.Errorf("Talos %d.%d is not supported by this command", talos.Major, talos.Minor)
-	case kubernetes.Major == 1 && kubernetes.Minor < runs.Min:
-		return fmt.Errorf("it is too old: Talos 1.%d runs %s", talos.Minor, runs)
-	case !runs.Has(kubernetes):
-		return fmt.Errorf("it is too new: Talos 1.%d runs %s", talos.Minor, runs)
-	}
-	return nil
 }
 
 // providers checks that the providers are of the line that goes with the core: CABPT v0.7 and CACPPT v0.6 (their go.mod

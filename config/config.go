@@ -226,6 +226,9 @@ const (
 	TokenSecretKey  = "hcloud"
 )
 
+// CCMSecretName is the Secret in kube-system with the token and the network that hcloud-ccm reads.
+const CCMSecretName = "hcloud"
+
 // Defaults is the configuration of the guide's tables, with the version set DefaultVersionSet.
 //
 // The time-outs are sized for the real cloud: a server takes one to two minutes from order to Talos's answer, etcd

@@ -121,9 +121,7 @@ func (v *Findings) flux(c Config) {
 
 // gitCredentials checks that there is one way to read them.
 func (v *Findings) gitCredentials(c Config) {
-	given := slices.DeleteFunc([]string{c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile},
-		func(s string) bool { return s == "" })
-	if len(given) > 1 {
+	if given(c.GitTokenFile, c.GitTokenCommand, c.GitKeyFile) > 1 {
 		v.add("gitTokenFile", "…", "and gitTokenCommand and gitKeyFile are more than one", "keep one of them")
 	}
 }

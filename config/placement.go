@@ -52,17 +52,8 @@ func (v *Findings) placement(c Config) {
 			}
 		}
 	}
-	for _, l := range c.Locations() {
-		if !slices.Contains(locations, l) {
-			v.add("location", l, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
-				strings.Join(locations, ", "))
-		}
-	}
-	for _, t := range c.ServerTypes() {
-		if !hcloudName.MatchString(t) {
-			v.add("serverType", t, "is not a server type's name", "names look like cx33, cpx31 or cax21")
-		}
-	}
+	v.locations("location", c.Location)
+	v.serverTypes("serverType", c.ServerType)
 	switch {
 	case c.Spread != SpreadHost && c.Spread != SpreadLocation:
 		v.add("spread", c.Spread, "is nothing that servers can be spread over", "write "+SpreadHost+" or "+SpreadLocation)
@@ -72,6 +63,25 @@ func (v *Findings) placement(c Config) {
 	case c.Spread == SpreadLocation && c.ControlPlaneReplicas == 1:
 		v.addPair("spread", "controlPlaneReplicas", c.Spread, "needs more than one server", "use 3 or 5, or spread: "+
 			SpreadHost)
+	}
+}
+
+// locations refuses words of a list that are no locations.
+func (v *Findings) locations(field, list string) {
+	for _, l := range Listed(list) {
+		if !slices.Contains(locations, l) {
+			v.add(field, l, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
+				strings.Join(locations, ", "))
+		}
+	}
+}
+
+// serverTypes refuses words of a list that cannot be the names of server types.
+func (v *Findings) serverTypes(field, list string) {
+	for _, t := range Listed(list) {
+		if !hcloudName.MatchString(t) {
+			v.add(field, t, "is not a server type's name", "names look like cx33, cpx31 or cax21")
+		}
 	}
 }
 

@@ -98,6 +98,16 @@ func (v *Findings) add(field string, value any, problem, hint string) {
 		Hint: hint})
 }
 
+// given is how many of some values are not empty.
+func given(values ...string) (n int) {
+	for _, value := range values {
+		if value != "" {
+			n++
+		}
+	}
+	return n
+}
+
 // addPair is add where a field does not go together with another.
 func (v *Findings) addPair(field, other string, value any, problem, hint string) {
 	v.add(field, value, problem, hint)
@@ -185,12 +195,8 @@ func (v *Findings) backups(c Config) {
 	if c.BackupKeep < 0 {
 		v.add("backupKeep", c.BackupKeep, "is negative", "0 keeps all backups")
 	}
-	if _, err := keys.ParseRecipients(c.BackupRecipients); err != nil {
-		// Not the value: it may be a secret key in the wrong place.
-		v.add("backupRecipients", "…", "cannot be read", err.Error())
-	}
-	if given := []string{c.BackupRecipients, c.BackupPassphraseFile,
-		c.BackupPassphraseCommand}; len(slices.DeleteFunc(given, func(s string) bool { return s == "" })) > 1 {
+	v.recipients("backupRecipients", c.BackupRecipients)
+	if given(c.BackupRecipients, c.BackupPassphraseFile, c.BackupPassphraseCommand) > 1 {
 		v.add("backupRecipients", "…", "is given together with a passphrase, or two passphrases are",
 			"keep one of backupRecipients, backupPassphraseFile and backupPassphraseCommand")
 	}
@@ -199,13 +205,25 @@ func (v *Findings) backups(c Config) {
 		v.add("backupTo", "", "is empty", "name a folder, or s3://bucket/prefix")
 	case !objectstore.IsS3(c.BackupTo) && strings.Contains(c.BackupTo, "://"):
 		v.add("backupTo", c.BackupTo, "is neither a folder nor an S3 store", "name a folder, or s3://bucket/prefix")
-	case objectstore.IsS3(c.BackupTo) && c.BackupS3Endpoint == "":
-		v.addPair("backupS3Endpoint", "backupTo", "", "is empty while backupTo is in an S3 store",
-			"Hetzner's is https://<location>.your-objectstorage.com")
 	case objectstore.IsS3(c.BackupTo):
-		if _, err := objectstore.OpenBucket(c.BackupTo, objectstore.S3Options{Endpoint: c.BackupS3Endpoint}); err != nil {
-			v.add("backupTo", c.BackupTo, "cannot be used", err.Error())
-		}
+		v.bucket("backupTo", c.BackupTo, "backupS3Endpoint", c.BackupS3Endpoint)
+	}
+}
+
+// recipients checks public keys. Their value is not repeated: it may be a secret key in the wrong place.
+func (v *Findings) recipients(field, value string) {
+	if _, err := keys.ParseRecipients(value); err != nil {
+		v.add(field, "…", "cannot be read", err.Error())
+	}
+}
+
+// bucket checks a place in an S3 store, and that the address of the store is given.
+func (v *Findings) bucket(field, place, endpointField, endpoint string) {
+	if endpoint == "" {
+		v.addPair(endpointField, field, "", "is empty while "+field+" is in an S3 store",
+			"Hetzner's is https://<location>.your-objectstorage.com")
+	} else if _, err := objectstore.OpenBucket(place, objectstore.S3Options{Endpoint: endpoint}); err != nil {
+		v.add(field, place, "cannot be used", err.Error())
 	}
 }
 
@@ -229,7 +247,7 @@ func (v *Findings) oidc(c Config) {
 // Versions checks the form of the versions, and that they go together.
 func (v *Findings) Versions(c Config) {
 	v.versionSet(c)
-	talos, talosOK := v.version("talosVersion", c.TalosVersion, "v")
+	_, talosOK := v.version("talosVersion", c.TalosVersion, "v")
 	kubernetes, kubernetesOK := v.version("kubernetesVersion", c.KubernetesVersion, "v")
 	capi, capiOK := v.version("capiVersion", c.CAPIVersion, "v")
 	v.providers(c)
@@ -243,7 +261,7 @@ func (v *Findings) Versions(c Config) {
 		capiOK = false
 	}
 	if talosOK && kubernetesOK {
-		if err := supports(talos, kubernetes); err != nil {
+		if err := TalosRuns(c.TalosVersion, c.KubernetesVersion); err != nil {
 			v.addPair("kubernetesVersion", "talosVersion", c.KubernetesVersion, "does not fit talosVersion "+c.TalosVersion+" ("+
 				err.Error()+")", "see Talos's support matrix and change one of them")
 		}
@@ -277,10 +295,9 @@ func (v *Findings) sources(c Config) {
 		v.add("providerRepository", c.ProviderRepository, "is not an absolute path", "clusterctl takes a local repository "+
 			"only by its absolute path")
 	}
-	if (c.CertManagerURL == "") != (c.CertManagerVersion == "") {
+	if given(c.CertManagerURL, c.CertManagerVersion) == 1 {
 		v.addPair("certManagerUrl", "certManagerVersion", c.CertManagerURL,
-			fmt.Sprintf("and certManagerVersion %q do not go together",
-				c.CertManagerVersion), "set both, or neither")
+			fmt.Sprintf("and certManagerVersion %q do not go together", c.CertManagerVersion), "set both, or neither")
 	}
 	if !slices.Contains(labProgramSources, c.LabPrograms) {
 		v.add("labPrograms", c.LabPrograms, "is nothing that the lab's programs can come from",
@@ -327,12 +344,19 @@ func (v *Findings) timeouts(c Config) {
 		d, ok := variable.Pointer(&c).(*Duration)
 		switch {
 		case !ok, d.D() == 0 && variable.Field == "bootstrapTimeout": // that one is no wait
-		case *d <= 0:
-			v.add(variable.Field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")
-		case d.D() > maxTimeout:
-			v.add(variable.Field, d, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "nothing here takes days; write "+
-				"it as 90s, 25m or 1h30m")
+		default:
+			v.timeout(variable.Field, *d)
 		}
+	}
+}
+
+func (v *Findings) timeout(field string, d Duration) {
+	switch {
+	case d <= 0:
+		v.add(field, d, "is not a time to wait", "write it as 90s, 25m or 1h30m")
+	case d.D() > maxTimeout:
+		v.add(field, d, fmt.Sprintf("is longer than %s", Duration(maxTimeout)), "nothing here takes days; write it as 90s, "+
+			"25m or 1h30m")
 	}
 }
 

@@ -88,7 +88,7 @@ func TestTalosRunsIsTalossOwnTable(t *testing.T) {
 				continue // a Talos newer than the machinery
 			}
 			compared++
-			if ours := supports(semver.Version{Major: 1, Minor: talos}, kubernetes); (ours == nil) != (theirs == nil) {
+			if ours := TalosRuns(fmt.Sprintf("v1.%d.0", talos), kubernetes.String()); (ours == nil) != (theirs == nil) {
 				t.Errorf("Talos 1.%d with Kubernetes 1.%d: %v, Talos says %v", talos, minor, ours, theirs)
 			}
 		}

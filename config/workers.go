@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -137,25 +138,10 @@ func (p WorkerPool) Groups() []PoolGroup {
 	return groups
 }
 
-// WorkersAtMost is how many workers the cluster may have.
-func (c Config) WorkersAtMost() (n int) {
-	for _, p := range c.Workers {
-		n += p.Most()
-	}
-	return n
-}
-
 // Pool is a pool with the values that it takes from the rest of the configuration where it has none of its own.
 func (c Config) Pool(p WorkerPool) WorkerPool {
-	if p.ServerType == "" {
-		p.ServerType = c.WorkerServerType
-	}
-	if p.ServerType == "" {
-		p.ServerType = c.ServerType
-	}
-	if p.Location == "" {
-		p.Location = c.Location
-	}
+	p.ServerType = cmp.Or(p.ServerType, c.WorkerServerType, c.ServerType)
+	p.Location = cmp.Or(p.Location, c.Location)
 	return p
 }
 
@@ -194,7 +180,8 @@ func (v *Findings) workers(c Config) {
 		at := func(field string) string { return fmt.Sprintf("workers[%d].%s", i, field) }
 		v.poolName(c, p, at("name"), names)
 		v.poolSize(p, at)
-		v.poolPlacement(p, at)
+		v.locations(at("location"), p.Location)
+		v.serverTypes(at("serverType"), p.ServerType)
 		v.poolLabels(p, at)
 		for n, t := range p.Taints {
 			v.taint(t, fmt.Sprintf("workers[%d].taints[%d]", i, n))
@@ -210,11 +197,7 @@ func (v *Findings) workers(c Config) {
 			}
 		}
 	}
-	for _, t := range Listed(c.WorkerServerType) {
-		if !hcloudName.MatchString(t) {
-			v.add("workerServerType", t, "is not a server type's name", "names look like cx33, cpx31 or cax21")
-		}
-	}
+	v.serverTypes("workerServerType", c.WorkerServerType)
 }
 
 // poolSchematic checks the name of a pool's schematic, which is a part of its image's name.
@@ -285,20 +268,6 @@ func (v *Findings) poolSize(p WorkerPool, at func(string) string) {
 	case p.Autoscaled() && p.Replicas > 0:
 		v.add(at("replicas"), p.Replicas, "is given together with max", "the cluster autoscaler chooses the number between "+
 			"min and max: leave replicas out, or min and max")
-	}
-}
-
-func (v *Findings) poolPlacement(p WorkerPool, at func(string) string) {
-	for _, l := range p.Locations() {
-		if !slices.Contains(locations, l) {
-			v.add(at("location"), l, "is not a location that Cluster API provider Hetzner knows", "choose one of "+
-				strings.Join(locations, ", "))
-		}
-	}
-	for _, t := range p.ServerTypes() {
-		if !hcloudName.MatchString(t) {
-			v.add(at("serverType"), t, "is not a server type's name", "names look like cx33, cpx31 or cax21")
-		}
 	}
 }
 
