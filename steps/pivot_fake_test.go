@@ -256,7 +256,7 @@ func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructu
 	if err != nil {
 		t.Fatal(err)
 	}
-	inv, err := capi.ReadInventory(t.Context(), c, config.DefaultNamespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(t.Context(), c, config.DefaultNamespace)
 	if err != nil {
 		t.Fatal(err)
 	}

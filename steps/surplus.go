@@ -101,7 +101,7 @@ func surplusOf(s why.Situation) []unstructured.Unstructured {
 
 // scalingDown: the provider, which has seen the last change, says that it would take a Machine away.
 func scalingDown(tcp *unstructured.Unstructured) bool {
-	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized")["reason"] == "ScalingDown"
+	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized").Reason == "ScalingDown"
 }
 
 // choose is the Machine to delete, or why none is.

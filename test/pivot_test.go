@@ -153,7 +153,7 @@ func objectsIn(t *testing.T, c *command, kubeconfig string) capi.Inventory {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	inv, err := capi.ReadInventory(ctx, cluster, "default", "hetzner")
+	inv, err := capi.ReadInventory(ctx, cluster, "default")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -296,7 +296,7 @@ func (l *lostCluster) loseObjects(t *testing.T) {
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	for {
-		inv, err := capi.ReadInventory(ctx, c, "default", "hetzner")
+		inv, err := capi.ReadInventory(ctx, c, "default")
 		if err == nil && strings.HasPrefix(clusterState(inv), "none") {
 			return
 		}

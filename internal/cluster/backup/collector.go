@@ -140,7 +140,7 @@ func (collector Collector) workload(ctx context.Context, manager *kube.Cluster) 
 
 // readObjects reads the objects and Secrets, as they are stored.
 func (s *CollectorSource) readObjects(ctx context.Context) error {
-	inventory, err := capi.ReadInventory(ctx, s.manager, s.o.cfg.Namespace, config.TokenSecretName)
+	inventory, err := capi.ReadInventory(ctx, s.manager, s.o.cfg.Namespace)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package capi
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,15 +37,6 @@ func DeleteMachine(ctx context.Context, mgmt *kube.Cluster, machine *unstructure
 		return fmt.Errorf("delete %s: %w", kube.Describe(machine), err)
 	}
 	return nil
-}
-
-// ConditionTrue tells whether an object has a condition of this type that is True.
-func ConditionTrue(o *unstructured.Unstructured, kind string) bool {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == kind && m["status"] == "True"
-	})
 }
 
 // Unobserved says that the controller of an object has not observed its last change; empty: it has.

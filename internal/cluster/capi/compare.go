@@ -89,7 +89,7 @@ func content(o *unstructured.Unstructured) map[string]any {
 	for _, field := range []string{"apiVersion", "kind", "metadata", "status"} {
 		delete(c, field)
 	}
-	if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
+	if isCluster(o) {
 		unstructured.RemoveNestedField(c, "spec", "paused")
 	}
 	return c

@@ -16,21 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/slipway-k8s/slipway/config"
 )
 
-// Labels and annotations of Cluster API and clusterctl.
-const (
-	// DeleteForMove is the annotation that clusterctl's mover leaves on an object at the source in place of all others,
-	// a moment before it deletes the object.
-	DeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
-
-	crdLabel         = "clusterctl.cluster.x-k8s.io" // on the definitions of all kinds that clusterctl moves
-	clusterNameLabel = "cluster.x-k8s.io/cluster-name"
-	clusterGroup     = "cluster.x-k8s.io"
-	addonsGroup      = "addons.cluster.x-k8s.io"
-
-	clusterDefinition = "clusters." + clusterGroup
-)
+// clusterDefinition is the name of the definition of the kind Cluster.
+const clusterDefinition = "clusters." + clusterGroup
 
 var (
 	crdKind    = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
@@ -69,22 +60,22 @@ type Reader interface {
 // listsAtOnce bounds the requests of ReadInventory that are under way together.
 const listsAtOnce = 8
 
-// ReadInventory takes the inventory of a namespace. extra names Secrets that belong to it as well. Where Cluster API is
-// not installed there is nothing, and that is no error.
-func ReadInventory(ctx context.Context, c Reader, namespace string, extra ...string) (Inventory, error) {
+// ReadInventory takes the inventory of a namespace, to which the Secret with the Hetzner token belongs as well. Where
+// Cluster API is not installed there is nothing, and that is no error.
+func ReadInventory(ctx context.Context, c Reader, namespace string) (Inventory, error) {
 	kinds, err := MovedKinds(ctx, c)
 	if err != nil || len(kinds) == 0 {
 		return Inventory{}, err
 	}
 	kinds = append(kinds, coreKinds...)
-	lists := make([]unstructured.UnstructuredList, len(kinds))
+	lists := make([]*unstructured.UnstructuredList, len(kinds))
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(listsAtOnce)
 	for i, kind := range kinds {
-		lists[i].SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		lists[i] = ListOf(kind)
 		asking.Go(func() error {
 			// An API server that has just started may not serve a kind yet: that says nothing about its objects.
-			if err := c.List(ctx, &lists[i], client.InNamespace(namespace)); err != nil {
+			if err := c.List(ctx, lists[i], client.InNamespace(namespace)); err != nil {
 				return fmt.Errorf("list %ss in namespace %s: %w", kind.Kind, namespace, err)
 			}
 			return nil
@@ -103,7 +94,7 @@ func ReadInventory(ctx context.Context, c Reader, namespace string, extra ...str
 	slices.SortFunc(all, func(a, b unstructured.Unstructured) int {
 		return cmp.Or(cmp.Compare(a.GetKind(), b.GetKind()), cmp.Compare(a.GetName(), b.GetName()))
 	})
-	return sortOut(all, extra), nil
+	return sortOut(all), nil
 }
 
 // Clusters lists the Cluster objects of a cluster, of all namespaces or of those that the options select. None where
@@ -117,9 +108,7 @@ func Clusters(ctx context.Context, c Reader, opts ...client.ListOption) ([]unstr
 	if err != nil {
 		return nil, err
 	}
-	l := &unstructured.UnstructuredList{}
-	kind := mapping.GroupVersionKind
-	l.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	l := ListOf(mapping.GroupVersionKind)
 	if err := c.List(ctx, l, opts...); err != nil {
 		return nil, fmt.Errorf("list the Cluster objects: %w", err)
 	}
@@ -190,51 +179,51 @@ func served(ctx context.Context, c Reader, definition string) (*meta.RESTMapping
 }
 
 // sortOut follows the owners, as clusterctl does.
-func sortOut(all []unstructured.Unstructured, extra []string) Inventory {
-	moved := map[types.UID]bool{}
+func sortOut(all []unstructured.Unstructured) Inventory {
 	known := map[types.UID]bool{}
 	var clusters []string
 	for i := range all {
-		o := &all[i]
-		known[o.GetUID()] = true
-		if isRoot(o) {
-			moved[o.GetUID()] = true
-		}
-		if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
-			clusters = append(clusters, o.GetName())
+		known[all[i].GetUID()] = true
+		if isCluster(&all[i]) {
+			clusters = append(clusters, all[i].GetName())
 		}
 	}
-	owned := func(o *unstructured.Unstructured, by map[types.UID]bool) bool {
-		for _, owner := range o.GetOwnerReferences() {
-			if by[owner.UID] {
-				return true
-			}
-		}
-		return false
-	}
-	for grown := true; grown; {
-		grown = false
-		for i := range all {
-			o := &all[i]
-			if moved[o.GetUID()] {
-				continue
-			}
-			byName := o.GroupVersionKind() == secretKind && !owned(o, known) && namedFor(o.GetName(), clusters, softSuffixes)
-			if byName || owned(o, moved) {
-				moved[o.GetUID()], grown = true, true
-			}
-		}
-	}
+	moved := withOwned(all, func(o *unstructured.Unstructured) bool {
+		return isRoot(o) || o.GroupVersionKind() == secretKind && !owned(o, known) && namedFor(o.GetName(), clusters, softSuffixes)
+	})
 	var inv Inventory
 	for _, o := range all {
 		switch {
 		case moved[o.GetUID()]:
 			inv.Moved = append(inv.Moved, o)
-		case o.GroupVersionKind() == secretKind && belongs(&o, clusters, extra):
+		case o.GroupVersionKind() == secretKind && belongs(&o, clusters):
 			inv.Loose = append(inv.Loose, o)
 		}
 	}
 	return inv
+}
+
+// withOwned are the objects that are chosen for their own sake, and those that these own.
+func withOwned(all []unstructured.Unstructured, chosen func(*unstructured.Unstructured) bool) map[types.UID]bool {
+	found := map[types.UID]bool{}
+	for grown := true; grown; {
+		grown = false
+		for i := range all {
+			if o := &all[i]; !found[o.GetUID()] && (chosen(o) || owned(o, found)) {
+				found[o.GetUID()], grown = true, true
+			}
+		}
+	}
+	return found
+}
+
+// owned tells whether an object has one of some owners.
+func owned(o *unstructured.Unstructured, by map[types.UID]bool) bool {
+	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return by[r.UID] })
+}
+
+func isCluster(o *unstructured.Unstructured) bool {
+	return ObjectKeyOf(o).Kind == ClusterKind.GroupKind()
 }
 
 // isRoot tells whether an object is moved for its own sake.
@@ -269,9 +258,9 @@ func namedFor(name string, clusters, suffixes []string) bool {
 	return false
 }
 
-func belongs(secret *unstructured.Unstructured, clusters, extra []string) bool {
-	return slices.Contains(clusters, secret.GetLabels()[clusterNameLabel]) ||
-		slices.Contains(extra, secret.GetName()) || namedFor(secret.GetName(), clusters, looseSuffixes)
+func belongs(secret *unstructured.Unstructured, clusters []string) bool {
+	return slices.Contains(clusters, secret.GetLabels()[ClusterNameLabel]) || secret.GetName() == config.TokenSecretName ||
+		namedFor(secret.GetName(), clusters, looseSuffixes)
 }
 
 // All are all objects of the inventory.
@@ -295,35 +284,18 @@ func (i Inventory) Of(cluster string) []unstructured.Unstructured {
 
 // claimed are the objects that a cluster claims: itself, what says so by label, field or name, and what these own.
 func claimed(all []unstructured.Unstructured, cluster string) map[types.UID]bool {
-	mine := map[types.UID]bool{}
-	for i := range all {
-		o := &all[i]
-		field, _, _ := unstructured.NestedString(o.Object, "spec", "clusterName")
-		if ObjectKeyOf(o).Kind == ClusterKind.GroupKind() && o.GetName() == cluster ||
-			o.GetLabels()[clusterNameLabel] == cluster || field == cluster ||
-			o.GroupVersionKind() == secretKind && namedFor(o.GetName(), []string{cluster}, slices.Concat(softSuffixes,
-				looseSuffixes)) {
-			mine[o.GetUID()] = true
-		}
-	}
-	for grown := true; grown; {
-		grown = false
-		for i := range all {
-			o := &all[i]
-			if !mine[o.GetUID()] && slices.ContainsFunc(o.GetOwnerReferences(),
-				func(r metav1.OwnerReference) bool { return mine[r.UID] }) {
-				mine[o.GetUID()], grown = true, true
-			}
-		}
-	}
-	return mine
+	return withOwned(all, func(o *unstructured.Unstructured) bool {
+		return isCluster(o) && o.GetName() == cluster || o.GetLabels()[ClusterNameLabel] == cluster ||
+			Text(o, "spec", "clusterName") == cluster ||
+			o.GroupVersionKind() == secretKind && NamedFor(o.GetName(), cluster)
+	})
 }
 
 // Clusters are the names of the clusters.
 func (i Inventory) Clusters() []string {
 	var names []string
 	for j := range i.Moved {
-		if o := &i.Moved[j]; ObjectKeyOf(o).Kind == ClusterKind.GroupKind() {
+		if o := &i.Moved[j]; isCluster(o) {
 			names = append(names, o.GetName())
 		}
 	}

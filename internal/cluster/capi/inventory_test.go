@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
@@ -72,11 +73,11 @@ func TestInventoryFollowsOwners(t *testing.T) {
 	put("v1", "Secret", "other-kubeconfig", "", nil) // but not this one
 	put("v1", "Secret", "k8s-talos", "", nil)        // nor this
 	put("v1", "Secret", "of-the-cluster", "", object{"cluster.x-k8s.io/cluster-name": "k8s"})
-	put("v1", "Secret", "token", "", nil)
+	put("v1", "Secret", config.TokenSecretName, "", nil)
 	put("v1", "ConfigMap", "labelled", "", object{capi.MoveLabel: ""})
 	put("v1", "ConfigMap", "k8s-ca", "", nil) // no Secret
 
-	inv, err := capi.ReadInventory(t.Context(), c, namespace, "token")
+	inv, err := capi.ReadInventory(t.Context(), c, namespace)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestInventoryFollowsOwners(t *testing.T) {
 	if is := names(inv.Moved); !slices.Equal(is, want) {
 		t.Errorf("moved: %v, want %v", is, want)
 	}
-	want = []string{"Secret k8s-talos", "Secret of-the-cluster", "Secret token"}
+	want = []string{"Secret hetzner", "Secret k8s-talos", "Secret of-the-cluster"}
 	if is := names(inv.Loose); !slices.Equal(is, want) {
 		t.Errorf("loose: %v, want %v", is, want)
 	}

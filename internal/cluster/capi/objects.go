@@ -6,33 +6,44 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+)
+
+// API groups of Cluster API and its providers.
+const (
+	clusterGroup        = "cluster.x-k8s.io"
+	addonsGroup         = "addons." + clusterGroup
+	infrastructureGroup = "infrastructure." + clusterGroup
+	controlPlaneGroup   = "controlplane." + clusterGroup
+	bootstrapGroup      = "bootstrap." + clusterGroup
+	clusterctlGroup     = "clusterctl." + clusterGroup
 )
 
 // Kinds of Cluster API and its providers, at the versions that the configured releases serve.
 var (
-	ClusterKind        = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Cluster"}
-	MachineKind        = schema.GroupVersionKind{Group: "cluster.x-k8s.io", Version: "v1beta1", Kind: "Machine"}
-	HetznerClusterKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
-		Kind: "HetznerCluster"}
-	HCloudMachineKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
-		Kind: "HCloudMachine"}
-	MachineTemplateKind = schema.GroupVersionKind{Group: "infrastructure.cluster.x-k8s.io", Version: "v1beta1",
-		Kind: "HCloudMachineTemplate"}
-	TalosControlPlaneKind = schema.GroupVersionKind{Group: "controlplane.cluster.x-k8s.io", Version: "v1alpha3",
-		Kind: "TalosControlPlane"}
-	TalosConfigKind = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3",
-		Kind: "TalosConfig"}
-	TalosConfigTemplateKind = schema.GroupVersionKind{Group: "bootstrap.cluster.x-k8s.io", Version: "v1alpha3",
-		Kind: "TalosConfigTemplate"}
-	ProviderKind = schema.GroupVersionKind{Group: "clusterctl.cluster.x-k8s.io", Version: "v1alpha3",
-		Kind: "Provider"}
+	ClusterKind             = gvk(clusterGroup, "v1beta1", "Cluster")
+	MachineKind             = gvk(clusterGroup, "v1beta1", "Machine")
+	MachineDeploymentKind   = gvk(clusterGroup, "v1beta1", "MachineDeployment")
+	MachineHealthCheckKind  = gvk(clusterGroup, "v1beta1", "MachineHealthCheck")
+	HetznerClusterKind      = gvk(infrastructureGroup, "v1beta1", "HetznerCluster")
+	HCloudMachineKind       = gvk(infrastructureGroup, "v1beta1", "HCloudMachine")
+	MachineTemplateKind     = gvk(infrastructureGroup, "v1beta1", "HCloudMachineTemplate")
+	TalosControlPlaneKind   = gvk(controlPlaneGroup, "v1alpha3", "TalosControlPlane")
+	TalosConfigKind         = gvk(bootstrapGroup, "v1alpha3", "TalosConfig")
+	TalosConfigTemplateKind = gvk(bootstrapGroup, "v1alpha3", "TalosConfigTemplate")
+	ProviderKind            = gvk(clusterctlGroup, "v1alpha3", "Provider")
 )
+
+func gvk(group, version, kind string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+}
 
 // Types of a Machine's addresses.
 const (
@@ -40,15 +51,9 @@ const (
 	AddressExternal = "ExternalIP"
 )
 
-// Labels of Cluster API.
-const (
-	ClusterNameLabel  = "cluster.x-k8s.io/cluster-name"
-	ControlPlaneLabel = "cluster.x-k8s.io/control-plane"
-	ProviderLabel     = "cluster.x-k8s.io/provider"        // on everything that a provider is made of
-	MoveLabel         = "clusterctl.cluster.x-k8s.io/move" // goes along when the cluster is moved to another manager
-	CoreLabel         = "clusterctl.cluster.x-k8s.io/core" // with certManagerCore: on everything of cert-manager
-	CertManagerCore   = "cert-manager"
-)
+// HCloudProviderPrefix begins the provider ID of a server of the Hetzner Cloud. That of a dedicated server begins
+// otherwise.
+const HCloudProviderPrefix = "hcloud://"
 
 // Get reads one object of Cluster API in a namespace.
 func Get(ctx context.Context, c *kube.Cluster, namespace string, kind schema.GroupVersionKind,
@@ -102,19 +107,50 @@ func Truth(o *unstructured.Unstructured, fields ...string) bool {
 	return b
 }
 
+// Condition is a condition of an object, as its controller wrote it.
+type Condition struct {
+	Type, Status, Reason, Message string
+	Since                         time.Time // its last transition; zero: it does not say
+}
+
+func conditions(o *unstructured.Unstructured) (all []Condition) {
+	listed, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, one := range listed {
+		m, _ := one.(map[string]any)
+		word := func(key string) string { w, _ := m[key].(string); return w }
+		since, _ := time.Parse(time.RFC3339, word("lastTransitionTime"))
+		all = append(all, Condition{word("type"), word("status"), word("reason"), word("message"), since})
+	}
+	return all
+}
+
+// ConditionTrue tells whether an object has a condition of this type that is True.
+func ConditionTrue(o *unstructured.Unstructured, kind string) bool {
+	return slices.ContainsFunc(conditions(o), func(c Condition) bool { return c.Type == kind && c.Status == "True" })
+}
+
+// FalseCondition is an object's condition of a type, where it is false; the zero Condition where it is not.
+func FalseCondition(o *unstructured.Unstructured, kind string) Condition {
+	for _, c := range conditions(o) {
+		if c.Type == kind && c.Status == "False" {
+			return c
+		}
+	}
+	return Condition{}
+}
+
 // Troubles is what an object's conditions complain about, for programs: "ServerCreateSucceeded: ImageNotFound (…)".
 // For people why.Said has it.
 func Troubles(o *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	all := conditions(o)
 	var found []string
-	for _, c := range conditions {
-		m, _ := c.(map[string]any)
-		if m["status"] != "False" || m["type"] == "Ready" && len(conditions) > 1 {
+	for _, c := range all {
+		if c.Status != "False" || c.Type == "Ready" && len(all) > 1 {
 			continue // Ready only repeats the others
 		}
-		line := fmt.Sprintf("%v: %v", m["type"], m["reason"])
-		if message, _ := m["message"].(string); message != "" {
-			line += " (" + message + ")"
+		line := c.Type + ": " + c.Reason
+		if c.Message != "" {
+			line += " (" + c.Message + ")"
 		}
 		found = append(found, line)
 	}
@@ -149,5 +185,17 @@ func ControlPlaneMachines(machines []unstructured.Unstructured) []unstructured.U
 	return slices.DeleteFunc(slices.Clone(machines), func(m unstructured.Unstructured) bool {
 		_, ok := m.GetLabels()[ControlPlaneLabel]
 		return !ok
+	})
+}
+
+// HasHCloudServer tells whether the server of an HCloudMachine was made.
+func HasHCloudServer(machine unstructured.Unstructured) bool {
+	return strings.HasPrefix(Text(&machine, "spec", "providerID"), HCloudProviderPrefix)
+}
+
+// HasServer tells whether a server is a machine's: by its ID, or, where CAPH has made a vanished one anew, by the name.
+func HasServer(s hetzner.Server, machines []unstructured.Unstructured) bool {
+	return slices.ContainsFunc(machines, func(m unstructured.Unstructured) bool {
+		return Text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
 	})
 }

@@ -18,25 +18,14 @@ func Rolling(tcp *unstructured.Unstructured) string {
 		return ""
 	}
 	c := FalseCondition(tcp, "MachinesSpecUpToDate")
-	if c == nil {
+	if c == (Condition{}) {
 		return ""
 	}
 	how := ""
-	if message, _ := c["message"].(string); strings.TrimSpace(message) != "" {
-		how = fmt.Sprintf(" (%s)", strings.TrimSpace(message))
+	if message := strings.TrimSpace(c.Message); message != "" {
+		how = fmt.Sprintf(" (%s)", message)
 	}
 	return "the control plane's servers are being replaced, one after another" + how
-}
-
-// FalseCondition is an object's condition of a type, where it is false.
-func FalseCondition(o *unstructured.Unstructured, kind string) map[string]any {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	for _, c := range conditions {
-		if m, _ := c.(map[string]any); m["type"] == kind && m["status"] == "False" {
-			return m
-		}
-	}
-	return nil
 }
 
 // Lagging tells that the provider has not looked at the last change yet.

@@ -35,7 +35,7 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 	case !reconciled:
 		return nil
 	}
-	inv, err := capi.ReadInventory(ctx, target, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, target, cfg.Namespace)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,11 +68,7 @@ func mismatchOf(n *corev1.Node, machines []unstructured.Unstructured) *why.Misma
 		if m = recreated(n, machines); m == nil {
 			return nil
 		}
-		providerID, since = capi.Text(m, "spec", "providerID"), time.Time{}
-		if c := capi.FalseCondition(m, nodeHealthyCondition); c != nil {
-			text, _ := c["lastTransitionTime"].(string)
-			since, _ = time.Parse(time.RFC3339, text) // not a time: zero
-		}
+		providerID, since = capi.Text(m, "spec", "providerID"), capi.FalseCondition(m, nodeHealthyCondition).Since
 	}
 	_, controlPlane := m.GetLabels()[capi.ControlPlaneLabel]
 	return &why.Mismatch{Machine: m.GetName(), Namespace: m.GetNamespace(), ControlPlane: controlPlane,

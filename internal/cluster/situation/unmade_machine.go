@@ -98,7 +98,7 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is being deleted"
 	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
-	case !old && (failed == nil || failed["reason"] != "DataSecretGenerationFailed"):
+	case !old && failed.Reason != "DataSecretGenerationFailed":
 		return "its bootstrap configuration can be generated"
 	case capi.Text(machine, "status", "nodeRef", "name") != "":
 		return "it is a node"

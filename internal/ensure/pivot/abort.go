@@ -68,7 +68,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
 			"pause it (spec.paused: true) first", cfg.ClusterName)
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
@@ -79,7 +79,7 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	if st.target == nil && len(copied) == 0 && !connect.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
-	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace)
 	if err != nil {
 		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}

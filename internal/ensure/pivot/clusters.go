@@ -73,7 +73,7 @@ func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (s
 	if st.source, err = connect.FindCluster(ctx, cfg, s.source); err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
 	if err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}

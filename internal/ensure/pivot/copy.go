@@ -23,7 +23,7 @@ func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, sa
 	if err != nil {
 		return records.PivotState{}, err
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
 	if err != nil {
 		return records.PivotState{}, fmt.Errorf("management cluster: %w", err)
 	}

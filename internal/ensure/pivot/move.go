@@ -77,7 +77,7 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
 		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace, config.TokenSecretName)
+			inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
 			if err != nil {
 				return "", err
 			}
@@ -132,7 +132,7 @@ func unmovable(inv capi.Inventory) []string {
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
 func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube.Cluster) error {
-	inv, err := capi.ReadInventory(ctx, source, cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, source, cfg.Namespace)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
 	}
@@ -154,7 +154,7 @@ func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c records.Pi
 	if err != nil {
 		return nil, err
 	}
-	target, err := capi.ReadInventory(ctx, s.target, cfg.Namespace, config.TokenSecretName)
+	target, err := capi.ReadInventory(ctx, s.target, cfg.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
 	}

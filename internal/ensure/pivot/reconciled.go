@@ -52,7 +52,7 @@ func AwaitReconciled(ctx context.Context, cfg config.Config, tools platform.Tool
 	err = wait.Wait{What: "the cluster's own controllers", Within: within, Changes: changes,
 		Explain: observer.Obstacles(target, situation.WatchedOf(cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			inv, err := capi.ReadInventory(ctx, target, cfg.Namespace, config.TokenSecretName)
+			inv, err := capi.ReadInventory(ctx, target, cfg.Namespace)
 			if err != nil {
 				return "", err
 			}

@@ -23,7 +23,7 @@ import (
 // that completes it is under way, no server can be created, or none can be drained. A server that joins is waited for,
 // as by the run that asked for it.
 func (p ControlPlane) refuse(ctx context.Context, with clusters, tcp *unstructured.Unstructured, c Change) error {
-	if why := capi.FalseCondition(tcp, "MachinesSpecUpToDate"); why != nil {
+	if capi.FalseCondition(tcp, "MachinesSpecUpToDate") != (capi.Condition{}) {
 		return refusedControlPlane("its servers are being replaced, one after another: run again when that is done (%s says "+
 			"how far it is)", p.tools.Command("status"))
 	}

@@ -187,7 +187,7 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 	inv := capi.Inventory{}
 	var err error
 	if begun {
-		if inv, err = capi.ReadInventory(ctx, target, r.cfg.Namespace, config.TokenSecretName); err != nil {
+		if inv, err = capi.ReadInventory(ctx, target, r.cfg.Namespace); err != nil {
 			return err
 		}
 	}

@@ -251,7 +251,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
-	inv, err := capi.ReadInventory(ctx, workload, r.cfg.Namespace, config.TokenSecretName)
+	inv, err := capi.ReadInventory(ctx, workload, r.cfg.Namespace)
 	if err != nil {
 		return 0, err
 	}

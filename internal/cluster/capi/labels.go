@@ -1,0 +1,57 @@
+package capi
+
+// Labels of Cluster API and clusterctl.
+const (
+	ClusterNameLabel  = "cluster.x-k8s.io/cluster-name"
+	ControlPlaneLabel = "cluster.x-k8s.io/control-plane"
+	DeploymentLabel   = "cluster.x-k8s.io/deployment-name" // on a Machine: its MachineDeployment
+	ProviderLabel     = "cluster.x-k8s.io/provider"        // on everything that a provider is made of
+	MoveLabel         = "clusterctl.cluster.x-k8s.io/move" // goes along when the cluster is moved to another manager
+	CoreLabel         = "clusterctl.cluster.x-k8s.io/core" // with CertManagerCore: on everything of cert-manager
+	CertManagerCore   = "cert-manager"
+
+	crdLabel = "clusterctl.cluster.x-k8s.io" // on the definitions of all kinds that clusterctl moves
+)
+
+// ControlPlaneRole is the label of control plane nodes, which Talos sets.
+const ControlPlaneRole = "node-role.kubernetes.io/control-plane"
+
+// WorkerPoolLabel names, on every object of a worker pool and on its Machines, the pool.
+const WorkerPoolLabel = "slipway.dev/worker-pool"
+
+// WorkerPoolNodeLabel names, on a node of a worker pool, the pool: manifests/worker-pool.yaml sets it on the Machines,
+// and Cluster API copies it.
+const WorkerPoolNodeLabel = "node.cluster.x-k8s.io/worker-pool"
+
+// Annotations of the cluster autoscaler (provider clusterapi) on a MachineDeployment.
+const (
+	AutoscalerMin = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
+	AutoscalerMax = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+)
+
+// Annotations of what Cluster API makes from a template: its name and its kind.
+const (
+	ClonedFromAnnotation     = "cluster.x-k8s.io/cloned-from-name"
+	ClonedFromKindAnnotation = "cluster.x-k8s.io/cloned-from-groupkind"
+)
+
+// DeleteForMove is the annotation that clusterctl's mover leaves on an object at the source in place of all others, a
+// moment before it deletes the object.
+const DeleteForMove = "clusterctl.cluster.x-k8s.io/delete-for-move"
+
+// Annotations of Slipway.
+const (
+	// ReadoptedAnnotation is on the Cluster object that a readoption has put back: the SHA-256 of the backup's etcd
+	// snapshot.
+	ReadoptedAnnotation = "slipway.dev/readopted-from"
+	// RestoredAnnotation is on the Cluster object of a cluster that was restored: the SHA-256 of its etcd snapshot.
+	RestoredAnnotation = "slipway.dev/restored-from"
+	// OrderedAgainAnnotation is on an HCloudMachine whose server CAPH does not order again by itself: when a run asked for
+	// it last.
+	OrderedAgainAnnotation = "slipway.dev/ordered-again"
+	// ReplacedAnnotation is on a Secret whose content another one replaced, and on the Pod template of each workload that
+	// was restarted since, because its Pods read the Secret as they start: when that was.
+	ReplacedAnnotation = "slipway.dev/replaced"
+	// UpgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused until a new server is a Ready node.
+	UpgradeHeldAnnotation = "slipway.dev/upgrade-held"
+)
