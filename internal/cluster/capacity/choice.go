@@ -89,7 +89,7 @@ func Choose(ctx context.Context, c *hcloud.Client, cfg config.Config) (Choice, e
 	if m.endpoint, err = endpointLocation(ctx, c, cfg); err != nil {
 		return Choice{}, err
 	}
-	has, err := existing(ctx, c, cfg)
+	has, err := existing(ctx, c, cfg, func(s hetzner.Server) bool { return s.ControlPlane })
 	if err != nil {
 		return Choice{}, err
 	}
@@ -160,21 +160,24 @@ func (m market) sold() error {
 	return nil
 }
 
-// servers are what the control plane of a cluster runs on already.
+// servers are what the control plane of a cluster, or a worker pool, runs on already.
 type servers struct {
 	kind      string   // of the newest, which has the type that others would be created with
 	locations []string // each once
 }
 
-func existing(ctx context.Context, c *hcloud.Client, cfg config.Config) (servers, error) {
+// existing are those of a cluster's servers that are wanted.
+func existing(ctx context.Context, c *hcloud.Client, cfg config.Config, wanted func(hetzner.Server) bool) (servers, error) {
 	all, err := hetzner.Servers(ctx, c, cfg.ClusterName)
 	if err != nil {
 		return servers{}, err
 	}
-	all = slices.DeleteFunc(all, func(s hetzner.Server) bool { return !s.ControlPlane })
 	slices.SortFunc(all, func(a, b hetzner.Server) int { return cmp.Compare(b.ID, a.ID) })
 	var out servers
 	for _, s := range all {
+		if !wanted(s) {
+			continue
+		}
 		out.kind = cmp.Or(out.kind, s.Type)
 		if !slices.Contains(out.locations, s.Location) {
 			out.locations = append(out.locations, s.Location)

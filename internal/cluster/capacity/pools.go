@@ -1,7 +1,6 @@
 package capacity
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,10 +33,11 @@ func ChoosePool(ctx context.Context, c *hcloud.Client, cfg config.Config, p conf
 	if len(m.types) == 1 && len(m.locations) == 1 {
 		return m.choice(m.types[0], m.locations, nil), nil
 	}
-	has, err := existingOfPool(ctx, c, cfg, p)
+	has, err := existing(ctx, c, cfg, func(s hetzner.Server) bool { return ofPool(s, cfg.ClusterName, p) })
 	if err != nil {
 		return fail(err)
 	}
+	has.locations = has.locations[:min(1, len(has.locations))] // a pool is in one
 	choice, err := m.choose(has)
 	if none, out := errors.AsType[*OutOfStockError](err); out {
 		none.Pool = true
@@ -48,26 +48,10 @@ func ChoosePool(ctx context.Context, c *hcloud.Client, cfg config.Config, p conf
 	return choice, nil
 }
 
-// existingOfPool are the servers of a worker pool: Cluster API calls them <MachineDeployment>-<hash>-<random>.
-func existingOfPool(ctx context.Context, c *hcloud.Client, cfg config.Config, p config.WorkerPool) (servers, error) {
-	all, err := hetzner.Servers(ctx, c, cfg.ClusterName)
-	if err != nil {
-		return servers{}, err
-	}
-	slices.SortFunc(all, func(a, b hetzner.Server) int { return cmp.Compare(b.ID, a.ID) })
-	var out servers
-	for _, s := range all {
-		if !s.Worker || !slices.ContainsFunc(p.Groups(), func(g config.PoolGroup) bool {
-			rest, found := strings.CutPrefix(s.Name, cfg.ClusterName+"-"+g.Name+"-")
-			return found && strings.Count(rest, "-") == 1 // not of the pool general-x
-		}) {
-			continue
-		}
-		out.kind = cmp.Or(out.kind, s.Type)
-		if !slices.Contains(out.locations, s.Location) {
-			out.locations = append(out.locations, s.Location)
-		}
-	}
-	out.locations = out.locations[:min(1, len(out.locations))] // a pool is in one
-	return out, nil
+// ofPool tells whether a server is of a worker pool: Cluster API calls them <MachineDeployment>-<hash>-<random>.
+func ofPool(s hetzner.Server, cluster string, p config.WorkerPool) bool {
+	return s.Worker && slices.ContainsFunc(p.Groups(), func(g config.PoolGroup) bool {
+		rest, found := strings.CutPrefix(s.Name, cluster+"-"+g.Name+"-")
+		return found && strings.Count(rest, "-") == 1 // not of the pool general-x
+	})
 }

@@ -46,7 +46,7 @@ func Charts(ctx context.Context, cfg config.Config, sources render.Sources, all 
 			unchecked = append(unchecked, fmt.Sprintf("chart %s %s with %s depends on what is in the cluster: %v", in.Name,
 				in.Version, in.Values.Name, err))
 		case is:
-			wrong = append(wrong, problemf("correct the values", "%s: chart %s %s does not render with these values: %v",
+			wrong = append(wrong, *problemf("correct the values", "%s: chart %s %s does not render with these values: %v",
 				in.Values.Name, in.Name, in.Version, err))
 		default:
 			unchecked = append(unchecked, fmt.Sprintf("chart %s %s: %v", in.Name, in.Version, err))

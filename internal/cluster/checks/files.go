@@ -75,9 +75,9 @@ func Rendered(cfg config.Config, sources render.Sources) ([]*unstructured.Unstru
 }
 
 // where is the file and the line of an object's field, and the object's name for people.
-func where(sources render.Sources, o *unstructured.Unstructured, path ...any) FileError {
+func where(sources render.Sources, o *unstructured.Unstructured, path string) FileError {
 	s := sourceOf(sources, o)
-	return FileError{File: s.Name, Line: lineIn(s, sources.Vars, o, path...), Object: o.GetKind() + " " + o.GetName()}
+	return FileError{File: s.Name, Line: lineIn(s, sources.Vars, o, path), Object: o.GetKind() + " " + o.GetName()}
 }
 
 // sourceOf is the file that an object was made from.
@@ -85,7 +85,7 @@ func sourceOf(sources render.Sources, o *unstructured.Unstructured) render.Sourc
 	switch {
 	case ofPool(o):
 		return sources.WorkerPool
-	case lineIn(sources.HealthCheck, sources.Vars, o) > 0:
+	case lineIn(sources.HealthCheck, sources.Vars, o, "") > 0:
 		return sources.HealthCheck
 	}
 	return sources.Cluster

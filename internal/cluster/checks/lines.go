@@ -16,33 +16,36 @@ import (
 )
 
 // lineIn is the line of a field of an object in the file that it was made from, or of the nearest field above it that
-// the file has: of the object itself where it has none; 0 where the object is not found. Fields are strings, elements
-// of lists are ints.
-func lineIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) int {
+// the file has: of the object itself where it has none; 0 where the object is not found.
+func lineIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path string) int {
 	node := documentOf(s, v, o)
 	if node == nil {
 		return 0
 	}
-	line := node.Line
+	line, _ := follow(node, fieldPath(path))
+	return line
+}
+
+// follow goes down a path as far as there is one: it has the line of the last field, and the node at the end of the
+// path; nil: the path does not go so far.
+func follow[Step any](node *yaml.Node, path []Step) (line int, end *yaml.Node) {
+	line = node.Line
 	for _, step := range path {
 		key, child := childOf(node, step)
 		if child == nil {
-			break
+			return line, nil
 		}
 		node, line = child, key.Line
 	}
-	return line
+	return line, node
 }
 
 // nodeIn is the YAML of a field of an object in its file; nil where the file has none, as of what was added to the
 // object.
-func nodeIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path ...any) *yaml.Node {
+func nodeIn(s render.Source, v render.Variables, o *unstructured.Unstructured, path string) *yaml.Node {
 	node := documentOf(s, v, o)
-	for _, step := range path {
-		if node == nil {
-			return nil
-		}
-		_, node = childOf(node, step)
+	if node != nil {
+		_, node = follow(node, fieldPath(path))
 	}
 	return node
 }
@@ -100,18 +103,14 @@ func childOf(node *yaml.Node, step any) (key, child *yaml.Node) {
 }
 
 // lineOfKey is the line of a key in a YAML text, beginning with 1; 0 where the text has no such key.
-func lineOfKey(text string, path []string) int {
+func lineOfKey[Step any](text string, path []Step) int {
 	var document yaml.Node
-	if yaml.Unmarshal([]byte(text), &document) != nil || len(document.Content) == 0 {
+	if len(path) == 0 || yaml.Unmarshal([]byte(text), &document) != nil || len(document.Content) == 0 {
 		return 0
 	}
-	node, line := document.Content[0], 0
-	for _, step := range path {
-		key, child := childOf(node, step)
-		if child == nil {
-			return 0
-		}
-		node, line = child, key.Line
+	line, end := follow(document.Content[0], path)
+	if end == nil {
+		return 0
 	}
 	return line
 }
@@ -119,7 +118,7 @@ func lineOfKey(text string, path []string) int {
 // firstPath goes down a tree along its first keys.
 func firstPath(tree map[string]any) (path []string) {
 	for len(tree) > 0 {
-		key := slices.Min(slices.Collect(maps.Keys(tree)))
+		key := slices.Sorted(maps.Keys(tree))[0]
 		path = append(path, key)
 		tree, _ = tree[key].(map[string]any)
 	}
@@ -127,9 +126,9 @@ func firstPath(tree map[string]any) (path []string) {
 }
 
 // nested is a tree of one path, with nothing at its end.
-func nested(path []string) map[string]any {
-	if len(path) == 1 {
-		return map[string]any{path[0]: nil}
+func nested(path []string) (tree any) {
+	for _, key := range slices.Backward(path) {
+		tree = map[string]any{key: tree}
 	}
-	return map[string]any{path[0]: nested(path[1:])}
+	return tree
 }

@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
@@ -41,7 +40,7 @@ func (l Literal) Note(configured string) string {
 // decides is a field of a manifest that decides what a variable of the configuration is about.
 type decides struct {
 	kind     schema.GroupKind
-	path     []any
+	path     string
 	variable string
 	absent   string // what counts where a manifest leaves the field away: the default of the provider or of Talos
 	beside   bool
@@ -51,19 +50,19 @@ func decisions() []decides {
 	cluster, infrastructure := capi.ClusterKind.GroupKind(), capi.HetznerClusterKind.GroupKind()
 	plane, template := capi.TalosControlPlaneKind.GroupKind(), capi.MachineTemplateKind.GroupKind()
 	return []decides{
-		{cluster, []any{"metadata", "name"}, "CLUSTER_NAME", "", false},
-		{cluster, []any{"metadata", "namespace"}, "NAMESPACE", "", false},
-		{cluster, []any{"spec", "clusterNetwork", "pods", "cidrBlocks", 0}, "POD_CIDR", "10.244.0.0/16", false},
-		{cluster, []any{"spec", "clusterNetwork", "services", "cidrBlocks", 0}, "SERVICE_CIDR", "10.96.0.0/12", false},
-		{infrastructure, []any{"spec", "controlPlaneLoadBalancer", "region"}, "LOCATION", "", false},
-		{infrastructure, []any{"spec", "controlPlaneRegions", 0}, "LOCATION", "", true},
-		{infrastructure, []any{"spec", "controlPlaneLoadBalancer", "type"}, "LOAD_BALANCER_TYPE", "", false},
-		{infrastructure, []any{"spec", "hcloudNetwork", "cidrBlock"}, "NETWORK_CIDR", "10.0.0.0/16", false},
-		{infrastructure, []any{"spec", "hcloudNetwork", "subnetCidrBlock"}, "CONTROL_PLANE_CIDR", "10.0.0.0/24", false},
-		{template, []any{"spec", "template", "spec", "type"}, "SERVER_TYPE", "", false},
-		{template, []any{"spec", "template", "spec", "imageName"}, render.ImageNameVariable, "", false},
-		{plane, []any{"spec", "replicas"}, "CONTROL_PLANE_REPLICAS", "", false},
-		{plane, []any{"spec", "version"}, "KUBERNETES_VERSION", "", false},
+		{cluster, "metadata.name", "CLUSTER_NAME", "", false},
+		{cluster, "metadata.namespace", "NAMESPACE", "", false},
+		{cluster, "spec.clusterNetwork.pods.cidrBlocks[0]", "POD_CIDR", "10.244.0.0/16", false},
+		{cluster, "spec.clusterNetwork.services.cidrBlocks[0]", "SERVICE_CIDR", "10.96.0.0/12", false},
+		{infrastructure, "spec.controlPlaneLoadBalancer.region", "LOCATION", "", false},
+		{infrastructure, "spec.controlPlaneRegions[0]", "LOCATION", "", true},
+		{infrastructure, "spec.controlPlaneLoadBalancer.type", "LOAD_BALANCER_TYPE", "", false},
+		{infrastructure, "spec.hcloudNetwork.cidrBlock", "NETWORK_CIDR", "10.0.0.0/16", false},
+		{infrastructure, "spec.hcloudNetwork.subnetCidrBlock", "CONTROL_PLANE_CIDR", "10.0.0.0/24", false},
+		{template, "spec.template.spec.type", "SERVER_TYPE", "", false},
+		{template, "spec.template.spec.imageName", render.ImageNameVariable, "", false},
+		{plane, "spec.replicas", "CONTROL_PLANE_REPLICAS", "", false},
+		{plane, "spec.version", "KUBERNETES_VERSION", "", false},
 	}
 }
 
@@ -71,10 +70,10 @@ func decisions() []decides {
 func poolDecisions() []decides {
 	template, deployment := capi.MachineTemplateKind.GroupKind(), capi.MachineDeploymentKind.GroupKind()
 	return []decides{
-		{template, []any{"spec", "template", "spec", "type"}, render.WorkerServerTypeVariable, "", false},
-		{template, []any{"spec", "template", "spec", "imageName"}, render.WorkerImageVariable, "", false},
-		{deployment, []any{"spec", "template", "spec", "failureDomain"}, render.WorkerLocationVariable, "", false},
-		{deployment, []any{"spec", "template", "spec", "version"}, "KUBERNETES_VERSION", "", true},
+		{template, "spec.template.spec.type", render.WorkerServerTypeVariable, "", false},
+		{template, "spec.template.spec.imageName", render.WorkerImageVariable, "", false},
+		{deployment, "spec.template.spec.failureDomain", render.WorkerLocationVariable, "", false},
+		{deployment, "spec.template.spec.version", "KUBERNETES_VERSION", "", true},
 	}
 }
 
@@ -111,17 +110,17 @@ func literalsIn(sources render.Sources, s render.Source, filled render.Variables
 	if _, numbered := marked["CONTROL_PLANE_REPLICAS"]; numbered {
 		marked["CONTROL_PLANE_REPLICAS"] = "97001"
 	}
-	docs, err := kube.Documents(s.Data)
+	docs, err := s.Documents()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
 	seen := map[schema.GroupKind]bool{}
 	for _, doc := range docs {
-		is, err := parsed(s, doc, filled)
+		is, err := s.Object(doc, filled)
 		if err != nil {
 			return nil, err
 		}
-		other, err := parsed(s, doc, marked)
+		other, err := s.Object(doc, marked)
 		if err != nil {
 			return nil, err
 		}
@@ -135,30 +134,18 @@ func literalsIn(sources render.Sources, s render.Source, filled render.Variables
 			if d.kind != kind || value == "" || value != cmp.Or(textAt(other, d.path), d.absent) {
 				continue
 			}
-			at := FileError{File: s.Name, Line: lineIn(s, filled, is, d.path...),
-				Object: is.GetKind() + " " + is.GetName() + ": " + dotted(d.path)}
+			at := FileError{File: s.Name, Line: lineIn(s, filled, is, d.path),
+				Object: is.GetKind() + " " + is.GetName() + ": " + d.path}
 			found = append(found, Literal{Name: d.variable, Value: value, Beside: d.beside, At: at})
 		}
 	}
 	return found, nil
 }
 
-func parsed(s render.Source, doc []byte, v render.Variables) (*unstructured.Unstructured, error) {
-	text, err := s.Fill(doc, v)
-	if err != nil {
-		return nil, err
-	}
-	o, err := kube.Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
-	}
-	return o, nil
-}
-
 // textAt is a value of an object as a text; empty: it has none.
-func textAt(o *unstructured.Unstructured, path []any) string {
+func textAt(o *unstructured.Unstructured, path string) string {
 	var value any = o.Object
-	for _, step := range path {
+	for _, step := range fieldPath(path) {
 		switch step := step.(type) {
 		case string:
 			fields, _ := value.(map[string]any)
@@ -177,20 +164,4 @@ func textAt(o *unstructured.Unstructured, path []any) string {
 	default:
 		return fmt.Sprint(value)
 	}
-}
-
-// dotted is a path as people write it: "spec.clusterNetwork.pods.cidrBlocks[0]".
-func dotted(path []any) (text string) {
-	for _, step := range path {
-		switch step := step.(type) {
-		case int:
-			text += fmt.Sprintf("[%d]", step)
-		case string:
-			if text != "" {
-				text += "."
-			}
-			text += step
-		}
-	}
-	return text
 }

@@ -33,34 +33,37 @@ type machineConfiguration struct {
 	kind machine.Type
 }
 
-// unfitMachine is what does not work in a cluster that Slipway makes.
-type unfitMachine struct {
+// unfit is what does not work in a cluster that Slipway makes.
+type unfit struct {
+	path          string // that is wrong: "spec.replicas"; empty: none is
 	problem, hint string
-	path          []string // that is wrong; nil: none is
-	document      string   // kind of the document that is wrong; empty: it is the one without a kind
+	document      string // kind of the document of a machine configuration that is wrong; empty: the one without a kind
+}
+
+// unfitAt is a path with what is wrong with it.
+func unfitAt(path, hint, format string, args ...any) *unfit {
+	return &unfit{path: path, hint: hint, problem: path + " " + fmt.Sprintf(format, args...)}
 }
 
 // writtenIn is the last patch that has what is wrong, and the line in it, beginning with 1; -1: none has.
-func (u unfitMachine) writtenIn(patches []string) (i, line int) {
+func (u unfit) writtenIn(patches []string) (i, line int) {
 	for i, patch := range slices.Backward(patches) {
 		for n, text := range strings.Split(patch, "\n") {
 			if u.document != "" && strings.TrimSpace(text) == "kind: "+u.document {
 				return i, n + 1
 			}
 		}
-		for n := len(u.path); n > 1; n-- {
-			if line := lineOfKey(patch, u.path[:n]); line > 0 && n == len(u.path) {
-				return i, line
-			}
+		if line := lineOfKey(patch, fieldPath(u.path)); line > 0 {
+			return i, line
 		}
 	}
 	return -1, 0
 }
 
 // unfit is all of what Talos accepts, and what the rest of the cluster does not work with.
-func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) []unfitMachine {
+func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) []unfit {
 	all := m.unmet()
-	for _, judge := range []func(config.Config, render.Sources) *unfitMachine{
+	for _, judge := range []func(config.Config, render.Sources) *unfit{
 		m.unfitEndpoint, m.unfitPort, m.unfitHostname, m.unfitImages, m.unfitTalosAPIAccess, m.unfitNetwork, m.unfitRanges,
 		m.unfitFirewall} {
 		if u := judge(cfg, sources); u != nil {
@@ -73,85 +76,83 @@ func (m machineConfiguration) unfit(cfg config.Config, sources render.Sources) [
 // wants are what the configuration must come to.
 func (m machineConfiguration) wants() []want {
 	all := []want{
-		{[]string{"machine", "features", "kubePrism", "enabled"}, "true", "Cilium and the Hetzner CCM reach the API server by it, " +
+		{"machine.features.kubePrism.enabled", "true", "Cilium and the Hetzner CCM reach the API server by it, " +
 			"at localhost:" + kubePrismPort},
-		{[]string{"machine", "features", "kubePrism", "port"}, kubePrismPort, "Cilium and the Hetzner CCM reach the API server there"},
+		{"machine.features.kubePrism.port", kubePrismPort, "Cilium and the Hetzner CCM reach the API server there"},
 	}
 	if m.kind != machine.TypeControlPlane {
 		return all
 	}
 	return append(all,
-		want{[]string{"cluster", "network", "cni", "name"}, "none", "Cilium is installed in place of Talos's own network"},
-		want{[]string{"cluster", "proxy", "disabled"}, "true", "Cilium takes kube-proxy's place"},
-		want{[]string{"cluster", "externalCloudProvider", "enabled"}, "true", "the Hetzner CCM names the nodes' servers"},
-		want{[]string{"machine", "features", "kubernetesTalosAPIAccess", "enabled"}, "true", "the Talos CCM asks the " +
+		want{"cluster.network.cni.name", "none", "Cilium is installed in place of Talos's own network"},
+		want{"cluster.proxy.disabled", "true", "Cilium takes kube-proxy's place"},
+		want{"cluster.externalCloudProvider.enabled", "true", "the Hetzner CCM names the nodes' servers"},
+		want{"machine.features.kubernetesTalosAPIAccess.enabled", "true", "the Talos CCM asks the " +
 			"Talos API, from namespace kube-system with role os:reader"},
-		want{[]string{"machine", "kubelet", "extraArgs", "rotate-server-certificates"}, "true", "the Talos CCM approves the " +
+		want{"machine.kubelet.extraArgs.rotate-server-certificates", "true", "the Talos CCM approves the " +
 			"kubelets' certificates"})
 }
 
 // kubePrismPort is where KubePrism listens on every node, by Talos's default and by the built-in values.
 const kubePrismPort = "7445"
 
-func (m machineConfiguration) unmet() []unfitMachine {
+func (m machineConfiguration) unmet() []unfit {
 	values := map[string]any{}
 	data, err := encoder.NewEncoder(m.RawV1Alpha1(), encoder.WithComments(encoder.CommentsDisabled)).Encode()
 	if err == nil {
 		err = yaml.Unmarshal(data, &values)
 	}
 	if err != nil {
-		return []unfitMachine{{problem: "the configuration that they result in cannot be read: " + err.Error(),
+		return []unfit{{problem: "the configuration that they result in cannot be read: " + err.Error(),
 			hint: "correct the patches"}}
 	}
-	var all []unfitMachine
+	var all []unfit
 	for _, u := range unmetOf(values, m.wants()) {
-		all = append(all, unfitMachine{problem: u.problem(), hint: "write " + u.want.hint(), path: u.want.path})
+		all = append(all, unfit{problem: u.problem(), hint: "write " + u.hint(), path: u.path})
 	}
 	return all
 }
 
-func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitEndpoint(config.Config, render.Sources) *unfit {
 	if is := m.Cluster().Endpoint(); is != nil && is.String() != madeUpEndpoint {
-		return &unfitMachine{path: []string{"cluster", "controlPlane", "endpoint"}, hint: "remove it",
-			problem: fmt.Sprintf("cluster.controlPlane.endpoint is %s: the provider writes the address of the control plane there, which "+
-				"is known only once it exists; nodes would join another cluster, or none", is)}
+		return unfitAt("cluster.controlPlane.endpoint", "remove it", "is %s: the provider writes the address of the control "+
+			"plane there, which is known only once it exists; nodes would join another cluster, or none", is)
 	}
 	return nil
 }
 
 // unfitTalosAPIAccess looks for an access to the Talos API that the Talos CCM's Pod does not get: its chart asks for
 // the role os:reader, in namespace kube-system, where the step installs it.
-func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitTalosAPIAccess(config.Config, render.Sources) *unfit {
 	access := m.Machine().Features().KubernetesTalosAPIAccess()
 	if m.kind != machine.TypeControlPlane || !access.Enabled() {
 		return nil
 	}
-	path := []string{"machine", "features", "kubernetesTalosAPIAccess"}
 	if is := access.AllowedRoles(); !slices.Contains(is, "os:reader") {
-		return &unfitMachine{path: append(path, "allowedRoles"), hint: "add os:reader",
-			problem: fmt.Sprintf("machine.features."+
-				"kubernetesTalosAPIAccess.allowedRoles is %s: the Talos CCM asks the Talos API with role os:reader", listed(is))}
+		return unfitAt("machine.features.kubernetesTalosAPIAccess.allowedRoles", "add os:reader", "is %s: the Talos CCM asks "+
+			"the Talos API with role os:reader", listed(is))
 	}
 	if is := access.AllowedKubernetesNamespaces(); !slices.Contains(is, "kube-system") {
-		return &unfitMachine{path: append(path, "allowedKubernetesNamespaces"), hint: "add kube-system", problem: fmt.Sprintf(
-			"machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces is %s: the Talos CCM runs in kube-system",
-			listed(is))}
+		return unfitAt("machine.features.kubernetesTalosAPIAccess.allowedKubernetesNamespaces", "add kube-system", "is %s: "+
+			"the Talos CCM runs in kube-system", listed(is))
 	}
 	return nil
 }
 
 // unfitNetwork looks for a private interface that gets no address. One without any configuration gets it by DHCP,
 // unless documents of the newer kind configure the network: then Talos configures nothing by itself.
-func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfitMachine {
-	path := []string{"machine", "network", "interfaces"}
-	hint := "write interface: " + privateInterface + " with dhcp: true"
-	why := ": the nodes' addresses are those in the private network"
+func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit {
+	const (
+		path = "machine.network.interfaces"
+		hint = "write interface: " + privateInterface + " with dhcp: true"
+		why  = ": the nodes' addresses are those in the private network"
+	)
 	const shared = ": the patch is every server's, and Hetzner gives each server an address of its own"
 	selected, configured := false, false
 	for _, d := range m.Machine().Network().Devices() {
 		selected = selected || d.Selector() != nil
 		if d.Interface() == publicInterface && d.Ignore() {
-			return &unfitMachine{path: path, hint: "write interface: " + publicInterface + " with dhcp: true", problem: "the interface " +
+			return &unfit{path: path, hint: "write interface: " + publicInterface + " with dhcp: true", problem: "the interface " +
 				publicInterface + " is ignored: servers reach registries, and what Hetzner tells of them, by it"}
 		}
 		if d.Interface() != privateInterface {
@@ -159,14 +160,14 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 		}
 		configured = true
 		if d.Ignore() {
-			return &unfitMachine{path: path, hint: hint, problem: "the interface " + privateInterface + " is ignored" + why}
+			return &unfit{path: path, hint: hint, problem: "the interface " + privateInterface + " is ignored" + why}
 		}
 		if !d.DHCP() && len(d.Addresses()) == 0 {
-			return &unfitMachine{path: path, hint: hint, problem: "the interface " + privateInterface + " gets no address: " +
+			return &unfit{path: path, hint: hint, problem: "the interface " + privateInterface + " gets no address: " +
 				"neither by DHCP nor by addresses" + why}
 		}
 		if !d.DHCP() {
-			return &unfitMachine{path: path, hint: hint, problem: fmt.Sprintf("the interface %s has %s, and no DHCP%s",
+			return &unfit{path: path, hint: hint, problem: fmt.Sprintf("the interface %s has %s, and no DHCP%s",
 				privateInterface, listed(d.Addresses()), shared)}
 		}
 	}
@@ -175,44 +176,42 @@ func (m machineConfiguration) unfitNetwork(config.Config, render.Sources) *unfit
 	}
 	for _, l := range m.NetworkCommonLinkConfigs() {
 		if l.Name() == privateInterface && len(l.Addresses()) > 0 && !configured {
-			return &unfitMachine{document: "LinkConfig", hint: "add a document of kind DHCPv4Config with name: " +
+			return &unfit{document: "LinkConfig", hint: "add a document of kind DHCPv4Config with name: " +
 				privateInterface + ", and remove its addresses",
 				problem: fmt.Sprintf("the interface %s has addresses, and no DHCP%s", privateInterface, shared)}
 		}
 	}
 	if !configured && !selected && !m.RunDefaultDHCPOperators() && len(m.NetworkLinkAliasConfigs()) == 0 {
-		return &unfitMachine{hint: "add a document of kind DHCPv4Config with name: " + privateInterface, problem: "documents " +
+		return &unfit{hint: "add a document of kind DHCPv4Config with name: " + privateInterface, problem: "documents " +
 			"configure the network, so that Talos runs no DHCP by itself, and none gives " + privateInterface + " an address" + why}
 	}
 	return nil
 }
 
 // unfitRanges looks for ranges that are not those of the cluster.
-func (m machineConfiguration) unfitRanges(cfg config.Config, _ render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitRanges(cfg config.Config, _ render.Sources) *unfit {
 	network, err := netip.ParsePrefix(cfg.NetworkCIDR)
 	if err != nil {
 		return nil // the configuration's own checks say so
 	}
 	if is := m.Cluster().Network().PodCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.PodCIDR}) {
-		return &unfitMachine{path: []string{"cluster", "network", "podSubnets"}, hint: "write ${POD_CIDR}, or remove it",
-			problem: fmt.Sprintf("cluster.network.podSubnets is %s, and the Cluster's Pods have %s", listed(is), cfg.PodCIDR)}
+		return unfitAt("cluster.network.podSubnets", "write ${POD_CIDR}, or remove it", "is %s, and the Cluster's Pods have %s",
+			listed(is), cfg.PodCIDR)
 	}
 	if is := m.Cluster().Network().ServiceCIDRs(); m.kind == machine.TypeControlPlane && !slices.Equal(is, []string{cfg.ServiceCIDR}) {
-		return &unfitMachine{path: []string{"cluster", "network", "serviceSubnets"}, hint: "write ${SERVICE_CIDR}, or remove it",
-			problem: fmt.Sprintf("cluster.network.serviceSubnets is %s, and the Cluster's Services have %s", listed(is), cfg.ServiceCIDR)}
+		return unfitAt("cluster.network.serviceSubnets", "write ${SERVICE_CIDR}, or remove it", "is %s, and the Cluster's "+
+			"Services have %s", listed(is), cfg.ServiceCIDR)
 	}
 	if is := m.Machine().Kubelet().NodeIP().ValidSubnets(); len(is) > 0 && !anyOverlaps(is, network) {
-		return &unfitMachine{path: []string{"machine", "kubelet", "nodeIP", "validSubnets"}, hint: "write ${NETWORK_CIDR}",
-			problem: fmt.Sprintf("machine.kubelet.nodeIP.validSubnets is %s, and the servers' network is %s: the kubelets would find no "+
-				"address", listed(is), network)}
+		return unfitAt("machine.kubelet.nodeIP.validSubnets", "write ${NETWORK_CIDR}", "is %s, and the servers' network is "+
+			"%s: the kubelets would find no address", listed(is), network)
 	}
 	if m.kind != machine.TypeControlPlane {
 		return nil
 	}
 	if is := m.Cluster().Etcd().AdvertisedSubnets(); len(is) > 0 && !anyOverlaps(is, network) {
-		return &unfitMachine{path: []string{"cluster", "etcd", "advertisedSubnets"}, hint: "write ${CONTROL_PLANE_CIDR}",
-			problem: fmt.Sprintf("cluster.etcd.advertisedSubnets is %s, and the servers' network is %s: etcd would find no address",
-				listed(is), network)}
+		return unfitAt("cluster.etcd.advertisedSubnets", "write ${CONTROL_PLANE_CIDR}", "is %s, and the servers' network is "+
+			"%s: etcd would find no address", listed(is), network)
 	}
 	return nil
 }
@@ -254,7 +253,7 @@ func (m machineConfiguration) openings(cfg config.Config, sources render.Sources
 }
 
 // unfitFirewall looks for a firewall of Talos that blocks what the cluster needs.
-func (m machineConfiguration) unfitFirewall(cfg config.Config, sources render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitFirewall(cfg config.Config, sources render.Sources) *unfit {
 	servers, err := netip.ParsePrefix(cfg.ControlPlaneCIDR)
 	if err != nil || m.NetworkRules().DefaultAction() != nethelpers.DefaultActionBlock {
 		return nil
@@ -273,7 +272,7 @@ func (m machineConfiguration) unfitFirewall(cfg config.Config, sources render.So
 	if len(closed) == 0 {
 		return nil
 	}
-	return &unfitMachine{document: "NetworkDefaultActionConfig",
+	return &unfit{document: "NetworkDefaultActionConfig",
 		problem: fmt.Sprintf("ingress is blocked, and no NetworkRuleConfig opens %s to the servers' range %s",
 			strings.Join(closed, ", "), servers),
 		hint: "add documents of kind NetworkRuleConfig for these ports, with that range as subnet, or remove ingress: block: the " +

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/config/machine"
 
@@ -17,21 +16,23 @@ import (
 const hostnameHint = "remove the name from the patch: the node must be called like its server, which Talos learns " +
 	"from Hetzner"
 
+const hostnamePath = "machine.network.hostname"
+
 // ownHostname is the last patch that names the server, and the line in it; -1: none does.
 func ownHostname(patches []string) (i, line int) {
-	if i, line = (unfitMachine{path: []string{"machine", "network", "hostname"}}).writtenIn(patches); i >= 0 {
+	if i, line = (unfit{path: hostnamePath}).writtenIn(patches); i >= 0 {
 		return i, line
 	}
-	return unfitMachine{document: "HostnameConfig"}.writtenIn(patches)
+	return unfit{document: "HostnameConfig"}.writtenIn(patches)
 }
 
 // unfitHostname looks for one name for all servers.
-func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfit {
 	name := m.NetworkHostnameConfig()
 	if name == nil || name.Hostname() == "" {
 		return nil
 	}
-	u := unfitMachine{path: []string{"machine", "network", "hostname"}, hint: hostnameHint,
+	u := unfit{path: hostnamePath, hint: hostnameHint,
 		problem: fmt.Sprintf("every server would be called %s: CAPH and the Hetzner CCM find no server of that name",
 			name.Hostname())}
 	//lint:ignore SA1019 configurations of Talos before 1.12 have the name there
@@ -42,11 +43,10 @@ func (m machineConfiguration) unfitHostname(config.Config, render.Sources) *unfi
 }
 
 // unfitPort looks for a kube-apiserver that the load balancer does not lead to.
-func (m machineConfiguration) unfitPort(config.Config, render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitPort(config.Config, render.Sources) *unfit {
 	if is := m.Cluster().LocalAPIServerPort(); m.kind == machine.TypeControlPlane && is != apiServerPort {
-		return &unfitMachine{path: []string{"cluster", "controlPlane", "localAPIServerPort"}, hint: "remove it",
-			problem: fmt.Sprintf("cluster.controlPlane.localAPIServerPort is %d, and the load balancer leads to %d", is,
-				apiServerPort)}
+		return unfitAt("cluster.controlPlane.localAPIServerPort", "remove it", "is %d, and the load balancer leads to %d", is,
+			apiServerPort)
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (m machineConfiguration) unfitPort(config.Config, render.Sources) *unfitMac
 var versionTag = regexp.MustCompile(`:(v\d+\.\d+\.\d+)(@sha256:[0-9a-f]{64})?$`)
 
 // unfitImages looks for components of Kubernetes of another version than the cluster's.
-func (m machineConfiguration) unfitImages(cfg config.Config, _ render.Sources) *unfitMachine {
+func (m machineConfiguration) unfitImages(cfg config.Config, _ render.Sources) *unfit {
 	images := map[string]string{"machine.kubelet.image": m.Machine().Kubelet().Image()}
 	if m.kind == machine.TypeControlPlane {
 		images["cluster.apiServer.image"] = m.Cluster().APIServer().Image()
@@ -64,9 +64,8 @@ func (m machineConfiguration) unfitImages(cfg config.Config, _ render.Sources) *
 	}
 	for _, path := range slices.Sorted(maps.Keys(images)) {
 		if tag := versionTag.FindStringSubmatch(images[path]); tag != nil && tag[1] != cfg.KubernetesVersion {
-			return &unfitMachine{path: strings.Split(path, "."), problem: fmt.Sprintf("%s is %s, and the cluster's "+
-				"Kubernetes is %s", path,
-				images[path], cfg.KubernetesVersion), hint: "write the tag ${KUBERNETES_VERSION}, or remove it"}
+			return unfitAt(path, "write the tag ${KUBERNETES_VERSION}, or remove it", "is %s, and the cluster's Kubernetes is %s",
+				images[path], cfg.KubernetesVersion)
 		}
 	}
 	return nil

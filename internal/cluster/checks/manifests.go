@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,35 +26,13 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 	kinds := map[string]int{}
 	for _, o := range objects {
 		kinds[o.GetKind()]++
-		for _, u := range unservedIn(o.Object, nil) {
-			add(where(sources, o, u.path...), fmt.Sprintf("write apiVersion: %s/%s, and the fields of that version", u.group,
-				config.ServedVersion), "%s is %s/%s, which neither Cluster API %s nor CAPH %s serves", dotted(u.path), u.group,
+		for _, u := range unservedIn(o.Object, "") {
+			add(where(sources, o, u.path), fmt.Sprintf("write apiVersion: %s/%s, and the fields of that version", u.group,
+				config.ServedVersion), "%s is %s/%s, which neither Cluster API %s nor CAPH %s serves", u.path, u.group,
 				u.version, cfg.CAPIVersion, cfg.CAPHVersion)
 		}
-		if o.GroupVersionKind() == capi.HetznerClusterKind {
-			if _, there, _ := unstructured.NestedMap(o.Object, "spec", "controlPlaneEndpoint"); !there {
-				add(where(sources, o, "spec"), "give it a host, which may be empty, and a port",
-					"it has no controlPlaneEndpoint, which CAPH %s does not survive", cfg.CAPHVersion)
-			}
-		}
-		if o.GroupVersionKind() == capi.HetznerClusterKind && !capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
-			add(where(sources, o, "spec", "hcloudNetwork", "enabled"), "write enabled: true, with cidrBlock: ${NETWORK_CIDR}, "+
-				"subnetCidrBlock: ${CONTROL_PLANE_CIDR} and networkZone: ${NETWORK_ZONE}",
-				"hcloudNetwork.enabled is not true: without a "+
-					"private network the Hetzner CCM does not start, etcd and the kubelets find no address, and Slipway none of the servers")
-		}
-		if o.GroupVersionKind() == capi.TalosControlPlaneKind {
-			n, is, err := unstructured.NestedInt64(o.Object, "spec", "replicas")
-			const hint = "write replicas: ${CONTROL_PLANE_REPLICAS}, or an odd number, as etcd needs it"
-			switch {
-			case err != nil || !is:
-				add(where(sources, o, "spec", "replicas"), hint, "spec.replicas is missing, or no number: quotes make it a text")
-			case n%2 == 0:
-				add(where(sources, o, "spec", "replicas"), hint, "it has %d replicas", n)
-			}
-		}
 		for _, u := range unfitObjects(cfg, o, objects) {
-			add(where(sources, o, u.path...), u.hint, "%s", u.problem)
+			add(where(sources, o, u.path), u.hint, "%s", u.problem)
 		}
 	}
 	for _, kind := range []string{capi.ClusterKind.Kind, capi.HetznerClusterKind.Kind, capi.TalosControlPlaneKind.Kind,
@@ -67,26 +46,26 @@ func Objects(cfg config.Config, sources render.Sources, objects []*unstructured.
 
 // unserved is an apiVersion, of an object or of a reference, that the configured providers do not serve.
 type unserved struct {
-	path           []any
+	path           string
 	group, version string
 }
 
 // unservedIn finds them below a value. Nothing is known of groups and kinds that others bring.
-func unservedIn(value any, path []any) (found []unserved) {
+func unservedIn(value any, path string) (found []unserved) {
 	switch value := value.(type) {
 	case map[string]any:
 		apiVersion, _ := value["apiVersion"].(string)
 		kind, _ := value["kind"].(string)
 		group, version, is := strings.Cut(apiVersion, "/")
 		if is && version != config.ServedVersion && servedBy(group, kind) {
-			found = append(found, unserved{append(slices.Clone(path), "apiVersion"), group, version})
+			found = append(found, unserved{strings.TrimPrefix(path+".apiVersion", "."), group, version})
 		}
 		for _, key := range slices.Sorted(maps.Keys(value)) {
-			found = append(found, unservedIn(value[key], append(slices.Clone(path), key))...)
+			found = append(found, unservedIn(value[key], strings.TrimPrefix(path+"."+key, "."))...)
 		}
 	case []any:
 		for i, child := range value {
-			found = append(found, unservedIn(child, append(slices.Clone(path), i))...)
+			found = append(found, unservedIn(child, fmt.Sprintf("%s[%d]", path, i))...)
 		}
 	}
 	return found
@@ -150,7 +129,7 @@ func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.
 	for _, o := range objects {
 		wrong, of := known.Check(o)
 		for _, w := range wrong {
-			e := where(sources, o, fieldPath(w.field)...)
+			e := where(sources, o, w.field)
 			e.Check, e.Problem, e.Hint = "schemas", "it does not fit its schema: "+w.Text, "correct the file"
 			found = append(found, e)
 		}
@@ -161,11 +140,10 @@ func Schemas(cfg config.Config, sources render.Sources, objects []*unstructured.
 	return found, held, nil
 }
 
-// fieldPath takes "spec.extraServices[1].port" apart.
+// fieldPath takes "spec.extraServices[1].port" apart: fields are strings, elements of lists are ints.
 func fieldPath(field string) (path []any) {
 	for _, part := range strings.FieldsFunc(field, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		var index int
-		if n, err := fmt.Sscanf(part, "%d", &index); n == 1 && err == nil {
+		if index, err := strconv.Atoi(part); err == nil {
 			path = append(path, index)
 		} else {
 			path = append(path, part)

@@ -1,10 +1,10 @@
 package checks
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -22,18 +22,28 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
-const (
-	checkPatchesName = "patches"
-	StrategicPatches = "strategicPatches"
-	// infrastructureName is the source of a node's name that is its server's: CAPH calls the server as the HCloudMachine.
-	infrastructureName = "InfrastructureName"
-)
+// strategicPatches is the field of a TalosConfigSpec with the patches.
+const strategicPatches = "strategicPatches"
+
+// infrastructureName is the source of a node's name that is its server's: CAPH calls the server as the HCloudMachine.
+const infrastructureName = "InfrastructureName"
 
 // patched is an object with a TalosConfigSpec, and what that has to be.
 type patched struct {
-	Object *unstructured.Unstructured
-	Path   []string // of the TalosConfigSpec
+	object *unstructured.Unstructured
+	path   string // of the TalosConfigSpec
 	kind   machine.Type
+}
+
+// field are the names by which a field of the TalosConfigSpec is reached.
+func (p patched) field(names ...string) []string { return append(strings.Split(p.path, "."), names...) }
+
+func (p patched) text(names ...string) string { return capi.Text(p.object, p.field(names...)...) }
+
+// Patches are the texts of its patches.
+func (p patched) Patches() ([]string, error) {
+	patches, _, err := unstructured.NestedStringSlice(p.object.Object, p.field(strategicPatches)...)
+	return patches, err
 }
 
 // Patched are the objects whose patches the bootstrap provider makes machine configurations from.
@@ -41,10 +51,9 @@ func Patched(objects []*unstructured.Unstructured) (found []patched) {
 	for _, o := range objects {
 		switch o.GroupVersionKind() {
 		case capi.TalosControlPlaneKind:
-			found = append(found,
-				patched{Object: o, Path: []string{"spec", "controlPlaneConfig", "controlplane"}, kind: machine.TypeControlPlane})
+			found = append(found, patched{o, "spec.controlPlaneConfig.controlplane", machine.TypeControlPlane})
 		case capi.TalosConfigTemplateKind:
-			found = append(found, patched{Object: o, Path: []string{"spec", "template", "spec"}, kind: machine.TypeWorker})
+			found = append(found, patched{o, "spec.template.spec", machine.TypeWorker})
 		}
 	}
 	return found
@@ -60,42 +69,37 @@ func Patches(cfg config.Config, sources render.Sources, objects []*unstructured.
 }
 
 func checkPatched(cfg config.Config, sources render.Sources, p patched) []FileError {
-	at := func(hint, problem string, fields ...any) FileError {
-		e := where(sources, p.Object, pathOf(p.Path, fields...)...)
-		e.Check, e.Problem, e.Hint = checkPatchesName, problem, hint
-		return e
+	at := func(field, hint, format string, args ...any) []FileError {
+		e := where(sources, p.object, p.path+"."+field)
+		e.Check, e.Problem, e.Hint = "patches", fmt.Sprintf(format, args...), hint
+		return []FileError{e}
 	}
-	spec := func(fields ...string) []string { return append(append([]string{}, p.Path...), fields...) }
-	if jsonPatches, _, _ := unstructured.NestedSlice(p.Object.Object, spec("configPatches")...); len(jsonPatches) > 0 {
-		return []FileError{at("write them as strategicPatches",
-			"configPatches: JSON patches do not work on a configuration of several documents, as Talos 1.12's is",
-			"configPatches")}
-	}
-	switch is := capi.Text(p.Object, spec("generateType")...); {
+	jsonPatches, _, _ := unstructured.NestedSlice(p.object.Object, p.field("configPatches")...)
+	switch is := p.text("generateType"); {
+	case len(jsonPatches) > 0:
+		return at("configPatches", "write them as strategicPatches", "configPatches: JSON patches do not work on a "+
+			"configuration of several documents, as Talos 1.12's is")
 	case p.kind == machine.TypeControlPlane && is != "controlplane":
-		return []FileError{at("write generateType: controlplane",
-			fmt.Sprintf("generateType is %q: with another the provider creates no control plane from it, or bootstraps etcd "+
-				"by itself", is), "generateType")}
+		return at("generateType", "write generateType: controlplane", "generateType is %q: with another the provider creates "+
+			"no control plane from it, or bootstraps etcd by itself", is)
 	case p.kind == machine.TypeWorker && is == "none":
 		return nil // a configuration of the user's own, which is not generated
 	case p.kind == machine.TypeWorker && is != "worker":
-		return []FileError{at("write generateType: worker",
-			fmt.Sprintf("generateType is %q: only the TalosControlPlane creates servers of the control plane", is),
-			"generateType")}
+		return at("generateType", "write generateType: worker", "generateType is %q: only the TalosControlPlane creates "+
+			"servers of the control plane", is)
 	}
-	if is := capi.Text(p.Object, spec("hostname", "source")...); is != "" && is != infrastructureName {
-		return []FileError{at("leave hostname away",
-			fmt.Sprintf("hostname.source is %s: the node must be called like its server, as the HCloudMachine is", is),
-			"hostname", "source")}
+	if is := p.text("hostname", "source"); is != "" && is != infrastructureName {
+		return at("hostname.source", "leave hostname away", "hostname.source is %s: the node must be called like its server, "+
+			"as the HCloudMachine is", is)
 	}
-	if own := capi.Text(p.Object, spec("talosVersion")...); own != "" {
+	if own := p.text("talosVersion"); own != "" {
 		if problem := unfitContract(own, cfg.TalosVersion); problem != "" {
-			return []FileError{at("write talosVersion: ${TALOS_VERSION}", problem, "talosVersion")}
+			return at("talosVersion", "write talosVersion: ${TALOS_VERSION}", "%s", problem)
 		}
 	}
-	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, spec(StrategicPatches)...)
+	patches, err := p.Patches()
 	if err != nil {
-		return []FileError{at("write each patch as a text", err.Error(), StrategicPatches)}
+		return at(strategicPatches, "write each patch as a text", "%v", err)
 	}
 	return checkTexts(cfg, sources, p, patches, at)
 }
@@ -115,29 +119,30 @@ func unfitContract(own, talos string) string {
 
 // checkTexts checks the patches one by one, and the whole configuration that they make.
 func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []string,
-	at func(hint, problem string, fields ...any) FileError) (found []FileError) {
-	loaded := []configpatcher.Patch{}
-	place := func(i int, line func(patch string) int) FileError {
-		e := at("", "", StrategicPatches, i)
-		e.Object += fmt.Sprintf(": %s[%d]", StrategicPatches, i)
-		node := nodeIn(sourceOf(sources, p.Object), sources.Vars, p.Object, pathOf(append(p.Path, StrategicPatches), i)...)
-		switch { // what is not in the file was added to it
-		case node != nil:
-			e.Line = node.Line + line(patches[i])
-		case ofPool(p.Object):
-			e.File, e.Line = "patches of worker pool "+p.Object.GetLabels()[capi.WorkerPoolLabel]+" in the configuration", 0
-		default: // the one for an OpenID Connect issuer
-			e.File, e.Line = sources.OidcPatch.Name, line(patches[i])
+	at func(field, hint, format string, args ...any) []FileError) (found []FileError) {
+	// add says what is wrong in a line of a patch; of none of them where i is below 0.
+	add := func(i, line int, hint, problem string) {
+		e := at(strategicPatches, hint, "%s", problem)[0]
+		if i >= 0 {
+			field := fmt.Sprintf("%s[%d]", strategicPatches, i)
+			e.Object += ": " + field
+			node := nodeIn(sourceOf(sources, p.object), sources.Vars, p.object, p.path+"."+field)
+			switch { // what is not in the file was added to it
+			case node != nil:
+				e.Line = node.Line + line
+			case ofPool(p.object):
+				e.File, e.Line = "patches of worker pool "+p.object.GetLabels()[capi.WorkerPoolLabel]+" in the configuration", 0
+			default: // the one for an OpenID Connect issuer
+				e.File, e.Line = sources.OidcPatch.Name, line
+			}
 		}
-		return e
+		found = append(found, e)
 	}
+	var loaded []configpatcher.Patch
 	for i, patch := range patches {
 		one, err := strict(patch)
 		if err != nil {
-			e := place(i, func(patch string) int { return lineOfPatchError(patch, err) })
-			e.Hint, e.Problem = "correct the patch", describePatchError(patch, err)
-			found = append(found, e)
-			continue
+			add(i, lineOfPatchError(patch, err), "correct the patch", describePatchError(err))
 		}
 		loaded = append(loaded, one)
 	}
@@ -145,32 +150,25 @@ func checkTexts(cfg config.Config, sources render.Sources, p patched, patches []
 		return found
 	}
 	m, err := p.whole(cfg, loaded)
-	if err != nil && strings.Contains(err.Error(), "hostname") {
-		e := at("", "", StrategicPatches)
-		if i, line := ownHostname(patches); i >= 0 {
-			e = place(i, func(string) int { return line })
-		}
-		e.Hint, e.Problem = hostnameHint, "Talos would refuse the configuration that they result in: "+err.Error()
-		return []FileError{e}
-	}
 	if err != nil {
-		return []FileError{at("correct the patches", "Talos would refuse the configuration that they result in: "+err.Error(),
-			StrategicPatches)}
+		i, line, hint := -1, 0, "correct the patches"
+		if strings.Contains(err.Error(), "hostname") {
+			hint = hostnameHint
+			i, line = ownHostname(patches)
+		}
+		add(i, line, hint, "Talos would refuse the configuration that they result in: "+err.Error())
+		return found
 	}
 	for _, u := range m.unfit(cfg, sources) {
-		e := at("", "", StrategicPatches)
-		if i, line := u.writtenIn(patches); i >= 0 {
-			e = place(i, func(string) int { return line })
-		}
-		e.Hint, e.Problem = u.hint, u.problem
-		found = append(found, e)
+		i, line := u.writtenIn(patches)
+		add(i, line, u.hint, u.problem)
 	}
 	return found
 }
 
 // merged is the machine configuration that the object's patches result in.
 func (p patched) merged(cfg config.Config) (machineConfiguration, error) {
-	patches, _, err := unstructured.NestedStringSlice(p.Object.Object, append(slices.Clone(p.Path), StrategicPatches)...)
+	patches, err := p.Patches()
 	if err != nil {
 		return machineConfiguration{}, err
 	}
@@ -185,23 +183,11 @@ func (p patched) merged(cfg config.Config) (machineConfiguration, error) {
 	return p.whole(cfg, loaded)
 }
 
-func pathOf(fields []string, more ...any) []any {
-	path := make([]any, 0, len(fields)+len(more))
-	for _, field := range fields {
-		path = append(path, field)
-	}
-	return append(path, more...)
-}
-
 // whole makes the configuration of a server as the provider would, without any secret, patches it and has Talos judge
 // it.
 func (p patched) whole(cfg config.Config, patches []configpatcher.Patch) (machineConfiguration, error) {
 	m := machineConfiguration{kind: p.kind}
-	version := cfg.TalosVersion
-	if own := capi.Text(p.Object, append(append([]string{}, p.Path...), "talosVersion")...); own != "" {
-		version = own
-	}
-	contract, err := machineconfig.ParseContractFromVersion(version)
+	contract, err := machineconfig.ParseContractFromVersion(cmp.Or(p.text("talosVersion"), cfg.TalosVersion))
 	if err != nil {
 		return m, err
 	}
@@ -277,7 +263,7 @@ var (
 func withoutValues(message string) string { return quotedValue.ReplaceAllString(message, "`…`") }
 
 // describePatchError is a decoder's error in one line, without any value of the patch.
-func describePatchError(patch string, err error) string {
+func describePatchError(err error) string {
 	if path := unknownKey(err); len(path) > 0 {
 		return "unknown key " + strings.Join(path, ".")
 	}

@@ -40,8 +40,7 @@ func RefuseValues(cfg config.Config, sources render.Sources, in render.Chart) er
 func ChartValues(cfg config.Config, sources render.Sources, in render.Chart) *ValueProblem {
 	values, err := in.Values.Values(sources.Vars)
 	if err != nil {
-		f := problemf("correct the file", "%v", err)
-		return &f
+		return problemf("correct the file", "%v", err)
 	}
 	basic := []string{sources.Cilium.Path, sources.HcloudCCM.Path, sources.TalosCCM.Path}
 	if f := underOwnName(in, values); f != nil && slices.Contains(basic, in.Values.Path) {
@@ -65,9 +64,8 @@ func underOwnName(in render.Chart, values map[string]any) *ValueProblem {
 	if _, nested := values[in.Chart.Name].(map[string]any); !nested {
 		return nil
 	}
-	f := problemf("write what is below it at the top level", "%s: the values are under %s:, as for a chart that "+
+	return problemf("write what is below it at the top level", "%s: the values are under %s:, as for a chart that "+
 		"depends on it: Helm would ignore them", in.Values.Name, in.Chart.Name)
-	return &f
 }
 
 // createdKeys are what the step hcloud-ccm writes into the Secret config.CCMSecretName.
@@ -75,11 +73,11 @@ var createdKeys = []string{render.HCloudTokenKey, render.HCloudNetworkKey}
 
 func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProblem {
 	if f := unmet(file, values, []want{
-		{[]string{"networking", "enabled"}, "true", "nodes are known by their private addresses"},
-		{[]string{"networking", "clusterCIDR"}, cfg.PodCIDR, "it is POD_CIDR"},
-		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "name"}, config.CCMSecretName,
+		{"networking.enabled", "true", "nodes are known by their private addresses"},
+		{"networking.clusterCIDR", cfg.PodCIDR, "it is POD_CIDR"},
+		{"networking.network.valueFrom.secretKeyRef.name", config.CCMSecretName,
 			"the step hcloud-ccm creates that Secret"},
-		{[]string{"networking", "network", "valueFrom", "secretKeyRef", "key"}, render.HCloudNetworkKey,
+		{"networking.network.valueFrom.secretKeyRef.key", render.HCloudNetworkKey,
 			"the step hcloud-ccm writes it there"},
 	}); f != nil {
 		return f
@@ -92,33 +90,28 @@ func unfitCCM(cfg config.Config, file string, values map[string]any) *ValueProbl
 				value = env[name]
 			}
 			if _, text := value.(string); !text || !mapping {
-				f := problemf(fmt.Sprintf("write value: \"%s\" below env.%s", shown(value), name),
+				return problemf(fmt.Sprintf("write value: \"%s\" below env.%s", shown(value), name),
 					"%s: env.%s is no environment variable of a container: that has a text as value, and YAML reads numbers, "+
 						"true and false as none without quotes", file, name)
-				return &f
 			}
 		}
 		secret, named, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "name")
 		key, _, _ := unstructured.NestedString(is, "valueFrom", "secretKeyRef", "key")
 		optional, _, _ := unstructured.NestedBool(is, "valueFrom", "secretKeyRef", "optional")
 		if named && !optional && (secret != config.CCMSecretName || !slices.Contains(createdKeys, key)) {
-			f := problemf(fmt.Sprintf("write %s with one of the keys %s, a value, or optional: true", config.CCMSecretName,
+			return problemf(fmt.Sprintf("write %s with one of the keys %s, a value, or optional: true", config.CCMSecretName,
 				strings.Join(createdKeys, ", ")), "%s: env.%s is key %s of Secret %s, which no step creates: the Pod would not start",
 				file, name, key, secret)
-			return &f
 		}
 	}
 	if token, _, _ := unstructured.NestedMap(values, "env", "HCLOUD_TOKEN"); len(token) == 0 {
-		f := problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token",
+		return problemf("leave env.HCLOUD_TOKEN to the built-in file", "%s: env.HCLOUD_TOKEN is missing: the CCM has no token",
 			file)
-		return &f
 	}
-	if pods, network := prefixOf(cfg.PodCIDR), prefixOf(cfg.NetworkCIDR); routes(values) &&
-		(network.Bits() > pods.Bits() || !network.Contains(pods.Addr())) {
-		f := problemf("choose a podCidr inside of networkCidr, or leave HCLOUD_NETWORK_ROUTES_ENABLED at false",
+	if routes(values) && !inside(prefixOf(cfg.PodCIDR), prefixOf(cfg.NetworkCIDR)) {
+		return problemf("choose a podCidr inside of networkCidr, or leave HCLOUD_NETWORK_ROUTES_ENABLED at false",
 			"%s: env.HCLOUD_NETWORK_ROUTES_ENABLED is true, and Pods have %s, which is not inside of the network %s: Hetzner routes "+
 				"nothing else", file, cfg.PodCIDR, cfg.NetworkCIDR)
-		return &f
 	}
 	return nil
 }
@@ -177,23 +170,22 @@ func tunnelPort(sources render.Sources) uint16 {
 func unfitAddon(cfg config.Config, in render.Chart, values map[string]any) *ValueProblem {
 	switch in.Release {
 	case config.AddonCSI:
-		token := []string{"controller", "hcloudToken"}
 		for _, other := range []string{"value", "file"} {
-			if s, _, _ := unstructured.NestedString(values, append(token, other)...); s != "" {
+			if s, _, _ := unstructured.NestedString(values, "controller", "hcloudToken", other); s != "" {
 				return nil // the operator brings a token of their own
 			}
 		}
 		const why = "the step hcloud-ccm creates that Secret"
 		return unmet(in.Values.Name, values, []want{
-			{append(slices.Clone(token), "existingSecret", "name"), config.CCMSecretName, why},
-			{append(slices.Clone(token), "existingSecret", "key"), render.HCloudTokenKey, why},
+			{"controller.hcloudToken.existingSecret.name", config.CCMSecretName, why},
+			{"controller.hcloudToken.existingSecret.key", render.HCloudTokenKey, why},
 		})
 	case config.AddonAutoscaler:
 		return unmet(in.Values.Name, values, []want{
-			{[]string{"cloudProvider"}, "clusterapi", "Cluster API creates and deletes the servers"},
-			{[]string{"clusterAPIMode"}, "incluster-incluster", "the cluster manages itself"},
-			{[]string{"autoDiscovery", "clusterName"}, cfg.ClusterName, "it is CLUSTER_NAME"},
-			{[]string{"autoDiscovery", "namespace"}, cfg.Namespace, "the MachineDeployments are there"},
+			{"cloudProvider", "clusterapi", "Cluster API creates and deletes the servers"},
+			{"clusterAPIMode", "incluster-incluster", "the cluster manages itself"},
+			{"autoDiscovery.clusterName", cfg.ClusterName, "it is CLUSTER_NAME"},
+			{"autoDiscovery.namespace", cfg.Namespace, "the MachineDeployments are there"},
 		})
 	}
 	return nil
@@ -207,50 +199,46 @@ type ciliumIn struct {
 
 func unfitCilium(file string, values map[string]any, in ciliumIn) *ValueProblem {
 	wants := []want{
-		{[]string{"ipam", "mode"}, "kubernetes", "nodes take their Pod range from Kubernetes"},
-		{[]string{"kubeProxyReplacement"}, "true", "Talos runs no kube-proxy here"},
-		{[]string{"k8sServicePort"}, kubePrismPort, "KubePrism listens there"},
-		{[]string{"cgroup", "autoMount", "enabled"}, "false", "Talos mounts the cgroup file system itself"},
+		{"ipam.mode", "kubernetes", "nodes take their Pod range from Kubernetes"},
+		{"kubeProxyReplacement", "true", "Talos runs no kube-proxy here"},
+		{"k8sServicePort", kubePrismPort, "KubePrism listens there"},
+		{"cgroup.autoMount.enabled", "false", "Talos mounts the cgroup file system itself"},
 	}
 	if host := fmt.Sprint(values["k8sServiceHost"]); host != "127.0.0.1" {
-		wants = append(wants, want{[]string{"k8sServiceHost"}, "localhost",
+		wants = append(wants, want{"k8sServiceHost", "localhost",
 			"the API server is reached by KubePrism on every node"})
 	}
 	if in.forwardsDNS {
-		wants = append(wants, want{[]string{"bpf", "hostLegacyRouting"}, "true",
+		wants = append(wants, want{"bpf.hostLegacyRouting", "true",
 			"Pods' DNS goes to Talos's host DNS (machine.features.hostDNS.forwardKubeDNSToHost)"})
 	}
 	if f := unmet(file, values, wants); f != nil {
 		return f
 	}
 	if fmt.Sprint(values["routingMode"]) == "native" && !in.routed {
-		f := problemf("remove routingMode: native, or write env.HCLOUD_NETWORK_ROUTES_ENABLED.value: \"true\" into "+
+		return problemf("remove routingMode: native, or write env.HCLOUD_NETWORK_ROUTES_ENABLED.value: \"true\" into "+
 			"bootstrap/hcloud-ccm-values.yaml, with POD_CIDR inside of NETWORK_CIDR and ipv4NativeRoutingCIDR: "+
 			"${NETWORK_CIDR} here",
 			"%s: routingMode is native, and nothing creates routes between the nodes' Pods (HCLOUD_NETWORK_ROUTES_ENABLED of the "+
 				"Hetzner CCM is not true): Pods of different nodes would not reach each other", file)
-		return &f
 	}
 	masquerades := fmt.Sprint(values["enableIPv4Masquerade"]) != "false" && !nestedTruth(values, "ipMasqAgent", "enabled")
 	native := fmt.Sprint(values["routingMode"]) == "native"
 	if routed, _ := values["ipv4NativeRoutingCIDR"].(string); native && masquerades && routed == "" {
-		f := problemf("write ipv4NativeRoutingCIDR: ${NETWORK_CIDR}", "%s: routingMode is native, and "+
+		return problemf("write ipv4NativeRoutingCIDR: ${NETWORK_CIDR}", "%s: routingMode is native, and "+
 			"ipv4NativeRoutingCIDR is missing: "+
 			"Cilium's agents would end at their start, as they have to know what is not masqueraded", file)
-		return &f
 	}
 	for _, who := range []string{"ciliumAgent", "cleanCiliumState"} {
 		listed, found, err := unstructured.NestedStringSlice(values, "securityContext", "capabilities", who)
 		if err != nil || !found {
-			f := problemf("list them without SYS_MODULE",
+			return problemf("list them without SYS_MODULE",
 				"%s: securityContext.capabilities.%s is missing: the chart's own list has SYS_MODULE, which Talos forbids", file,
 				who)
-			return &f
 		}
 		for _, c := range listed {
 			if slices.Contains(talosForbids, c) {
-				f := problemf("take it out", "%s: securityContext.capabilities.%s has %s, which Talos forbids", file, who, c)
-				return &f
+				return problemf("take it out", "%s: securityContext.capabilities.%s has %s, which Talos forbids", file, who, c)
 			}
 		}
 	}
@@ -265,9 +253,8 @@ func nestedTruth(values map[string]any, path ...string) bool {
 func unfitTalosCCM(file string, values map[string]any) *ValueProblem {
 	listed, _, err := unstructured.NestedStringSlice(values, "enabledControllers")
 	if err != nil || !slices.Equal(listed, []string{"node-csr-approval"}) {
-		f := problemf("write enabledControllers: [node-csr-approval]",
+		return problemf("write enabledControllers: [node-csr-approval]",
 			"%s: enabledControllers is %v: with others the two controllers fight over the nodes", file, listed)
-		return &f
 	}
 	return nil
 }
@@ -278,21 +265,20 @@ type ValueProblem struct {
 	Hint   string // what to do next
 }
 
-func problemf(hint, format string, args ...any) ValueProblem {
-	return ValueProblem{Reason: fmt.Sprintf(format, args...), Hint: hint}
+func problemf(hint, format string, args ...any) *ValueProblem {
+	return &ValueProblem{Reason: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 // unmet names the values that are not as they are wanted; nil: all are.
 func unmet(where string, values map[string]any, wants []want) *ValueProblem {
 	var problems, hints []string
 	for _, u := range unmetOf(values, wants) {
-		problems, hints = append(problems, u.problem()), append(hints, u.want.hint())
+		problems, hints = append(problems, u.problem()), append(hints, u.hint())
 	}
 	if len(problems) == 0 {
 		return nil
 	}
-	f := problemf("write "+strings.Join(hints, ", "), "%s: %s", where, strings.Join(problems, "; "))
-	return &f
+	return problemf("write "+strings.Join(hints, ", "), "%s: %s", where, strings.Join(problems, "; "))
 }
 
 // shown is a value as a message may have it: a number, true or false. Any other text may be a token.

@@ -9,30 +9,28 @@ import (
 
 // want is a value that the rest of the bootstrap counts on.
 type want struct {
-	path []string
+	path string // "ipam.mode"
 	is   string
 	why  string
 }
 
-func (w want) dotted() string { return strings.Join(w.path, ".") }
-
 // hint is what is to be written.
-func (w want) hint() string { return w.dotted() + ": " + w.is }
+func (w want) hint() string { return w.path + ": " + w.is }
 
 // unmetWant is a value that is not as it is wanted.
 type unmetWant struct {
-	want want
-	is   string
+	want
+	found string
 }
 
 func (u unmetWant) problem() string {
-	return fmt.Sprintf("%s is %s, not %s: %s", u.want.dotted(), u.is, u.want.is, u.want.why)
+	return fmt.Sprintf("%s is %s, not %s: %s", u.path, u.found, u.is, u.why)
 }
 
 // unmetOf are the values that are not as they are wanted.
 func unmetOf(values map[string]any, wants []want) (all []unmetWant) {
 	for _, w := range wants {
-		got, found, err := unstructured.NestedFieldNoCopy(values, w.path...)
+		got, found, err := unstructured.NestedFieldNoCopy(values, strings.Split(w.path, ".")...)
 		if is := fmt.Sprint(got); err != nil || !found || is != w.is {
 			if !found {
 				is = "missing"

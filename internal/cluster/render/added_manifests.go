@@ -50,12 +50,7 @@ func (f filesOfObjects) add(namespace string, s Source, o *unstructured.Unstruct
 		return err
 	}
 	// clusterctl moves what the Cluster owns, and what has this label: a template that is not used yet may have no owner.
-	labels := o.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[capi.MoveLabel] = ""
-	o.SetLabels(labels)
+	addLabel(o, capi.MoveLabel, "")
 	return nil
 }
 

@@ -24,6 +24,15 @@ func patchesPath(o *unstructured.Unstructured) []string {
 	return []string{"spec", "template", "spec", "strategicPatches"}
 }
 
+// addPatches adds strategic patches to a TalosControlPlane or a TalosConfigTemplate.
+func addPatches(o *unstructured.Unstructured, added ...string) error {
+	patches, _, err := unstructured.NestedStringSlice(o.Object, patchesPath(o)...)
+	if err != nil {
+		return err
+	}
+	return unstructured.SetNestedStringSlice(o.Object, append(patches, added...), patchesPath(o)...)
+}
+
 // MetadataRouteOf is "false" where the patches of a live TalosControlPlane or TalosConfigTemplate, which may be nil,
 // do not have the route to the metadata.
 func MetadataRouteOf(o *unstructured.Unstructured) string {

@@ -49,18 +49,14 @@ func Manifests(cfg config.Config, sources Sources, v Variables) (*Rendered, erro
 	var all, aside []*unstructured.Unstructured
 	from := filesOfObjects{}
 	for _, s := range sources.Objects() {
-		docs, err := kube.Documents(s.Data)
+		docs, err := s.Documents()
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
+			return nil, err
 		}
 		for _, doc := range docs {
-			filled, err := s.Fill(doc, v)
+			o, err := s.Object(doc, v)
 			if err != nil {
 				return nil, err
-			}
-			o, err := kube.Parse(filled)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", s.Name, err)
 			}
 			if err := from.add(cfg.Namespace, s, o); err != nil {
 				return nil, err
@@ -136,16 +132,14 @@ func addOIDC(cfg config.Config, sources Sources, objects []*unstructured.Unstruc
 	if patch, err = yaml.Marshal(content); err != nil {
 		return fmt.Errorf("%s: %w", sources.OidcPatch.Name, err)
 	}
-	path := []string{"spec", "controlPlaneConfig", "controlplane", "strategicPatches"}
 	for _, o := range objects {
 		if o.GroupVersionKind() != capi.TalosControlPlaneKind || o.GetName() != cfg.ControlPlaneName() {
 			continue
 		}
-		patches, _, err := unstructured.NestedStringSlice(o.Object, path...)
-		if err != nil {
+		if err := addPatches(o, string(patch)); err != nil {
 			return fmt.Errorf("%s: %w", sources.Cluster.Name, err)
 		}
-		return unstructured.SetNestedStringSlice(o.Object, append(patches, string(patch)), path...)
+		return nil
 	}
 	return fmt.Errorf("%s has no TalosControlPlane %s to add %s to", sources.Cluster.Name, cfg.ControlPlaneName(),
 		sources.OidcPatch.Name)

@@ -35,6 +35,17 @@ type knownFile struct {
 
 func (k knownFile) path() string { return k.folder + "/" + k.name }
 
+// source is the operator's file, which is taken out of own, or without one the file inside the command.
+func (k knownFile) source(own map[string]Source) (Source, error) {
+	builtIn, err := k.files.ReadFile(k.name)
+	f := Source{Name: k.path(), Path: k.path(), Data: builtIn, BuiltIn: builtIn, merges: k.merges}
+	if o, found := own[f.Path]; found {
+		f.Name, f.Data, f.Own = o.Name, o.Data, true
+		delete(own, f.Path)
+	}
+	return f, err
+}
+
 func knownFiles() []knownFile {
 	manifest := func(name string, to func(*Sources) *Source) knownFile {
 		return knownFile{folder: manifestsFolder, name: name, files: manifests.Files, to: to}
@@ -194,17 +205,13 @@ func (s Sources) List() []SourceFile {
 
 // BuiltInFiles are the files inside the command, by their paths: "manifests/cluster.yaml".
 func BuiltInFiles() (map[string][]byte, error) {
-	all := map[string][]byte{}
-	for _, k := range knownFiles() {
-		data, err := k.files.ReadFile(k.name)
-		if err != nil {
-			return nil, err
-		}
-		all[k.path()] = data
+	s, err := Read(nil, "")
+	if err != nil {
+		return nil, err
 	}
-	shipped, err := addonValues(nil)
-	for _, f := range shipped {
+	all := map[string][]byte{}
+	for _, f := range s.All() {
 		all[f.Path] = f.Data
 	}
-	return all, err
+	return all, nil
 }

@@ -1,3 +1,5 @@
+// Package render makes what is applied out of the files that operators edit: objects, and Helm charts with their
+// values, with the variables of the configuration put in, and digests of them.
 package render
 
 import (
@@ -9,10 +11,12 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/yamlprocessor"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
 
 // Source is a file that people edit: their own where they have one, else the one inside the command.
@@ -46,16 +50,9 @@ func Read(vars Variables, overrides string) (Sources, error) {
 	}
 	s := Sources{Vars: vars}
 	for _, k := range knownFiles() {
-		f := Source{Name: k.path(), Path: k.path(), merges: k.merges}
-		if f.BuiltIn, err = k.files.ReadFile(k.name); err != nil {
+		if *k.to(&s), err = k.source(own); err != nil {
 			return Sources{}, err
 		}
-		f.Data = f.BuiltIn
-		if o, found := own[f.Path]; found {
-			f.Name, f.Data, f.Own = o.Name, o.Data, true
-			delete(own, f.Path)
-		}
-		*k.to(&s) = f
 	}
 	if s.Addons, err = addonValues(own); err != nil {
 		return Sources{}, err
@@ -70,23 +67,28 @@ func Read(vars Variables, overrides string) (Sources, error) {
 	return s, nil
 }
 
+// ReadOrEmpty are the operator's files where they can be read, and none where one is broken.
+func ReadOrEmpty(cfg config.Config, overrides string) Sources {
+	s, err := Read(VariablesOf(cfg), overrides)
+	if err != nil {
+		return Sources{Vars: VariablesOf(cfg)}
+	}
+	return s
+}
+
 // addonValues are the values files of add-ons. It takes the operator's out of own.
 func addonValues(own map[string]Source) (all []Source, err error) {
 	for _, a := range config.ShippedAddons() {
-		name := config.AddonValuesFile(a.Name)
-		f := Source{Name: addonsFolder + "/" + name, Path: addonsFolder + "/" + name, merges: true}
-		if f.BuiltIn, err = bootstrap.Files.ReadFile(bootstrap.Addons + "/" + name); err != nil {
+		shipped := knownFile{folder: bootstrapFolder, name: bootstrap.Addons + "/" + config.AddonValuesFile(a.Name),
+			files: bootstrap.Files, merges: true}
+		f, err := shipped.source(own)
+		if err != nil {
 			return nil, err
-		}
-		f.Data = f.BuiltIn
-		if o, found := own[f.Path]; found {
-			f.Name, f.Data, f.Own = o.Name, o.Data, true
-			delete(own, f.Path)
 		}
 		all = append(all, f)
 	}
-	for _, path := range slices.Collect(maps.Keys(own)) {
-		if o := own[path]; strings.HasPrefix(path, addonsFolder+"/") {
+	for path, o := range own {
+		if strings.HasPrefix(path, addonsFolder+"/") {
 			all = append(all, o)
 			delete(own, path)
 		}
@@ -97,11 +99,7 @@ func addonValues(own map[string]Source) (all []Source, err error) {
 
 // AddonValues is a values file of the folder bootstrap/addons; false: there is none of this name.
 func (s Sources) AddonValues(name string) (Source, bool) {
-	i := slices.IndexFunc(s.Addons, func(f Source) bool { return f.Path == addonsFolder+"/"+name })
-	if i < 0 {
-		return Source{Name: addonsFolder + "/" + name, Path: addonsFolder + "/" + name}, false
-	}
-	return s.Addons[i], true
+	return find(s.Addons, addonsFolder+"/"+name)
 }
 
 // SchematicFile is the schematic of a name: that of bootstrap/schematics, or without a name the control plane's; false:
@@ -110,12 +108,16 @@ func (s Sources) SchematicFile(name string) (Source, bool) {
 	if name == "" {
 		return s.Schematic, true
 	}
-	path := schematicFolder + "/" + name + ".yaml"
-	i := slices.IndexFunc(s.Schematics, func(f Source) bool { return f.Path == path })
+	return find(s.Schematics, schematicFolder+"/"+name+".yaml")
+}
+
+// find is the file of a path; false: there is none, and it has its names alone.
+func find(files []Source, path string) (Source, bool) {
+	i := slices.IndexFunc(files, func(f Source) bool { return f.Path == path })
 	if i < 0 {
 		return Source{Name: path, Path: path}, false
 	}
-	return s.Schematics[i], true
+	return files[i], true
 }
 
 // All are the files that a step is made from, each once.
@@ -163,6 +165,28 @@ func VariablesOf(c config.Config) Variables {
 	v[autoscalerVersionVariable] = config.AutoscalerVersion(c.KubernetesVersion)
 	v[operatorReplicasVariable] = strconv.Itoa(min(maxOperatorReplicas, c.ControlPlaneReplicas))
 	return v
+}
+
+// Documents are the YAML documents of the file, as it is written.
+func (s Source) Documents() ([][]byte, error) {
+	docs, err := kube.Documents(s.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return docs, nil
+}
+
+// Object is the object of a document of the file, with its variables filled in.
+func (s Source) Object(document []byte, v Variables) (*unstructured.Unstructured, error) {
+	filled, err := s.Fill(document, v)
+	if err != nil {
+		return nil, err
+	}
+	o, err := kube.Parse(filled)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.Name, err)
+	}
+	return o, nil
 }
 
 // Fill puts the variables into a text, as clusterctl does with ${NAME:=default}. A variable without value and default

@@ -92,20 +92,16 @@ func (v Variables) OfPool(p config.WorkerPool, g config.PoolGroup, place PoolPla
 func poolGroup(cfg config.Config, sources Sources, v Variables, p config.WorkerPool, g config.PoolGroup) (
 	[]*unstructured.Unstructured, error) {
 	s := sources.WorkerPool
-	docs, err := kube.Documents(s.Data)
+	docs, err := s.Documents()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.Name, err)
+		return nil, err
 	}
 	var objects []*unstructured.Unstructured
 	var deployment *unstructured.Unstructured
 	for _, doc := range docs {
-		filled, err := s.Fill(doc, v)
+		o, err := s.Object(doc, v)
 		if err != nil {
 			return nil, err
-		}
-		o, err := kube.Parse(filled)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", s.Name, err)
 		}
 		if err := takeNamespace(cfg.Namespace, s, o); err != nil {
 			return nil, err
@@ -206,12 +202,7 @@ func addPoolPatches(o *unstructured.Unstructured, p config.WorkerPool) error {
 	if len(added) == 0 {
 		return nil
 	}
-	path := []string{"spec", "template", "spec", "strategicPatches"}
-	patches, _, err := unstructured.NestedStringSlice(o.Object, path...)
-	if err != nil {
-		return err
-	}
-	return unstructured.SetNestedStringSlice(o.Object, append(patches, added...), path...)
+	return addPatches(o, added...)
 }
 
 func addLabel(o *unstructured.Unstructured, key, value string) {
@@ -277,8 +268,7 @@ func SchedulableOf(tcp *unstructured.Unstructured) (is string) {
 	if tcp == nil {
 		return ""
 	}
-	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, "spec", "controlPlaneConfig", "controlplane",
-		"strategicPatches")
+	patches, _, _ := unstructured.NestedStringSlice(tcp.Object, patchesPath(tcp)...)
 	for _, patch := range patches {
 		var content struct {
 			Cluster struct {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/siderolabs/talos/pkg/machinery/gendata"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
 )
@@ -21,8 +20,7 @@ func (d *Doctor) patches(context.Context) Finding {
 	}
 	total := 0
 	for _, p := range checks.Patched(objects) {
-		all, _, _ := unstructured.NestedStringSlice(p.Object.Object,
-			append(append([]string{}, p.Path...), checks.StrategicPatches)...)
+		all, _ := p.Patches()
 		total += len(all)
 	}
 	if minor(d.cfg.TalosVersion) != minor(gendata.VersionTag) {
