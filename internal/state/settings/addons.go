@@ -39,32 +39,25 @@ func (f *yamlFile) addons(list *yaml.Node) {
 
 // addonsSchema describes the value of addons for editors.
 func addonsSchema(v config.Variable) any {
-	text := func(doc string) map[string]any {
-		return map[string]any{"type": []string{"string", "null"}, "description": doc}
-	}
-	timeout := text("Longest time for the release; default: RELEASE_TIMEOUT.")
+	timeout := words("Longest time for the release; default: RELEASE_TIMEOUT.")
 	timeout["pattern"] = Variable("RELEASE_TIMEOUT").Pattern()
-	addon := map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"name"},
-		"properties": map[string]any{
-			"name": map[string]any{"type": "string", "description": "Name of the Helm release: that of a shipped add-on, or " +
-				"one of your own."},
-			"chart":      text("Name of the chart in its repository."),
-			"repository": text("Chart repository, https:// or oci://."),
-			"version":    text("Exact version of the chart."),
-			"namespace":  text("Namespace of the release; it is created where it is missing."),
-			"podSecurity": map[string]any{"enum": []any{"privileged", "baseline", "restricted", nil},
-				"description": "Level of Pod Security that the namespace enforces."},
-			"values": text("Values file in the folder bootstrap/addons; default: NAME-values.yaml, where there is one."),
-			"wait": map[string]any{"type": []string{"boolean", "null"}, "default": true,
-				"description": "Whether the run waits until the workloads are ready."},
-			"timeout": timeout,
-			"after": map[string]any{"type": []string{"array", "null"}, "items": map[string]any{"type": "string"},
-				"description": "Other add-ons that are installed first."},
-		},
-	}
-	return map[string]any{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
-		map[string]any{"type": []string{"string", "null"}},
-		map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "string"}, addon}}},
+	addon := mapping([]string{"name"}, object{
+		"name": object{"type": "string", "description": "Name of the Helm release: that of a shipped add-on, or one of your " +
+			"own."},
+		"chart":      words("Name of the chart in its repository."),
+		"repository": words("Chart repository, https:// or oci://."),
+		"version":    words("Exact version of the chart."),
+		"namespace":  words("Namespace of the release; it is created where it is missing."),
+		"podSecurity": object{"enum": []any{"privileged", "baseline", "restricted", nil},
+			"description": "Level of Pod Security that the namespace enforces."},
+		"values": words("Values file in the folder bootstrap/addons; default: NAME-values.yaml, where there is one."),
+		"wait": object{"type": []string{"boolean", "null"}, "default": true,
+			"description": "Whether the run waits until the workloads are ready."},
+		"timeout": timeout,
+		"after":   listOf(object{"type": "string"}, "Other add-ons that are installed first."),
+	})
+	return object{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
+		object{"type": []string{"string", "null"}},
+		object{"type": "array", "items": object{"anyOf": []any{object{"type": "string"}, addon}}},
 	}}
 }

@@ -121,8 +121,8 @@ func Load(from Sources) (Configuration, error) {
 	for _, value := range from.Values {
 		set(value.Variable, value.Value, "argument "+value.place())
 	}
-	if len(problems) > 0 {
-		return Configuration{}, &usage.Error{Err: errors.Join(problems...)}
+	if err := refused(problems); err != nil {
+		return Configuration{}, err
 	}
 	if err := c.useVersionSet(); err != nil {
 		return Configuration{}, err
@@ -156,8 +156,8 @@ func (c *Configuration) begin(base []byte) error {
 	was := Configuration{Config: c.Config, Places: map[string]string{}}
 	file := yamlFile{path: "the backup's configuration", config: &was}
 	file.read(base)
-	if len(file.problems) > 0 {
-		return &usage.Error{Err: errors.Join(file.problems...)}
+	if err := file.refused(); err != nil {
+		return err
 	}
 	c.Config, c.FromBackup = was.Config, len(base) > 0
 	return nil
@@ -169,10 +169,7 @@ func (c Configuration) Check() error {
 	for _, e := range c.Validate() {
 		problems = append(problems, fmt.Errorf("%s: %w%s", c.placeOf(e), e, c.besides(e)))
 	}
-	if len(problems) > 0 {
-		return &usage.Error{Err: errors.Join(problems...)}
-	}
-	return nil
+	return refused(problems)
 }
 
 // Passwords are those in the configuration's addresses, as they are meant and as an address writes them. A user name
@@ -243,10 +240,7 @@ func (c *Configuration) readSource(from Sources) error {
 	}
 	file := yamlFile{path: from.Name, config: c}
 	file.mapping(from.Node)
-	if len(file.problems) > 0 {
-		return &usage.Error{Err: errors.Join(file.problems...)}
-	}
-	return nil
+	return file.refused()
 }
 
 // readFile reads the configuration file; without a path the default one, where
@@ -265,10 +259,7 @@ func (c *Configuration) readFile(path, workDir string) error {
 	}
 	file := yamlFile{path: path, config: c}
 	file.read(data)
-	if len(file.problems) > 0 {
-		return &usage.Error{Err: errors.Join(file.problems...)}
-	}
-	return nil
+	return file.refused()
 }
 
 // yamlFile reads one file into a configuration and collects what is wrong.
@@ -276,6 +267,16 @@ type yamlFile struct {
 	path     string
 	config   *Configuration
 	problems []error
+}
+
+// refused is all that is wrong; nil: nothing is.
+func (f *yamlFile) refused() error { return refused(f.problems) }
+
+func refused(problems []error) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return &usage.Error{Err: errors.Join(problems...)}
 }
 
 func (f *yamlFile) problem(n *yaml.Node, format string, args ...any) {

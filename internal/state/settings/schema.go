@@ -16,17 +16,31 @@ type property struct {
 	Items       any      `json:"items,omitempty"`
 }
 
+// object is a part of a schema.
+type object = map[string]any
+
+// words are a text that may be left out.
+func words(doc string) object { return object{"type": []string{"string", "null"}, "description": doc} }
+
+// listOf is a list that may be left out.
+func listOf(items object, doc string) object {
+	return object{"type": []string{"array", "null"}, "items": items, "description": doc}
+}
+
+// mapping is a mapping with these keys and no others.
+func mapping(required []string, keys object) object {
+	return object{"type": "object", "additionalProperties": false, "required": required, "properties": keys}
+}
+
 // configSchemaVersion is the dialect that editors know best.
 const configSchemaVersion = "http://json-schema.org/draft-07/schema#"
 
 // Schema describes bootstrap.yaml for editors. A key without a value
 // leaves the default, so null is always allowed.
 func Schema() map[string]any {
-	properties := map[string]any{
-		TokenFileKey: property{Description: "File with the Hetzner Cloud API token, in place of " + TokenVariable + ".",
-			Type: []string{"string", "null"}},
-		TokenCommandKey: property{Description: "Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + ".",
-			Type: []string{"string", "null"}},
+	properties := object{
+		TokenFileKey:    words("File with the Hetzner Cloud API token, in place of " + TokenVariable + "."),
+		TokenCommandKey: words("Command that prints the Hetzner Cloud API token, in place of " + TokenVariable + "."),
 	}
 	for _, v := range config.Variables() {
 		properties[v.Field] = propertyOf(v)
@@ -37,10 +51,10 @@ func Schema() map[string]any {
 			properties[v.Field] = addonsSchema(v)
 		}
 	}
-	return map[string]any{
+	return object{
 		"$schema": configSchemaVersion, "title": "bootstrap.yaml", "description": "Configuration of a Slipway bootstrap.",
 		"type": "object", "additionalProperties": false, "properties": properties,
-		"not": map[string]any{"required": []string{TokenFileKey, TokenCommandKey}},
+		"not": object{"required": []string{TokenFileKey, TokenCommandKey}},
 	}
 }
 
@@ -52,7 +66,7 @@ func propertyOf(v config.Variable) property {
 		asJSON = func(text string) any { n, _ := strconv.Atoi(text); return n }
 	}
 	if v.Lists() {
-		p.Type, p.Items = []string{"string", "array", "null"}, map[string]any{"type": "string"}
+		p.Type, p.Items = []string{"string", "array", "null"}, object{"type": "string"}
 	}
 	if v.Name == "GITEA" || v.Name == "PIVOT" { // YAML's true and false are as good as the words
 		p.Type = []string{"boolean", "string", "null"}

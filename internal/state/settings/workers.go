@@ -115,44 +115,30 @@ func (c *Configuration) refuseTwice(v config.Variable, place string) error {
 
 // poolsSchema describes the value of workers for editors.
 func poolsSchema(v config.Variable) any {
-	text := func(doc string) map[string]any {
-		return map[string]any{"type": []string{"string", "null"}, "description": doc}
+	number := func(doc string) object {
+		return object{"type": []string{"integer", "null"}, "minimum": 0, "description": doc}
 	}
-	number := func(doc string) map[string]any {
-		return map[string]any{"type": []string{"integer", "null"}, "minimum": 0, "description": doc}
+	preferred := func(doc, like string) object {
+		return object{"type": []string{"string", "array", "null"}, "items": object{"type": "string"}, "description": doc,
+			"pattern": Variable(like).Pattern()}
 	}
-	list := func(doc, like string) map[string]any {
-		words := text(doc)
-		words["pattern"] = Variable(like).Pattern()
-		words["type"], words["items"] = []string{"string", "array", "null"}, map[string]any{"type": "string"}
-		return words
-	}
-	serverTypes := list("Hetzner server types, the preferred first; default: WORKER_SERVER_TYPE.", "SERVER_TYPE")
-	where := list("Hetzner locations, the preferred first; default: LOCATION.", "LOCATION")
-	taint := map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"key", "effect"},
-		"properties": map[string]any{"key": map[string]any{"type": "string"}, "value": text("Value of the taint."),
-			"effect": map[string]any{"enum": config.TaintEffects()}},
-	}
-	pool := map[string]any{
-		"type": "object", "additionalProperties": false, "required": []string{"name"},
-		"properties": map[string]any{
-			"name":       map[string]any{"type": "string", "description": "DNS label, part of the servers' names."},
-			"serverType": serverTypes, "location": where,
-			"replicas": number("Number of servers; not together with min and max."),
-			"min":      number("Smallest number of servers that the cluster autoscaler may choose."),
-			"max":      number("Largest number of servers that the cluster autoscaler may choose."),
-			"labels": map[string]any{"type": []string{"object", "null"}, "description": "Labels of the nodes.",
-				"additionalProperties": map[string]any{"type": "string"}},
-			"taints": map[string]any{"type": []string{"array", "null"}, "description": "Taints that the nodes register with.",
-				"items": taint},
-			"image": text("Label caph-image-name of the snapshot; default: the image of the control plane's Talos version."),
-			"patches": map[string]any{"type": []string{"array", "null"}, "items": map[string]any{"type": "string"},
-				"description": "Strategic merge patches of the Talos configuration."},
-		},
-	}
-	return map[string]any{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
-		map[string]any{"type": []string{"integer", "null"}, "minimum": 0},
-		map[string]any{"type": "array", "items": pool},
+	taint := mapping([]string{"key", "effect"}, object{"key": object{"type": "string"}, "value": words("Value of the taint."),
+		"effect": object{"enum": config.TaintEffects()}})
+	pool := mapping([]string{"name"}, object{
+		"name":       object{"type": "string", "description": "DNS label, part of the servers' names."},
+		"serverType": preferred("Hetzner server types, the preferred first; default: WORKER_SERVER_TYPE.", "SERVER_TYPE"),
+		"location":   preferred("Hetzner locations, the preferred first; default: LOCATION.", "LOCATION"),
+		"replicas":   number("Number of servers; not together with min and max."),
+		"min":        number("Smallest number of servers that the cluster autoscaler may choose."),
+		"max":        number("Largest number of servers that the cluster autoscaler may choose."),
+		"labels": object{"type": []string{"object", "null"}, "description": "Labels of the nodes.",
+			"additionalProperties": object{"type": "string"}},
+		"taints":  listOf(taint, "Taints that the nodes register with."),
+		"image":   words("Label caph-image-name of the snapshot; default: the image of the control plane's Talos version."),
+		"patches": listOf(object{"type": "string"}, "Strategic merge patches of the Talos configuration."),
+	})
+	return object{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
+		object{"type": []string{"integer", "null"}, "minimum": 0},
+		object{"type": "array", "items": pool},
 	}}
 }
