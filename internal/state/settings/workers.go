@@ -133,8 +133,10 @@ func poolsSchema(v config.Variable) any {
 		"max":        number("Largest number of servers that the cluster autoscaler may choose."),
 		"labels": object{"type": []string{"object", "null"}, "description": "Labels of the nodes.",
 			"additionalProperties": object{"type": "string"}},
-		"taints":  listOf(taint, "Taints that the nodes register with."),
-		"image":   words("Label caph-image-name of the snapshot; default: the image of the control plane's Talos version."),
+		"taints": listOf(taint, "Taints that the nodes register with."),
+		"image":  words("Label caph-image-name of the snapshot; default: the image of the control plane's Talos version."),
+		"schematic": words("Name of a file in bootstrap/schematics, without .yaml, that the servers' image is made from; " +
+			"default: bootstrap/schematic.yaml; not together with image."),
 		"patches": listOf(object{"type": "string"}, "Strategic merge patches of the Talos configuration."),
 	})
 	return object{"description": v.Doc + " (" + v.Name + ")", "anyOf": []any{
