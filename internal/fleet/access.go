@@ -1,8 +1,7 @@
 package fleet
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,8 +36,7 @@ func StateNamespace(namespace, cluster string) string {
 	if len(name) <= longestName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(name))
-	return strings.TrimRight(name[:longestName-11], "-") + "-" + hex.EncodeToString(sum[:])[:10]
+	return strings.TrimRight(name[:longestName-11], "-") + "-" + shortHash([]byte(name))
 }
 
 // Access is what the Jobs of one cluster can reach.
@@ -89,32 +87,24 @@ func (a Access) Objects() []client.Object {
 			account),
 			RoleRef: roleRef("Role", account), Subjects: subject(a.Namespace, account)})
 	}
-	for _, role := range []string{clusterWide, ReaderName(a.Namespace)} {
+	reader := readerName(a.Namespace) // which the clusters share
+	for _, b := range []struct{ name, role string }{{clusterWide, clusterWide}, {reader + "-" + a.Cluster, reader}} {
 		all = append(all, &rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"),
-			ObjectMeta: a.meta("", role+bindingSuffix(role, clusterWide, a.Cluster)), RoleRef: roleRef("ClusterRole", role),
-			Subjects: subject(a.Namespace, account)})
+			ObjectMeta: a.meta("", b.name), RoleRef: roleRef("ClusterRole", b.role), Subjects: subject(a.Namespace, account)})
 	}
 	return all
-}
-
-// bindingSuffix tells the clusters' bindings of a role that they share from each other.
-func bindingSuffix(role, own, cluster string) string {
-	if role == own {
-		return ""
-	}
-	return "-" + cluster
 }
 
 // rules are those in the namespace of the cluster's objects. Reading all of it is what a run needs to find out,
 // before it deletes the namespace, whether something else is in it.
 func (a Access) rules() []rbacv1.PolicyRule {
-	rules := []rbacv1.PolicyRule{
+	return []rbacv1.PolicyRule{
 		rule(readVerbs, "*", "*"),
 		rule(write, "", "secrets", "configmaps", "events"),
 		rule(write, "coordination.k8s.io", "leases"),
 		rule(write, "events.k8s.io", "events"),
+		{Verbs: write, APIGroups: clusterAPIGroups, Resources: []string{"*"}},
 	}
-	return append(rules, rbacv1.PolicyRule{Verbs: write, APIGroups: clusterAPIGroups, Resources: []string{"*"}})
 }
 
 // meta has the cluster's label: what Slipway made for a cluster does not keep the cluster's namespace.
@@ -144,27 +134,24 @@ func subject(namespace, account string) []rbacv1.Subject {
 
 func namespaceOf(name string, labels map[string]string) *corev1.Namespace {
 	all := map[string]string{managedBy: application}
-	for key, value := range labels {
-		all[key] = value
-	}
+	maps.Copy(all, labels)
 	return &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}
 }
 
 // accountOf is a ServiceAccount whose token is mounted only into the Pods that ask for it.
 func accountOf(namespace, name string) *corev1.ServiceAccount {
-	no := false
-	return &corev1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), AutomountServiceAccountToken: &no,
+	return &corev1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), AutomountServiceAccountToken: new(false),
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedBy: application}}}
 }
 
-// ReaderName is the ClusterRole by which the Jobs of all clusters of a namespace read what is not of one cluster.
-func ReaderName(namespace string) string { return namespace + "-slipway-reader" }
+// readerName is the ClusterRole by which the Jobs of all clusters of a namespace read what is not of one cluster.
+func readerName(namespace string) string { return namespace + "-slipway-reader" }
 
 // readerRole lets a run see that the providers are installed and serve, and that a move of its cluster takes none of
 // another's objects along. It has no Secrets in it.
 func readerRole(namespace string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"),
-		ObjectMeta: metav1.ObjectMeta{Name: ReaderName(namespace), Labels: map[string]string{managedBy: application}},
+		ObjectMeta: metav1.ObjectMeta{Name: readerName(namespace), Labels: map[string]string{managedBy: application}},
 		Rules: []rbacv1.PolicyRule{
 			rule(readVerbs, "apiextensions.k8s.io", "customresourcedefinitions"),
 			rule(readVerbs, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),

@@ -47,9 +47,7 @@ func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision st
 	error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	of := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{FleetLabel: fleet}}
-	changes := c.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
-		kube.Selection{List: &corev1.PodList{}, Options: of})
+	changes := Changes(ctx, c, namespace, fleet)
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	a := advancing{cluster: c, namespace: namespace, fleet: fleet, revision: revision, observe: observe}
@@ -71,6 +69,18 @@ func Advance(ctx context.Context, c *kube.Cluster, namespace, fleet, revision st
 		case <-tick.C:
 		}
 	}
+}
+
+// Changes signals that Jobs or Pods of a fleet have changed.
+func Changes(ctx context.Context, c *kube.Cluster, namespace, fleet string) <-chan struct{} {
+	of := ofFleet(namespace, fleet)
+	return c.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
+		kube.Selection{List: &corev1.PodList{}, Options: of})
+}
+
+// ofFleet selects what belongs to a fleet.
+func ofFleet(namespace, fleet string) []client.ListOption {
+	return []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{FleetLabel: fleet}}
 }
 
 // passing reports whether an error may be gone in a moment.
@@ -146,7 +156,9 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		s.Released = append(s.Released, d.release...)
 	}
 	if d.providers {
-		if again, err = a.beginProviders(ctx, s.Rollout, is.jobs[s.Providers]); again || err != nil {
+		a.observe.Note("Job %s/%s makes sure that the providers are installed in the management cluster, before any cluster is "+
+			"changed", s.Namespace, s.Providers)
+		if again, err := a.start(ctx, is.jobs[s.Providers], ""); again || err != nil {
 			return again, err
 		}
 	}
@@ -177,44 +189,38 @@ func same(a, b ClusterStatus) bool {
 		a.Message == b.Message
 }
 
-// beginProviders lets the Job that installs the providers run. again: it was changed since it was read.
-func (a *advancing) beginProviders(ctx context.Context, r Rollout, job *batchv1.Job) (again bool, err error) {
-	a.observe.Note("Job %s/%s makes sure that the providers are installed in the management cluster, before any cluster is "+
-		"changed", r.Namespace, r.Providers)
+// start lets a Job run, or gives it to a queue of Kueue, which lets it run. The Job is as it was listed: again: it was
+// changed since, or made anew, and is not touched.
+func (a *advancing) start(ctx context.Context, job *batchv1.Job, queue string) (again bool, err error) {
 	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
-	o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Providers}}
+	if queue != "" {
+		patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion, QueueLabel, queue)
+	}
+	o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
 	switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("begin Job %s/%s: %w", r.Namespace, r.Providers, err)
+		return false, fmt.Errorf("begin Job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	return false, nil
 }
 
-// begin lets the Jobs of the released clusters run, or gives them to Kueue, which lets them run. jobs are as they were
-// listed: one that was changed since, or made anew, is not touched. again: there was such a one.
+// begin starts the Jobs of the released clusters. again: one of them was changed since it was listed.
 func (a *advancing) begin(ctx context.Context, r Rollout, jobs map[string]*batchv1.Job) (again bool, err error) {
 	for _, e := range r.Entries {
 		job := jobs[e.Job] // where it is gone decide says so
 		if job == nil || !slices.Contains(r.Released, e.Cluster) || begun(job, r.Queue) {
 			continue
 		}
-		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
-		if r.Queue != "" {
-			patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion,
-				QueueLabel, r.Queue)
-		}
 		if err := markBegun(ctx, a.cluster, r.Namespace, e.Job); err != nil {
 			return false, err
 		}
-		o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: e.Job}}
-		switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {
-		case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
-			again = true
-		case err != nil:
-			return false, fmt.Errorf("begin Job %s/%s: %w", r.Namespace, e.Job, err)
+		changed, err := a.start(ctx, job, r.Queue)
+		if err != nil {
+			return false, err
 		}
+		again = again || changed
 	}
 	return again, nil
 }

@@ -2,8 +2,6 @@ package fleet
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -15,8 +13,7 @@ import (
 
 // Revision identifies a rollout by its Jobs.
 func Revision(entries []Entry) string {
-	sum := sha256.Sum256(fmt.Append(nil, entries))
-	return hex.EncodeToString(sum[:])[:10]
+	return shortHash(fmt.Append(nil, entries))
 }
 
 // Coordinate creates the Job that advances a rollout. One that is there and has not ended is left as it is.

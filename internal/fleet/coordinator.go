@@ -1,12 +1,8 @@
 package fleet
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"path"
-	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -38,8 +34,7 @@ func ProvidersJob(fleet, namespace, image string, files map[string][]byte, deadl
 	if err != nil {
 		return nil, nil, err
 	}
-	suspend := true
-	job.Spec.Suspend = &suspend
+	job.Spec.Suspend = new(true)
 	return m, job, nil
 }
 
@@ -56,52 +51,24 @@ func withFiles(fleet, namespace, image string, files map[string][]byte, deadline
 	if err != nil {
 		return nil, nil, err
 	}
-	sum := sha256.Sum256(data)
-	job := coordinator(fleet, namespace, image, Administrator, hex.EncodeToString(sum[:])[:10], deadline, arguments)
+	job := coordinator(fleet, namespace, image, Administrator, shortHash(data), deadline, arguments)
 	m, err := configMap(metav1.ObjectMeta{Namespace: namespace, Name: job.Name, Labels: job.Labels}, files)
 	if err != nil {
 		return nil, nil, err
 	}
-	pod := &job.Spec.Template.Spec
-	pod.Volumes = append(pod.Volumes, filesVolume(job.Name, files))
-	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, filesMount())
+	addFiles(&job.Spec.Template.Spec, job.Name, files)
 	return m, job, nil
 }
 
 func coordinator(fleet, namespace, image, account, suffix string, deadline time.Duration,
 	arguments []string) *batchv1.Job {
 	labels := map[string]string{managedBy: application, FleetLabel: fleet}
-	retries, within, grace, mount := int32(coordinatorRetries), int64(deadline.Seconds()), int64(endWithin), true
 	return &batchv1.Job{
 		TypeMeta:   kind("batch/v1", "Job"),
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "fleet-" + fleet + "-" + suffix, Labels: labels},
-		Spec: batchv1.JobSpec{BackoffLimit: &retries, ActiveDeadlineSeconds: &within,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				RestartPolicy: corev1.RestartPolicyNever, ServiceAccountName: account,
-				AutomountServiceAccountToken:  &mount,
-				TerminationGracePeriodSeconds: &grace, SecurityContext: podSecurity(),
-				Volumes: []corev1.Volume{scratch("temp")},
-				Containers: []corev1.Container{{
-					Name: Container, Image: image, Args: arguments,
-					Env:             []corev1.EnvVar{{Name: "HOME", Value: tempDir}, {Name: "TMPDIR", Value: tempDir}},
-					VolumeMounts:    []corev1.VolumeMount{{Name: "temp", MountPath: tempDir}},
-					SecurityContext: containerSecurity(), Resources: requests(),
-					TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-				}},
-			}}},
+		Spec: batchv1.JobSpec{BackoffLimit: new(int32(coordinatorRetries)),
+			ActiveDeadlineSeconds: new(int64(deadline.Seconds())),
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: podSpec(account, image, tempDir, arguments)}},
 	}
-}
-
-// filesVolume is the volume of a ConfigMap that configMap has made.
-func filesVolume(name string, files map[string][]byte) corev1.Volume {
-	items := []corev1.KeyToPath{}
-	for _, file := range slices.Sorted(maps.Keys(files)) {
-		items = append(items, corev1.KeyToPath{Key: key(file), Path: file})
-	}
-	return corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}}}
-}
-
-func filesMount() corev1.VolumeMount {
-	return corev1.VolumeMount{Name: "config", MountPath: configDir, ReadOnly: true}
 }

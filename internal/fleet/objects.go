@@ -6,7 +6,9 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,12 +84,17 @@ type Change struct {
 	Consent bool `json:"-"`
 }
 
-// Hash identifies the change: two with the same content have the same.
-func (c Change) Hash() string {
+// hash identifies the change: two with the same content have the same.
+func (c Change) hash() string {
 	data, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // plain data
 	}
+	return shortHash(data)
+}
+
+// shortHash is a hash for names.
+func shortHash(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])[:10]
 }
@@ -98,14 +105,11 @@ const longestStem = 63 - 11
 // Name is that of the Job and of its ConfigMap.
 func (c Change) Name() string {
 	stem := c.Fleet + "-" + c.Cluster
-	if len(stem) > longestStem {
-		stem = strings.TrimRight(stem[:longestStem], "-")
-	}
-	return stem + "-" + c.Hash()
+	return strings.TrimRight(stem[:min(len(stem), longestStem)], "-") + "-" + c.hash()
 }
 
 func (c Change) labels() map[string]string {
-	return map[string]string{managedBy: application, FleetLabel: c.Fleet, ClusterLabel: c.Cluster, ChangeLabel: c.Hash(),
+	return map[string]string{managedBy: application, FleetLabel: c.Fleet, ClusterLabel: c.Cluster, ChangeLabel: c.hash(),
 		ActionLabel: c.Action}
 }
 
@@ -124,8 +128,8 @@ func (c Change) ConfigMap() (*corev1.ConfigMap, error) {
 }
 
 func configMap(meta metav1.ObjectMeta, files map[string][]byte) (*corev1.ConfigMap, error) {
-	immutable, size := true, 0
-	m := &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta, Immutable: &immutable,
+	size := 0
+	m := &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta, Immutable: new(true),
 		BinaryData: map[string][]byte{}}
 	for file, data := range files {
 		if _, taken := m.BinaryData[key(file)]; taken {
@@ -152,16 +156,15 @@ func kind(apiVersion, kind string) metav1.TypeMeta {
 // Job is suspended: it begins once its turn has come. A Pod that fails is followed by another one, which resumes, but
 // for one that refuses its configuration. A Pod that was evicted, or whose node is gone, is no failure.
 func (c Change) Job() *batchv1.Job {
-	suspend, retries, deadline, exit := true, int32(c.Retries), int64(c.Deadline.Seconds()), Container
 	return &batchv1.Job{
 		TypeMeta: kind("batch/v1", "Job"), ObjectMeta: c.meta(),
 		Spec: batchv1.JobSpec{
-			Suspend: &suspend, BackoffLimit: &retries, ActiveDeadlineSeconds: &deadline,
+			Suspend: new(true), BackoffLimit: new(int32(c.Retries)), ActiveDeadlineSeconds: new(int64(c.Deadline.Seconds())),
 			PodFailurePolicy: &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{
 				{Action: batchv1.PodFailurePolicyActionIgnore, OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{
 					{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}},
 				{Action: batchv1.PodFailurePolicyActionFailJob, OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{
-					ContainerName: &exit, Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{usageExit}}},
+					ContainerName: new(Container), Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{usageExit}}},
 			}},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: c.labels()}, Spec: c.pod()},
 		},
@@ -169,39 +172,56 @@ func (c Change) Job() *batchv1.Job {
 }
 
 func (c Change) pod() corev1.PodSpec {
-	grace, mount := int64(endWithin), true
-	arguments := append([]string{}, c.Arguments...)
+	arguments := slices.Clone(c.Arguments)
 	if c.Consent {
 		arguments = append(arguments, consent)
 	}
-	return corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
-		ServiceAccountName: cmp.Or(c.Account, Administrator), AutomountServiceAccountToken: &mount,
-		SecurityContext: podSecurity(),
-		Volumes: []corev1.Volume{
-			filesVolume(c.Name(), c.Files),
-			scratch("state"), scratch("temp"),
-		},
+	arguments = append(arguments, "--config", path.Join(configDir, ChangeConfigFile), "--state-dir", stateDir)
+	pod := podSpec(cmp.Or(c.Account, Administrator), c.Image, stateDir, arguments)
+	addFiles(&pod, c.Name(), c.Files)
+	addVolume(&pod, scratch("state"), stateDir)
+	pod.Containers[0].Env = slices.Insert(pod.Containers[0].Env, 0, secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
+		secretVariable(settings.StateIdentityVariable, cmp.Or(c.Key, IdentitySecret), IdentitySecretKey))
+	return pod
+}
+
+// podSpec is a Pod that runs the command once, by the rules of Pod Security's level restricted. Its requests are what a
+// run was seen to take, and what Kueue counts: 0.1 processors on average, and 200 MiB.
+func podSpec(account, image, home string, arguments []string) corev1.PodSpec {
+	pod := corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64(endWithin)),
+		ServiceAccountName: account, AutomountServiceAccountToken: new(true),
+		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: new(true), RunAsUser: new(int64(nonRoot)),
+			RunAsGroup: new(int64(nonRoot)), FSGroup: new(int64(nonRoot)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{
-			Name: Container, Image: c.Image,
-			Args: append(arguments, "--config", path.Join(configDir, ChangeConfigFile), "--state-dir", stateDir),
-			Env: []corev1.EnvVar{
-				secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
-				secretVariable(settings.StateIdentityVariable, cmp.Or(c.Key, IdentitySecret), IdentitySecretKey),
-				{Name: "HOME", Value: stateDir}, {Name: "TMPDIR", Value: tempDir},
-			},
-			VolumeMounts: []corev1.VolumeMount{filesMount(),
-				{Name: "state", MountPath: stateDir}, {Name: "temp", MountPath: tempDir}},
-			SecurityContext: containerSecurity(), Resources: requests(),
+			Name: Container, Image: image, Args: arguments,
+			Env: []corev1.EnvVar{{Name: "HOME", Value: home}, {Name: "TMPDIR", Value: tempDir}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi")}},
 			TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		}},
 	}
+	addVolume(&pod, scratch("temp"), tempDir)
+	return pod
 }
 
-// requests are what a run was seen to take, and what Kueue counts: 0.1 processors on average, and 200 MiB.
-func requests() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"),
-		corev1.ResourceMemory: resource.MustParse("256Mi")}}
+func addVolume(pod *corev1.PodSpec, v corev1.Volume, at string) {
+	pod.Volumes = append(pod.Volumes, v)
+	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: at,
+		ReadOnly: v.EmptyDir == nil})
+}
+
+// addFiles adds the files of a ConfigMap that configMap has made.
+func addFiles(pod *corev1.PodSpec, name string, files map[string][]byte) {
+	items := []corev1.KeyToPath{}
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		items = append(items, corev1.KeyToPath{Key: key(file), Path: file})
+	}
+	addVolume(pod, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}}}, configDir)
 }
 
 func scratch(name string) corev1.Volume {
@@ -213,19 +233,6 @@ func secretVariable(variable, secret, key string) corev1.EnvVar {
 		LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: key}}}
 }
 
-// podSecurity and containerSecurity are what the level restricted of Pod Security asks for.
-func podSecurity() *corev1.PodSecurityContext {
-	user, notRoot := int64(nonRoot), true
-	return &corev1.PodSecurityContext{RunAsNonRoot: &notRoot, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user,
-		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-}
-
-func containerSecurity() *corev1.SecurityContext {
-	no, yes := false, true
-	return &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
-		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
-}
-
 // TokenSecretName is the Secret of a token that a fleet's file takes from elsewhere.
 func TokenSecretName(fleet, token string) string { return fleet + "-token-" + token }
 
@@ -233,9 +240,4 @@ func TokenSecretName(fleet, token string) string { return fleet + "-token-" + to
 func Secret(namespace, name, key string, value []byte) *corev1.Secret {
 	return &corev1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
 		Labels: map[string]string{managedBy: application}}, Data: map[string][]byte{key: value}}
-}
-
-// IdentitySecretOf is the Secret with the key of the operator.
-func IdentitySecretOf(namespace string, key []byte) *corev1.Secret {
-	return Secret(namespace, IdentitySecret, IdentitySecretKey, key)
 }

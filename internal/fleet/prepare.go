@@ -48,36 +48,11 @@ func (p Preparation) Clusters() (names []string) {
 	return names
 }
 
-// WorkingError is about clusters that another change is at work on.
-type WorkingError struct{ Jobs []string }
-
-func (e *WorkingError) Error() string {
-	return fmt.Sprintf("other changes of these clusters are at work, as the Jobs %s: wait until they have ended (fleet status)",
-		strings.Join(e.Jobs, ", "))
-}
-
-// UnfinishedError is about clusters of the rollout that is to be replaced, which it has not brought to an end.
-type UnfinishedError struct{ Clusters []string }
-
-func (e *UnfinishedError) Error() string {
-	return fmt.Sprintf("the rollout that is under way has not ended for %s, and this one would leave them out: wait until it has "+
-		"ended, or stop it (fleet stop), or apply all clusters", strings.Join(e.Clusters, ", "))
-}
-
-// ForeignError is about clusters that another fleet of the namespace has changed: they would share their states.
-type ForeignError struct{ Clusters []string }
-
-func (e *ForeignError) Error() string {
-	return fmt.Sprintf("another fleet in this namespace has %s: clusters of one namespace need names of their own; rename them, "+
-		"or give this fleet another namespace", strings.Join(e.Clusters, ", "))
-}
-
 // Prepare writes what Jobs need, and the Jobs, suspended, and makes the rollout the newest of its fleet. A Job that is
 // there is left as it is, unless it has failed, or waits with another consent: it is made anew. Earlier Jobs of the
-// same clusters that have ended, or have not begun, are deleted. Where one is at work nothing is changed, and the
-// error is a WorkingError; it is an UnfinishedError where the newest rollout has not ended for clusters that this one
-// leaves out, a ForeignError where another fleet has changed one of the clusters, and a ReplacedMeanwhileError where
-// another process was faster.
+// same clusters that have ended, or have not begun, are deleted. It is refused, and nothing is changed, where one is at
+// work, where the newest rollout has not ended for clusters that this one leaves out, and where another fleet has
+// changed one of the clusters. The error wraps errMeanwhile where another process was faster.
 func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) error {
 	r.Entries = p.Entries()
 	if p.Providers != nil {
@@ -87,7 +62,7 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 	if ignoreNone(err) != nil {
 		return err
 	}
-	preparation := &preparing{Rollout: r, cluster: c, seen: seenRollout{Rollout: seen.Rollout, exists: err == nil}}
+	preparation := &preparing{Rollout: r, cluster: c, seen: seen.Rollout, exists: err == nil}
 	jobs, err := jobsOf(ctx, c, r.Namespace, r.Fleet)
 	if err != nil {
 		return err
@@ -96,7 +71,7 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 	if err != nil {
 		return err
 	}
-	if err := refuse(ctx, c, r, jobs, kept); err != nil {
+	if err := preparation.refuse(jobs, kept); err != nil {
 		return err
 	}
 	if err := ensureShared(ctx, c, r.Namespace, p.Access, p.Secrets); err != nil {
@@ -136,48 +111,50 @@ func Prepare(ctx context.Context, c *kube.Cluster, r Rollout, p Preparation) err
 type preparing struct {
 	Rollout
 	cluster *kube.Cluster
-	seen    seenRollout // the newest rollout of the fleet, from which is decided
-}
-
-type seenRollout struct {
-	Rollout
-	exists bool
+	seen    Rollout // the newest rollout of the fleet, from which is decided
+	exists  bool    // there is one
 }
 
 // refuse refuses what would do harm, before anything is written.
-func refuse(ctx context.Context, c *kube.Cluster, r Rollout, jobs []batchv1.Job, kept []record) error {
-	if err := refuseWorking(jobs, r.Entries); err != nil {
-		return err
+func (p *preparing) refuse(jobs []batchv1.Job, kept []record) error {
+	var working, foreign, unfinished []string
+	for _, job := range jobs {
+		if replaced(p.Entries, job.Labels[ClusterLabel], job.Name) && phaseOf(&job).working() {
+			working = append(working, job.Namespace+"/"+job.Name)
+		}
 	}
-	var foreign []string
 	for _, one := range kept {
-		is := func(e Entry) bool { return e.Cluster == one.change.Cluster }
-		if one.change.Fleet != r.Fleet && slices.ContainsFunc(r.Entries, is) {
+		if one.change.Fleet != p.Fleet && p.has(one.change.Cluster) {
 			foreign = append(foreign, one.change.Cluster)
 		}
 	}
-	if len(foreign) > 0 {
-		slices.Sort(foreign)
-		return &ForeignError{slices.Compact(foreign)}
-	}
-	was, err := ReadRollout(ctx, c, r.Namespace, r.Fleet)
-	if err != nil || was.Stopped {
-		return ignoreNone(err)
-	}
-	var unfinished []string
-	for _, e := range was.Entries {
+	for _, e := range p.seen.Entries {
 		i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == e.Job })
-		left := !slices.ContainsFunc(r.Entries, func(o Entry) bool { return o.Cluster == e.Cluster })
-		if phase := Done; left && i >= 0 {
-			if phase = phaseOf(&jobs[i]); phase != Done && phase != Failed {
-				unfinished = append(unfinished, e.Cluster)
-			}
+		if p.seen.Stopped || p.has(e.Cluster) || i < 0 {
+			continue
+		}
+		if phase := phaseOf(&jobs[i]); phase != Done && phase != Failed {
+			unfinished = append(unfinished, e.Cluster)
 		}
 	}
-	if len(unfinished) > 0 {
-		return &UnfinishedError{unfinished}
+	switch {
+	case len(working) > 0:
+		return fmt.Errorf("other changes of these clusters are at work, as the Jobs %s: wait until they have ended (fleet status)",
+			strings.Join(working, ", "))
+	case len(foreign) > 0: // they would share their states
+		slices.Sort(foreign)
+		return fmt.Errorf("another fleet in this namespace has %s: clusters of one namespace need names of their own; rename "+
+			"them, or give this fleet another namespace", strings.Join(slices.Compact(foreign), ", "))
+	case len(unfinished) > 0:
+		return fmt.Errorf("the rollout that is under way has not ended for %s, and this one would leave them out: wait until it "+
+			"has ended, or stop it (fleet stop), or apply all clusters", strings.Join(unfinished, ", "))
 	}
 	return nil
+}
+
+// has reports whether a rollout changes a cluster.
+func (r Rollout) has(cluster string) bool {
+	return slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Cluster == cluster })
 }
 
 // ensureShared writes what Jobs use that outlives them. A namespace that is there stays as it is: it may be others',
@@ -188,6 +165,9 @@ func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, access
 	for _, one := range access {
 		all = append(all, one.Objects()...)
 	}
+	for _, secret := range secrets {
+		all = append(all, secret)
+	}
 	for _, o := range all {
 		if _, is := o.(*corev1.Namespace); is {
 			if err := c.Create(ctx, o); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -195,12 +175,7 @@ func ensureShared(ctx context.Context, c *kube.Cluster, namespace string, access
 			}
 			continue
 		}
-		if err := apply(ctx, c, o); err != nil {
-			return err
-		}
-	}
-	for _, secret := range secrets {
-		if err := apply(ctx, c, secret); err != nil {
+		if err := Ensure(ctx, c, o); err != nil {
 			return err
 		}
 	}
@@ -213,7 +188,7 @@ func ensureProviders(ctx context.Context, c *kube.Cluster, p Preparation) error 
 	if p.Providers == nil {
 		return nil
 	}
-	if err := apply(ctx, c, p.ProvidersFiles); err != nil {
+	if err := Ensure(ctx, c, p.ProvidersFiles); err != nil {
 		return err
 	}
 	return ensureCoordinator(ctx, c, p.Providers, func(phase Phase) bool {
@@ -229,7 +204,7 @@ func (p *preparing) remake(ctx context.Context, change Change, jobs []batchv1.Jo
 	}
 	job := &jobs[i]
 	switch phase := phaseOf(job); {
-	case phase == Failed, again && phase == Done, phase == Waiting && Consents(job) != change.Consent:
+	case phase == Failed, again && phase == Done, phase == Waiting && consents(job) != change.Consent:
 	default:
 		return nil
 	}
@@ -247,27 +222,10 @@ func replaced(entries []Entry, cluster, job string) bool {
 
 func jobsOf(ctx context.Context, c *kube.Cluster, namespace, fleet string) ([]batchv1.Job, error) {
 	jobs := &batchv1.JobList{}
-	err := c.List(ctx, jobs, client.InNamespace(namespace), client.MatchingLabels{FleetLabel: fleet},
-		client.HasLabels{ClusterLabel})
-	if err != nil {
+	if err := c.List(ctx, jobs, append(ofFleet(namespace, fleet), client.HasLabels{ClusterLabel})...); err != nil {
 		return nil, fmt.Errorf("list the Jobs of fleet %s: %w", fleet, err)
 	}
 	return jobs.Items, nil
-}
-
-// refuseWorking refuses a second change of a cluster while the first is at work.
-func refuseWorking(jobs []batchv1.Job, entries []Entry) error {
-	var working []string
-	for _, job := range jobs {
-		is := func(e Entry) bool { return e.Cluster == job.Labels[ClusterLabel] && e.Job != job.Name }
-		if slices.ContainsFunc(entries, is) && phaseOf(&job).working() {
-			working = append(working, job.Namespace+"/"+job.Name)
-		}
-	}
-	if len(working) > 0 {
-		return &WorkingError{working}
-	}
-	return nil
 }
 
 // phaseOf is the phase of a Job by itself.
@@ -289,7 +247,7 @@ func (p *preparing) forget(ctx context.Context, cluster string) error {
 		if err != nil || !slices.Contains(s.Released, cluster) {
 			return ignoreNone(err)
 		}
-		own := s.as(p.seen.Rollout)
+		own := s.as(p.seen)
 		s.Released = slices.DeleteFunc(slices.Clone(s.Released), func(name string) bool { return name == cluster })
 		again, err := s.release(ctx, p.cluster, nil)
 		if !again && err == nil && own {
@@ -307,7 +265,7 @@ func ensureJob(ctx context.Context, c *kube.Cluster, change Change) error {
 	if err != nil {
 		return err
 	}
-	if err := apply(ctx, c, files); err != nil {
+	if err := Ensure(ctx, c, files); err != nil {
 		return err
 	}
 	if err := c.Create(ctx, change.Job()); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -316,22 +274,17 @@ func ensureJob(ctx context.Context, c *kube.Cluster, change Change) error {
 	return nil
 }
 
-// EnsureObjects applies objects as the owner of what they have.
-func EnsureObjects(ctx context.Context, c *kube.Cluster, all ...client.Object) error {
+// Ensure applies objects as the owner of what they have.
+func Ensure(ctx context.Context, c *kube.Cluster, all ...client.Object) error {
 	for _, o := range all {
-		if err := apply(ctx, c, o); err != nil {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			return fmt.Errorf("convert %s: %w", kube.Describe(o), err)
+		}
+		delete(content, "status")
+		if err := c.Apply(ctx, &unstructured.Unstructured{Object: content}); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// apply is an ensure: server-side apply, as the owner of what the object has.
-func apply(ctx context.Context, c *kube.Cluster, o client.Object) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return fmt.Errorf("convert %s: %w", kube.Describe(o), err)
-	}
-	delete(content, "status")
-	return c.Apply(ctx, &unstructured.Unstructured{Object: content})
 }

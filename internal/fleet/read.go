@@ -31,8 +31,8 @@ func (c Change) description() string {
 	return string(data)
 }
 
-// ReadChange is the change that a ConfigMap was made of, but for the consent.
-func ReadChange(files *corev1.ConfigMap) (c Change, err error) {
+// readChange is the change that a ConfigMap was made of, but for the consent.
+func readChange(files *corev1.ConfigMap) (c Change, err error) {
 	if err := json.Unmarshal([]byte(files.Annotations[changeAnnotation]), &c); err != nil {
 		return c, fmt.Errorf("ConfigMap %s/%s is not one that a fleet has made: %w", files.Namespace, files.Name, err)
 	}
@@ -50,8 +50,8 @@ func ReadChange(files *corev1.ConfigMap) (c Change, err error) {
 	return c, nil
 }
 
-// Consents reports whether a Job was made with consent.
-func Consents(job *batchv1.Job) bool {
+// consents reports whether a Job was made with consent.
+func consents(job *batchv1.Job) bool {
 	return slices.ContainsFunc(job.Spec.Template.Spec.Containers, func(c corev1.Container) bool {
 		return slices.Contains(c.Args, consent)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -27,7 +28,7 @@ func records(ctx context.Context, c *kube.Cluster, namespace string) (all []reco
 		return nil, fmt.Errorf("list the configurations of clusters in namespace %s: %w", namespace, err)
 	}
 	for i := range found.Items {
-		change, err := ReadChange(&found.Items[i])
+		change, err := readChange(&found.Items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -54,8 +55,9 @@ func applied(all []record, fleet, cluster string) *record {
 	return newest
 }
 
-// RolloutClusters are the names of all clusters that were ever changed in a fleet, and not destroyed since.
-func RolloutClusters(ctx context.Context, c *kube.Cluster, namespace, fleet string) (names []string, err error) {
+// LastChanges are, for each cluster that was ever changed in a fleet and not destroyed since, the change that was begun
+// last: what it was made from. They are sorted by the clusters' names.
+func LastChanges(ctx context.Context, c *kube.Cluster, namespace, fleet string) (changes []Change, err error) {
 	all, err := records(ctx, c, namespace)
 	if err != nil {
 		return nil, err
@@ -64,16 +66,13 @@ func RolloutClusters(ctx context.Context, c *kube.Cluster, namespace, fleet stri
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range all {
-		name := one.change.Cluster
-		last := applied(all, fleet, name)
-		if slices.Contains(names, name) || last == nil || destroyed(all, jobs, last) {
-			continue
+	for i := range all {
+		if last := applied(all, fleet, all[i].change.Cluster); last == &all[i] && !destroyed(all, jobs, last) {
+			changes = append(changes, last.change)
 		}
-		names = append(names, name)
 	}
-	slices.Sort(names)
-	return names, nil
+	slices.SortFunc(changes, func(a, b Change) int { return strings.Compare(a.Cluster, b.Cluster) })
+	return changes, nil
 }
 
 // destroyed reports whether a Job that began after a cluster's last change has destroyed the cluster. The Job of an
@@ -87,19 +86,6 @@ func destroyed(all []record, jobs []batchv1.Job, last *record) bool {
 		i := slices.IndexFunc(jobs, func(j batchv1.Job) bool { return j.Name == one.change.Name() })
 		return i >= 0 && phaseOf(&jobs[i]) == Done
 	})
-}
-
-// LastChange is the change that was begun last for a cluster: what it was made from.
-func LastChange(ctx context.Context, c *kube.Cluster, namespace, fleet, cluster string) (Change, error) {
-	all, err := records(ctx, c, namespace)
-	if err != nil {
-		return Change{}, err
-	}
-	last := applied(all, fleet, cluster)
-	if last == nil {
-		return Change{}, fmt.Errorf("fleet %s has begun no change of cluster %s", fleet, cluster)
-	}
-	return last.change, nil
 }
 
 // markBegun keeps that a change's Job begins.

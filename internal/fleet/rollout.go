@@ -57,8 +57,8 @@ func ignoreNone(err error) error {
 
 const rolloutKey = "rollout.json"
 
-// RolloutName is the ConfigMap that a fleet's rollout is in.
-func RolloutName(fleet string) string { return "fleet-" + fleet }
+// rolloutName is the ConfigMap that a fleet's rollout is in.
+func rolloutName(fleet string) string { return "fleet-" + fleet }
 
 // ConfigMap is a rollout as it is stored.
 func (r Rollout) ConfigMap() (*corev1.ConfigMap, error) {
@@ -67,9 +67,9 @@ func (r Rollout) ConfigMap() (*corev1.ConfigMap, error) {
 		return nil, err
 	}
 	return &corev1.ConfigMap{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: RolloutName(r.Fleet),
-			Labels: map[string]string{FleetLabel: r.Fleet, "app.kubernetes.io/managed-by": "slipway"}},
+		TypeMeta: kind("v1", "ConfigMap"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: rolloutName(r.Fleet),
+			Labels: map[string]string{FleetLabel: r.Fleet, managedBy: application}},
 		Data: map[string]string{rolloutKey: string(data)},
 	}, nil
 }
@@ -88,28 +88,23 @@ func ReadRollout(ctx context.Context, c *kube.Cluster, namespace, fleet string) 
 
 func readStored(ctx context.Context, c *kube.Cluster, namespace, fleet string) (s stored, err error) {
 	s.object = &corev1.ConfigMap{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: RolloutName(fleet)}, s.object)
+	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: rolloutName(fleet)}, s.object)
 	if apierrors.IsNotFound(err) {
 		return s, fmt.Errorf("fleet %s in namespace %s: %w", fleet, namespace, ErrNone)
 	}
 	if err != nil {
-		return s, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, RolloutName(fleet), err)
+		return s, fmt.Errorf("read ConfigMap %s/%s: %w", namespace, rolloutName(fleet), err)
 	}
 	if err := json.Unmarshal([]byte(s.object.Data[rolloutKey]), &s.Rollout); err != nil {
-		return s, fmt.Errorf("ConfigMap %s/%s does not hold a rollout: %w", namespace, RolloutName(fleet), err)
+		return s, fmt.Errorf("ConfigMap %s/%s does not hold a rollout: %w", namespace, rolloutName(fleet), err)
 	}
 	return s, nil
 }
 
-// ReplacedMeanwhileError is about a rollout that another process has begun, or begun clusters of, while this one was
-// being prepared.
-type ReplacedMeanwhileError struct{ Fleet string }
-
-func (e *ReplacedMeanwhileError) Error() string {
-	return fmt.Sprintf("another process has changed the rollout of fleet %s while this one was prepared, and that one counts: "+
-		"none of this command's Jobs begins; look at it (fleet status), and run the command again if it is still to be done",
-		e.Fleet)
-}
+// errMeanwhile is about a rollout that another process has begun, or begun clusters of, while this one was prepared.
+var errMeanwhile = errors.New("another process has changed the rollout of this fleet while this one was prepared, and that " +
+	"one counts: none of this command's Jobs begins; look at it (fleet status), and run the command again if it is still to " +
+	"be done")
 
 // begin makes a rollout the newest of its fleet, where that still is the one that the preparation has seen: so it is
 // decided from what is there, and of two that are prepared at once the second is refused as a whole. Where the newest
@@ -124,8 +119,8 @@ func (p *preparing) begin(ctx context.Context) error {
 	switch {
 	case exists && was.Action == r.Action && slices.Equal(was.Entries, r.Entries):
 		r.Released, r.Began = was.Released, was.Began
-	case exists != p.seen.exists, exists && !was.as(p.seen.Rollout):
-		return &ReplacedMeanwhileError{r.Fleet}
+	case exists != p.exists, exists && !was.as(p.seen):
+		return fmt.Errorf("fleet %s: %w", r.Fleet, errMeanwhile)
 	}
 	o, err := r.ConfigMap()
 	if err != nil {
@@ -138,10 +133,10 @@ func (p *preparing) begin(ctx context.Context) error {
 		err = p.cluster.Create(ctx, o)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return &ReplacedMeanwhileError{r.Fleet}
+		return fmt.Errorf("fleet %s: %w", r.Fleet, errMeanwhile)
 	}
 	if err != nil {
-		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, RolloutName(r.Fleet), err)
+		return fmt.Errorf("write ConfigMap %s/%s: %w", r.Namespace, rolloutName(r.Fleet), err)
 	}
 	return nil
 }
@@ -166,7 +161,7 @@ func (s stored) release(ctx context.Context, c *kube.Cluster, clusters []string)
 	case apierrors.IsConflict(err):
 		return true, nil
 	case err != nil:
-		return false, fmt.Errorf("write ConfigMap %s/%s: %w", s.Namespace, RolloutName(s.Fleet), err)
+		return false, fmt.Errorf("write ConfigMap %s/%s: %w", s.Namespace, rolloutName(s.Fleet), err)
 	}
 	return false, nil
 }

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
@@ -64,7 +63,7 @@ type observed struct {
 
 func look(ctx context.Context, c *kube.Cluster, r Rollout) (s observed, err error) {
 	jobs, pods := &batchv1.JobList{}, &corev1.PodList{}
-	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{FleetLabel: r.Fleet}}
+	of := ofFleet(r.Namespace, r.Fleet)
 	if err := c.List(ctx, jobs, of...); err != nil {
 		return s, fmt.Errorf("list the Jobs of fleet %s: %w", r.Fleet, err)
 	}
@@ -104,7 +103,7 @@ func earlier(r Rollout, jobs []batchv1.Job, pods map[types.UID][]corev1.Pod) (al
 	newest := map[string]*batchv1.Job{}
 	for i := range jobs {
 		cluster := jobs[i].Labels[ClusterLabel]
-		if cluster == "" || slices.ContainsFunc(r.Entries, func(e Entry) bool { return e.Cluster == cluster }) {
+		if cluster == "" || r.has(cluster) {
 			continue
 		}
 		if is := newest[cluster]; is == nil || is.CreationTimestamp.Before(&jobs[i].CreationTimestamp) {

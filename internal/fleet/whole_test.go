@@ -52,7 +52,7 @@ func TestARolloutThatWasReplacedWhileItWasPrepared(t *testing.T) {
 			}
 			r := Rollout{Fleet: "demo", Namespace: namespace, Action: Apply, MaxParallel: 3}
 			err := Prepare(t.Context(), m.cluster, r, first)
-			if replaced := (*ReplacedMeanwhileError)(nil); !errors.As(err, &replaced) {
+			if !errors.Is(err, errMeanwhile) {
 				t.Fatalf("the first was not refused: %v", err)
 			}
 			is, err := ReadRollout(t.Context(), m.cluster, namespace, "demo")
@@ -89,7 +89,7 @@ func TestARolloutThatBeganAClusterMeanwhile(t *testing.T) {
 	}
 	err := Prepare(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace, Action: Apply, MaxParallel: 1},
 		next)
-	if replaced := (*ReplacedMeanwhileError)(nil); !errors.As(err, &replaced) {
+	if !errors.Is(err, errMeanwhile) {
 		t.Errorf("it was not refused: %v", err)
 	}
 }

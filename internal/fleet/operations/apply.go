@@ -37,15 +37,15 @@ func Apply(ctx context.Context, q Request, o ApplyOptions) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := toApply(ctx, f, clusters, o)
+	p, err := f.toApply(ctx, clusters, o)
 	if err != nil {
 		return Result{}, err
 	}
 	if o.Detach {
-		job, err := detach(ctx, f, p)
+		job, err := f.detach(ctx, p)
 		return Result{Fleet: f.Name, Job: job}, err
 	}
-	result, err := advance(ctx, f, fleet.Revision(p.Entries()), o.Changed)
+	result, err := f.advance(ctx, fleet.Revision(p.Entries()), o.Changed)
 	if f.lab != nil {
 		result.EndLab = f.labCommand("down")
 	}
@@ -53,9 +53,9 @@ func Apply(ctx context.Context, q Request, o ApplyOptions) (Result, error) {
 }
 
 // toApply writes the Jobs that bring clusters to their configurations.
-func toApply(ctx context.Context, f *opened, clusters []cluster, o ApplyOptions) (p fleet.Preparation, err error) {
+func (f *opened) toApply(ctx context.Context, clusters []cluster, o ApplyOptions) (p fleet.Preparation, err error) {
 	if !f.asked.Lab {
-		if err := pinImage(ctx, f); err != nil {
+		if err := f.pinImage(ctx); err != nil {
 			return p, err
 		}
 	}
@@ -69,33 +69,33 @@ func toApply(ctx context.Context, f *opened, clusters []cluster, o ApplyOptions)
 		return p, err
 	}
 	f.caller.Note("the management cluster is at %s", f.management.Host())
-	if err := findQueue(ctx, f); err != nil {
+	if err := f.findQueue(ctx); err != nil {
 		return p, err
 	}
-	if p.Secrets, err = secretsOf(ctx, f, clusters); err != nil {
+	if p.Secrets, err = f.secretsOf(ctx, clusters); err != nil {
 		return p, err
 	}
-	if err := agree(ctx, f, clusters, o.Consent); err != nil {
+	if err := f.agree(ctx, clusters, o.Consent); err != nil {
 		return p, err
 	}
-	if p.Changes, err = changesOf(f, clusters); err != nil {
+	if p.Changes, err = f.changesOf(clusters); err != nil {
 		return p, err
 	}
-	if p.ProvidersFiles, p.Providers, err = providersJob(ctx, f); err != nil {
+	if p.ProvidersFiles, p.Providers, err = f.providersJob(ctx); err != nil {
 		return p, err
 	}
 	p.Access, p.Again = accessOf(f.Namespace, clusters), o.Again
 	tellShared(f.caller, clusters)
-	return p, prepare(ctx, f, fleet.Apply, p)
+	return p, f.prepare(ctx, fleet.Apply, p)
 }
 
 // agree has the caller asked once, with what would be done, as before any run.
-func agree(ctx context.Context, f *opened, clusters []cluster,
+func (f *opened) agree(ctx context.Context, clusters []cluster,
 	consent func(context.Context, *Forecast) error) error {
 	if f.asked.Lab || f.asked.Yes || consent == nil {
 		return nil
 	}
-	p, err := forecastAll(ctx, f, clusters)
+	p, err := f.forecastAll(ctx, clusters)
 	if err != nil || !p.Changes {
 		return err
 	}
@@ -107,7 +107,7 @@ func agree(ctx context.Context, f *opened, clusters []cluster,
 }
 
 // findQueue refuses a queue that Kueue does not have: the clusters would wait for it without end.
-func findQueue(ctx context.Context, f *opened) error {
+func (f *opened) findQueue(ctx context.Context) error {
 	if f.Queue == "" {
 		return nil
 	}
@@ -128,8 +128,8 @@ func findQueue(ctx context.Context, f *opened) error {
 }
 
 // prepare writes the Jobs of a rollout.
-func prepare(ctx context.Context, f *opened, action string, p fleet.Preparation) error {
-	p.MoveStates = func(ctx context.Context) error { return moveStates(ctx, f, p.Clusters()) }
+func (f *opened) prepare(ctx context.Context, action string, p fleet.Preparation) error {
+	p.MoveStates = func(ctx context.Context) error { return f.moveStates(ctx, p.Clusters()) }
 	r := fleet.Rollout{Fleet: f.Name, Namespace: f.Namespace, Action: action, Began: time.Now().UTC(),
 		MaxParallel: f.MaxParallel, MaxFailures: f.MaxFailures, Queue: f.Queue}
 	if action == fleet.Apply {
@@ -140,17 +140,17 @@ func prepare(ctx context.Context, f *opened, action string, p fleet.Preparation)
 	if err != nil {
 		return fmt.Errorf("prepare the Jobs of fleet %s: %w", f.Name, err)
 	}
-	tellOthers(ctx, f, p)
+	f.tellOthers(ctx, p)
 	return nil
 }
 
 // tellOthers names clusters of the fleet that its file does not have: nothing is done with them.
-func tellOthers(ctx context.Context, f *opened, p fleet.Preparation) {
-	known, err := fleet.RolloutClusters(ctx, f.management, f.Namespace, f.Name)
+func (f *opened) tellOthers(ctx context.Context, p fleet.Preparation) {
+	known, err := fleet.LastChanges(ctx, f.management, f.Namespace, f.Name)
 	if err != nil {
 		return // the rollout itself will say what is wrong with the management cluster
 	}
-	others := slices.DeleteFunc(known, func(name string) bool {
+	others := slices.DeleteFunc(fleet.Preparation{Changes: known}.Clusters(), func(name string) bool {
 		return f.Find(name) != nil || slices.Contains(p.Clusters(), name)
 	})
 	if len(others) > 0 {
@@ -160,8 +160,8 @@ func tellOthers(ctx context.Context, f *opened, p fleet.Preparation) {
 }
 
 // detach leaves the rollout to a Job, and returns its name.
-func detach(ctx context.Context, f *opened, p fleet.Preparation) (string, error) {
-	image, err := imageOf(f)
+func (f *opened) detach(ctx context.Context, p fleet.Preparation) (string, error) {
+	image, err := f.imageOf()
 	if err != nil {
 		return "", err
 	}
@@ -191,7 +191,7 @@ func Advance(ctx context.Context, q Request, name, namespace, revision string,
 	if err := f.openExisting(ctx); err != nil {
 		return Result{}, err
 	}
-	result, err := advance(ctx, f, revision, changed)
+	result, err := f.advance(ctx, revision, changed)
 	if errors.Is(err, fleet.ErrReplaced) && revision != "" {
 		f.caller.Note("%v", err) // whoever began that one advances it
 		return result, nil
@@ -200,7 +200,7 @@ func Advance(ctx context.Context, q Request, name, namespace, revision string,
 }
 
 // advance begins one cluster after another, and tells what becomes of each.
-func advance(ctx context.Context, f *opened, revision string, changed func(fleet.ClusterStatus)) (Result, error) {
+func (f *opened) advance(ctx context.Context, revision string, changed func(fleet.ClusterStatus)) (Result, error) {
 	result, seen := Result{Fleet: f.Name}, map[string]fleet.ClusterStatus{}
 	observer := fleet.Observer{Note: f.caller.Note, Changed: func(all []fleet.ClusterStatus) {
 		for _, s := range all {

@@ -23,8 +23,8 @@ import (
 )
 
 // changeOf is what is to be done with a cluster.
-func changeOf(f *opened, c cluster, action string, arguments []string) (fleet.Change, error) {
-	image, err := imageOf(f)
+func (f *opened) changeOf(c cluster, action string, arguments []string) (fleet.Change, error) {
+	image, err := f.imageOf()
 	if err != nil {
 		return fleet.Change{}, err
 	}
@@ -32,7 +32,7 @@ func changeOf(f *opened, c cluster, action string, arguments []string) (fleet.Ch
 	if err != nil {
 		return fleet.Change{}, err
 	}
-	files, err := filesOf(f)
+	files, err := f.filesOf()
 	if err != nil {
 		return fleet.Change{}, err
 	}
@@ -48,14 +48,14 @@ func changeOf(f *opened, c cluster, action string, arguments []string) (fleet.Ch
 }
 
 // changesOf are the changes that bring clusters to their configurations.
-func changesOf(f *opened, all []cluster) ([]fleet.Change, error) {
+func (f *opened) changesOf(all []cluster) ([]fleet.Change, error) {
 	var changes []fleet.Change
 	for _, c := range all {
 		arguments := []string{session.TargetAll}
 		if f.SkipDoctor || f.lab != nil { // the networks of a lab's clusters are parts of one
 			arguments = append(arguments, "--skip-doctor")
 		}
-		change, err := changeOf(f, c, fleet.Apply, arguments)
+		change, err := f.changeOf(c, fleet.Apply, arguments)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +69,7 @@ func changesOf(f *opened, all []cluster) ([]fleet.Change, error) {
 
 // providersJob is the Job that installs the providers, by the configuration of the fleet's first cluster: those of one
 // management cluster have the same versions for all.
-func providersJob(ctx context.Context, f *opened) (*corev1.ConfigMap, *batchv1.Job, error) {
+func (f *opened) providersJob(ctx context.Context) (*corev1.ConfigMap, *batchv1.Job, error) {
 	first, err := f.check(ctx, f.Clusters[:1])
 	if err != nil {
 		return nil, nil, err
@@ -77,7 +77,7 @@ func providersJob(ctx context.Context, f *opened) (*corev1.ConfigMap, *batchv1.J
 	if err := f.enterLab(ctx, first); err != nil {
 		return nil, nil, err
 	}
-	change, err := changeOf(f, first[0], fleet.Apply, nil)
+	change, err := f.changeOf(first[0], fleet.Apply, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +89,7 @@ func providersJob(ctx context.Context, f *opened) (*corev1.ConfigMap, *batchv1.J
 }
 
 // filesOf are the fleet's file and the operator's files.
-func filesOf(f *opened) (map[string][]byte, error) {
+func (f *opened) filesOf() (map[string][]byte, error) {
 	data, err := os.ReadFile(f.Path())
 	if err != nil {
 		return nil, usage.Errorf("read the fleet: %w", err)
@@ -108,7 +108,7 @@ func filesOf(f *opened) (map[string][]byte, error) {
 }
 
 // imageOf is the image of the Jobs, as the file names it.
-func imageOf(f *opened) (string, error) {
+func (f *opened) imageOf() (string, error) {
 	if f.lab != nil {
 		return lab.CommandImage, nil
 	}
@@ -121,12 +121,12 @@ func imageOf(f *opened) (string, error) {
 
 // pinImage finds out which digest the tag of the fleet's image stands for now: all Jobs run that one, whatever the tag
 // becomes. In a rehearsal the image is this command itself.
-func pinImage(ctx context.Context, f *opened) error {
-	reference, err := imageOf(f)
+func (f *opened) pinImage(ctx context.Context) error {
+	reference, err := f.imageOf()
 	if err != nil || f.lab != nil {
 		return err
 	}
-	if f.Image, err = pinned(ctx, f, reference); err != nil {
+	if f.Image, err = f.pinned(ctx, reference); err != nil {
 		return err
 	}
 	if f.Image != reference {
@@ -136,7 +136,7 @@ func pinImage(ctx context.Context, f *opened) error {
 }
 
 // pinned is a reference with the digest that its tag stands for now.
-func pinned(ctx context.Context, f *opened, reference string) (string, error) {
+func (f *opened) pinned(ctx context.Context, reference string) (string, error) {
 	programs, err := lab.NewPrograms(f.own.Config, f.caller.WorkDir, f.overrides)
 	if err != nil {
 		return "", &usage.Error{Err: err}
@@ -184,11 +184,11 @@ func Render(ctx context.Context, q Request) (m Manifests, err error) {
 		}
 		secrets[secret+" ("+fleet.TokenSecretKey+")"] = true
 	}
-	files, err := filesOf(f)
+	files, err := f.filesOf()
 	if err != nil {
 		return m, err
 	}
-	image, err := imageOf(f)
+	image, err := f.imageOf()
 	if err != nil {
 		return m, err
 	}

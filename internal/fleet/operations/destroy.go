@@ -29,7 +29,7 @@ func Destroy(ctx context.Context, q Request, o DestroyOptions) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	p, err := toDestroy(ctx, f, o.Clusters)
+	p, err := f.toDestroy(ctx, o.Clusters)
 	if err != nil || len(p.Changes) == 0 {
 		return Result{Fleet: f.Name}, err
 	}
@@ -46,84 +46,77 @@ func Destroy(ctx context.Context, q Request, o DestroyOptions) (Result, error) {
 			return Result{}, err
 		}
 	}
-	if err := prepare(ctx, f, fleet.Destroy, p); err != nil {
+	if err := f.prepare(ctx, fleet.Destroy, p); err != nil {
 		return Result{}, err
 	}
-	return advance(ctx, f, fleet.Revision(p.Entries()), o.Changed)
+	return f.advance(ctx, fleet.Revision(p.Entries()), o.Changed)
 }
 
 // toDestroy is what the Jobs that delete clusters are made from: these, or else all that the fleet has changed.
-func toDestroy(ctx context.Context, f *opened, wanted []string) (p fleet.Preparation, err error) {
-	known, err := fleet.RolloutClusters(ctx, f.management, f.Namespace, f.Name)
+func (f *opened) toDestroy(ctx context.Context, wanted []string) (p fleet.Preparation, err error) {
+	changes, err := fleet.LastChanges(ctx, f.management, f.Namespace, f.Name)
 	if err != nil {
 		return p, err
 	}
+	known := fleet.Preparation{Changes: changes}.Clusters()
 	if len(wanted) == 0 {
 		wanted = known
 	}
-	if p.Secrets, err = tokensOf(ctx, f, wanted); err != nil {
+	if p.Secrets, err = f.tokensOf(ctx, wanted); err != nil {
 		return p, err
 	}
 	for _, name := range wanted {
-		if !slices.Contains(known, name) {
+		i := slices.Index(known, name)
+		if i < 0 {
 			return p, usage.Errorf("fleet %s has changed no cluster %q%s", f.Name, name, usage.DidYouMean("", name, known))
 		}
-		change, err := fleet.LastChange(ctx, f.management, f.Namespace, f.Name, name)
-		if err != nil {
-			return p, err
-		}
-		change, access, err := relocated(f.Namespace, change)
+		change, access, err := relocated(f.Namespace, changes[i])
 		if err != nil {
 			return p, err
 		}
 		p.Access = append(p.Access, access)
-		if change.Image, err = destroysWith(ctx, f, change.Image); err != nil {
+		if change.Image, err = f.destroysWith(ctx, change.Image); err != nil {
 			return p, err
 		}
 		change.Action, change.Arguments, change.Consent = fleet.Destroy, []string{"destroy"}, true
 		p.Changes = append(p.Changes, change)
 	}
-	p.Secrets, err = withKeys(ctx, f, p)
+	// Also of clusters that the fleet's file does not have any more.
+	identity, err := f.storedIdentity(ctx)
+	if err != nil || identity == "" {
+		return p, err
+	}
+	keys, err := f.keySecrets(identity, p.Clusters())
+	p.Secrets = append(p.Secrets, keys...)
 	return p, err
 }
 
 // destroysWith is the image by which a cluster is destroyed: that of its last change. Where an earlier release took
 // that by a tag it is the fleet's.
-func destroysWith(ctx context.Context, f *opened, applied string) (string, error) {
+func (f *opened) destroysWith(ctx context.Context, applied string) (string, error) {
 	if f.lab != nil || strings.Contains(applied, "@") {
 		return applied, nil
 	}
-	if err := pinImage(ctx, f); err != nil {
+	if err := f.pinImage(ctx); err != nil {
 		return "", err
 	}
 	return f.Image, nil
 }
 
-// withKeys are the Secrets of a preparation with the keys to the states of its clusters, also of those that the
-// fleet's file does not have any more.
-func withKeys(ctx context.Context, f *opened, p fleet.Preparation) ([]*corev1.Secret, error) {
-	identity, err := storedIdentity(ctx, f)
-	if err != nil || identity == "" {
-		return p.Secrets, err
-	}
-	keys, err := keySecrets(f, identity, p.Clusters())
-	return append(p.Secrets, keys...), err
-}
-
 // tokensOf are the Secrets with the tokens of clusters that the fleet's file still has, as far as they can be read
 // here: a token may be another one than when they were applied.
-func tokensOf(ctx context.Context, f *opened, names []string) ([]*corev1.Secret, error) {
+func (f *opened) tokensOf(ctx context.Context, names []string) ([]*corev1.Secret, error) {
 	var clusters []cluster
 	for _, name := range names {
 		c := f.Find(name)
 		if c == nil {
 			continue
 		}
-		if _, err := readToken(ctx, f, c.Token); err != nil {
+		if _, err := f.readToken(ctx, c.Token); err != nil {
 			f.caller.Note("cluster %s is deleted with the token that it was applied with: %v", name, err)
 			continue
 		}
 		clusters = append(clusters, cluster{Cluster: *c})
 	}
-	return secretsOf(ctx, f, clusters)
+	return f.secretsOf(ctx, clusters)
 }

@@ -7,9 +7,7 @@ import (
 	"io"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -26,7 +24,7 @@ func Logs(ctx context.Context, q Request, cluster string, follow bool, line func
 	if err != nil {
 		return err
 	}
-	r, all, _, err := newest(ctx, f)
+	r, all, _, err := f.newest(ctx)
 	if err != nil {
 		return err
 	}
@@ -48,9 +46,7 @@ func Logs(ctx context.Context, q Request, cluster string, follow bool, line func
 func jobLogs(ctx context.Context, management *kube.Cluster, r fleet.Rollout, follow bool, line func(string)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	of := []client.ListOption{client.InNamespace(r.Namespace), client.MatchingLabels{fleet.FleetLabel: r.Fleet}}
-	changes := management.Changes(ctx, kube.Selection{List: &batchv1.JobList{}, Options: of},
-		kube.Selection{List: &corev1.PodList{}, Options: of})
+	changes := fleet.Changes(ctx, management, r.Namespace, r.Fleet)
 	given := map[string]bool{}
 	for {
 		pods, err := fleet.JobPods(ctx, management, r.Namespace, r.Entries[0].Job)

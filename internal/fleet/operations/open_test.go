@@ -25,7 +25,7 @@ func TestRehearsalsAtOnce(t *testing.T) {
 		all.Go(func() {
 			<-begin
 			var err error
-			keys[i], err = rehearsedIdentity(f)
+			keys[i], err = f.rehearsedIdentity()
 			errs[i] = errors.Join(err, f.keepKubeconfig([]byte("kubeconfig")))
 		})
 	}

@@ -48,17 +48,17 @@ func Plan(ctx context.Context, q Request, names []string) (*Forecast, error) {
 	if err := f.enterLab(ctx, clusters); err != nil {
 		return nil, err
 	}
-	return forecastAll(ctx, f, clusters)
+	return f.forecastAll(ctx, clusters)
 }
 
 // forecastAll asks what a run would do with each cluster.
-func forecastAll(ctx context.Context, f *opened, clusters []cluster) (*Forecast, error) {
+func (f *opened) forecastAll(ctx context.Context, clusters []cluster) (*Forecast, error) {
 	p := &Forecast{Kind: "fleetPlan", Fleet: f.Name, Clusters: make([]forecast.Forecast, len(clusters))}
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(plansAtOnce)
 	for i, c := range clusters {
 		asking.Go(func() (err error) {
-			if p.Clusters[i], err = forecastOne(ctx, f, c); err != nil {
+			if p.Clusters[i], err = f.forecastOne(ctx, c); err != nil {
 				return fmt.Errorf("plan cluster %s: %w", c.Name, err)
 			}
 			return nil
@@ -89,7 +89,7 @@ func forecastAll(ctx context.Context, f *opened, clusters []cluster) (*Forecast,
 
 // forecastOne asks what a run would do with one cluster. The state that the cluster has is read into a folder that is
 // removed afterwards.
-func forecastOne(ctx context.Context, f *opened, c cluster) (of forecast.Forecast, err error) {
+func (f *opened) forecastOne(ctx context.Context, c cluster) (of forecast.Forecast, err error) {
 	of = forecast.Forecast{Kind: "plan", Cluster: c.Name, Environment: statedir.EnvironmentHetzner,
 		State: c.cfg.State + " of the management cluster"}
 	scratch, err := os.MkdirTemp("", "slipway-plan-")
@@ -104,10 +104,10 @@ func forecastOne(ctx context.Context, f *opened, c cluster) (of forecast.Forecas
 	state, cfg := statedir.Dir(filepath.Join(scratch, "state")), c.cfg
 	cfg.ManagementKubeconfig = filepath.Join(scratch, management)
 	cfg.StateKubeconfig = cfg.ManagementKubeconfig
-	if err := pull(ctx, f, cfg, state); err != nil {
+	if err := f.pull(ctx, cfg, state); err != nil {
 		return of, err
 	}
-	token, err := readToken(ctx, f, c.Token)
+	token, err := f.readToken(ctx, c.Token)
 	if err != nil {
 		return of, err
 	}
@@ -126,8 +126,8 @@ func forecastOne(ctx context.Context, f *opened, c cluster) (of forecast.Forecas
 }
 
 // pull brings the state that a cluster has into a folder.
-func pull(ctx context.Context, f *opened, cfg settings.Configuration, state statedir.Dir) error {
-	identity, err := storedIdentity(ctx, f)
+func (f *opened) pull(ctx context.Context, cfg settings.Configuration, state statedir.Dir) error {
+	identity, err := f.storedIdentity(ctx)
 	if err != nil || identity == "" { // without a key there is no state yet
 		return err
 	}

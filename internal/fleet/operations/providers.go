@@ -55,18 +55,11 @@ func letLook(ctx context.Context, management *kube.Cluster, namespace string, mo
 	if err := management.List(ctx, installed); err != nil {
 		return fmt.Errorf("list the installed providers: %w", err)
 	}
-	if err := fleet.EnsureObjects(ctx, management,
-		fleet.ProviderReading(namespace, capi.CertManagerNamespace, false)...); err != nil {
-		return err
-	}
+	objects := fleet.ProviderReading(namespace, capi.CertManagerNamespace, false)
 	for i := range installed.Items {
 		provider := &installed.Items[i]
 		infrastructure := capi.Text(provider, "type") == "InfrastructureProvider"
-		err := fleet.EnsureObjects(ctx, management,
-			fleet.ProviderReading(namespace, provider.GetNamespace(), moves && infrastructure)...)
-		if err != nil {
-			return err
-		}
+		objects = append(objects, fleet.ProviderReading(namespace, provider.GetNamespace(), moves && infrastructure)...)
 	}
-	return nil
+	return fleet.Ensure(ctx, management, objects...)
 }

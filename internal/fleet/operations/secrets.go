@@ -1,6 +1,7 @@
 package operations
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ import (
 )
 
 // givenIdentity is the key that opens the states: that of the environment or of a file; empty: there is none.
-func givenIdentity(f *opened) (string, error) {
+func (f *opened) givenIdentity() (string, error) {
 	if text := f.caller.Environment[settings.StateIdentityVariable]; text != "" {
 		learnIdentity(f.caller.Hide, text)
 		return text, nil
@@ -54,17 +55,17 @@ func learnIdentity(hide *redact.Redactor, text string) {
 
 // identitySecret is the Secret with the operator's key, from which those to the states are made; nil: it is there.
 // Another key than the one that is there is refused: it could not open what was written with that.
-func identitySecret(ctx context.Context, f *opened) (secret *corev1.Secret, identity string, err error) {
-	given, err := givenIdentity(f)
+func (f *opened) identitySecret(ctx context.Context) (secret *corev1.Secret, identity string, err error) {
+	given, err := f.givenIdentity()
 	if err != nil {
 		return nil, "", err
 	}
 	if given == "" && f.lab != nil {
-		if given, err = rehearsedIdentity(f); err != nil {
+		if given, err = f.rehearsedIdentity(); err != nil {
 			return nil, "", err
 		}
 	}
-	stored, exists, err := readIdentity(ctx, f)
+	stored, exists, err := f.readIdentity(ctx)
 	switch {
 	case err != nil:
 		return nil, "", err
@@ -73,7 +74,7 @@ func identitySecret(ctx context.Context, f *opened) (secret *corev1.Secret, iden
 			"name a file with a secret key in STATE_IDENTITY_FILE, or put the key into STATE_IDENTITY in the environment\n"+
 			"age-keygen -o key.txt creates one; keep a copy where the management cluster is not", f.Namespace)
 	case !exists:
-		return fleet.IdentitySecretOf(f.Namespace, []byte(given)), given, nil
+		return fleet.Secret(f.Namespace, fleet.IdentitySecret, fleet.IdentitySecretKey, []byte(given)), given, nil
 	case given != "" && given != stored:
 		return nil, "", usage.Errorf("Secret %s/%s has another key to the states than this command was given: states that "+
 			"were written with it could not be opened any more. Leave STATE_IDENTITY and STATE_IDENTITY_FILE away to use the "+
@@ -84,16 +85,16 @@ func identitySecret(ctx context.Context, f *opened) (secret *corev1.Secret, iden
 
 // storedIdentity is the key that opens the states: the one that is given, or that is in the management cluster; empty:
 // there is none yet.
-func storedIdentity(ctx context.Context, f *opened) (string, error) {
-	if given, err := givenIdentity(f); err != nil || given != "" || f.management == nil {
+func (f *opened) storedIdentity(ctx context.Context) (string, error) {
+	if given, err := f.givenIdentity(); err != nil || given != "" || f.management == nil {
 		return given, err
 	}
-	stored, _, err := readIdentity(ctx, f)
+	stored, _, err := f.readIdentity(ctx)
 	return stored, err
 }
 
 // readIdentity reads the operator's key from its Secret in the management cluster.
-func readIdentity(ctx context.Context, f *opened) (identity string, exists bool, err error) {
+func (f *opened) readIdentity(ctx context.Context) (identity string, exists bool, err error) {
 	secret := &corev1.Secret{}
 	err = f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: fleet.IdentitySecret}, secret)
 	if apierrors.IsNotFound(err) {
@@ -109,7 +110,7 @@ func readIdentity(ctx context.Context, f *opened) (identity string, exists bool,
 
 // rehearsedIdentity is a key for the states of a rehearsal, which no other machine has to open. Of two processes that
 // make it at once one does, and both use that.
-func rehearsedIdentity(f *opened) (string, error) {
+func (f *opened) rehearsedIdentity() (string, error) {
 	path := filepath.Join(string(f.folder()), "state-identity.txt")
 	if data, err := os.ReadFile(path); !errors.Is(err, fs.ErrNotExist) {
 		return string(data), err
@@ -125,22 +126,15 @@ func rehearsedIdentity(f *opened) (string, error) {
 	return string(data), err
 }
 
-func sameData(a, b map[string][]byte) bool {
-	for key, value := range b {
-		if string(a[key]) != string(value) {
-			return false
-		}
-	}
-	return true
-}
-
-// keySecrets are the Secrets with the keys to the states of clusters, each made from the operator's key.
-func keySecrets(f *opened, identity string, clusters []string) (secrets []*corev1.Secret, err error) {
+// keySecrets are the Secrets with the keys to the states of clusters, each made from the operator's key: one opens the
+// state of its cluster alone.
+func (f *opened) keySecrets(identity string, clusters []string) (secrets []*corev1.Secret, err error) {
 	for _, cluster := range clusters {
-		key, err := clusterKey(identity, cluster)
+		all, err := keys.ParseClusters([]byte(identity), scopeOf(cluster))
 		if err != nil {
 			return nil, usage.Errorf("make the key to the state of cluster %s: %w", cluster, err)
 		}
+		key := all[0].Secret()
 		f.caller.Hide.Learn(key)
 		secrets = append(secrets, fleet.Secret(f.Namespace, fleet.KeyName(cluster), fleet.IdentitySecretKey, []byte(key)))
 	}
@@ -152,17 +146,8 @@ func scopeOf(cluster string) keys.Scope {
 	return keys.Scope{Environment: statedir.EnvironmentHetzner, Cluster: cluster}
 }
 
-// clusterKey is the key to the state of one cluster, which opens no other's.
-func clusterKey(identity, cluster string) (string, error) {
-	all, err := keys.ParseClusters([]byte(identity), scopeOf(cluster))
-	if err != nil {
-		return "", err
-	}
-	return all[0].Secret(), nil
-}
-
 // readToken reads one of the fleet's tokens from where it is; that of a Secret is read from the management cluster.
-func readToken(ctx context.Context, f *opened, name string) (platform.Secret, error) {
+func (f *opened) readToken(ctx context.Context, name string) (platform.Secret, error) {
 	t := f.Tokens[name]
 	var token platform.Secret
 	var err error
@@ -170,9 +155,9 @@ func readToken(ctx context.Context, f *opened, name string) (platform.Secret, er
 	case f.lab != nil:
 		token = platform.NewSecret(f.labInfo.Token)
 	case t.Secret != "":
-		token, err = storedToken(ctx, f, t.Secret)
+		token, err = f.storedToken(ctx, t.Secret)
 	default:
-		token, err = tokenOutside(ctx, f, t)
+		token, err = f.tokenOutside(ctx, t)
 	}
 	if err != nil {
 		return token, fmt.Errorf("token %s of the fleet: %w", name, err)
@@ -182,7 +167,7 @@ func readToken(ctx context.Context, f *opened, name string) (platform.Secret, er
 }
 
 // tokenOutside reads a token that is not in the management cluster. A file is relative to the folder of the fleet's.
-func tokenOutside(ctx context.Context, f *opened, t fleet.Token) (platform.Secret, error) {
+func (f *opened) tokenOutside(ctx context.Context, t fleet.Token) (platform.Secret, error) {
 	switch {
 	case t.Env != "" && f.caller.Environment[t.Env] == "":
 		return platform.Secret{}, usage.Errorf("the environment variable %s is not set", t.Env)
@@ -203,7 +188,7 @@ func tokenOutside(ctx context.Context, f *opened, t fleet.Token) (platform.Secre
 	return settings.ParseToken(out, "the command")
 }
 
-func storedToken(ctx context.Context, f *opened, name string) (platform.Secret, error) {
+func (f *opened) storedToken(ctx context.Context, name string) (platform.Secret, error) {
 	secret := &corev1.Secret{}
 	err := f.management.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, secret)
 	if err == nil && len(secret.Data[fleet.TokenSecretKey]) == 0 {
@@ -217,8 +202,8 @@ func storedToken(ctx context.Context, f *opened, name string) (platform.Secret, 
 
 // secretsOf are the Secrets that the Jobs of clusters read and that this command writes: tokens, and the keys to the
 // states; and the operator's key, which no Job of a cluster reads.
-func secretsOf(ctx context.Context, f *opened, all []cluster) (secrets []*corev1.Secret, err error) {
-	own, identity, err := identitySecret(ctx, f)
+func (f *opened) secretsOf(ctx context.Context, all []cluster) (secrets []*corev1.Secret, err error) {
+	own, identity, err := f.identitySecret(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -226,20 +211,20 @@ func secretsOf(ctx context.Context, f *opened, all []cluster) (secrets []*corev1
 	for _, c := range all {
 		names = append(names, c.Name)
 	}
-	derived, err := keySecrets(f, identity, names)
+	derived, err := f.keySecrets(identity, names)
 	if err != nil {
 		return nil, err
 	}
 	written := map[string]bool{}
 	for _, c := range all {
-		token, err := readToken(ctx, f, c.Token)
+		token, err := f.readToken(ctx, c.Token)
 		if err != nil {
 			return nil, err
 		}
 		if (f.Tokens[c.Token].Secret == "" || f.lab != nil) && !written[c.Token] {
 			secret := fleet.Secret(f.Namespace, fleet.TokenSecretName(f.Name, c.Token), fleet.TokenSecretKey,
 				[]byte(token.Reveal()))
-			if err := refuseOtherToken(ctx, f, c.Token, token, secret); err != nil {
+			if err := f.refuseOtherToken(ctx, c.Token, token, secret); err != nil {
 				return nil, err
 			}
 			secrets = append(secrets, secret)
@@ -254,7 +239,7 @@ func secretsOf(ctx context.Context, f *opened, all []cluster) (secrets []*corev1
 
 // refuseOtherToken refuses to write a token that may not write, and to replace a token by another one without
 // consent: it may be of another project, and all clusters of the fleet that use it would get it.
-func refuseOtherToken(ctx context.Context, f *opened, name string, token platform.Secret,
+func (f *opened) refuseOtherToken(ctx context.Context, name string, token platform.Secret,
 	wanted *corev1.Secret) error {
 	is := &corev1.Secret{}
 	err := f.management.Get(ctx, client.ObjectKeyFromObject(wanted), is)
@@ -262,7 +247,7 @@ func refuseOtherToken(ctx context.Context, f *opened, name string, token platfor
 	if err != nil && !absent {
 		return fmt.Errorf("look for token %s of the fleet: %w", name, err)
 	}
-	if !absent && sameData(is.Data, wanted.Data) {
+	if !absent && bytes.Equal(is.Data[fleet.TokenSecretKey], wanted.Data[fleet.TokenSecretKey]) {
 		return nil
 	}
 	if f.lab == nil { // the lab has but one, which may write

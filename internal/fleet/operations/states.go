@@ -10,7 +10,6 @@ import (
 
 	"filippo.io/age"
 	"go.yaml.in/yaml/v3"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -25,8 +24,12 @@ const rekeyWithin = 3 * time.Minute
 
 // moveStates moves the states of clusters out of the fleet's namespace, where earlier releases had them. Before that
 // each is written anew with the operator's key, so that the key of the cluster opens it.
-func moveStates(ctx context.Context, f *opened, clusters []string) error {
-	client, err := clientset(f.kubeconfig)
+func (f *opened) moveStates(ctx context.Context, clusters []string) error {
+	access, err := clientcmd.RESTConfigFromKubeConfig(f.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("open the management cluster: %w", err)
+	}
+	client, err := remotestate.Clientset(access)
 	if err != nil {
 		return err
 	}
@@ -34,7 +37,7 @@ func moveStates(ctx context.Context, f *opened, clusters []string) error {
 	for _, cluster := range clusters {
 		namespace := fleet.StateNamespace(f.Namespace, cluster)
 		to := objectstore.Secrets(client.CoreV1().Secrets(namespace), namespace)
-		if err := rekey(ctx, f, from, cluster); err != nil {
+		if err := f.rekey(ctx, from, cluster); err != nil {
 			return fmt.Errorf("write the state of cluster %s anew, to move it to namespace %s: %w", cluster, namespace, err)
 		}
 		if err := remotestate.Move(ctx, from, to, statedir.EnvironmentHetzner, cluster); err != nil {
@@ -45,7 +48,7 @@ func moveStates(ctx context.Context, f *opened, clusters []string) error {
 }
 
 // rekey has the state of a cluster opened by the key of the cluster, too. A run that is at work keeps it waiting.
-func rekey(ctx context.Context, f *opened, store objectstore.Store, cluster string) (err error) {
+func (f *opened) rekey(ctx context.Context, store objectstore.Store, cluster string) (err error) {
 	_, _, err = store.Get(ctx, remotestate.Name(statedir.EnvironmentHetzner, cluster))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -53,7 +56,7 @@ func rekey(ctx context.Context, f *opened, store objectstore.Store, cluster stri
 	if err != nil {
 		return err
 	}
-	identity, err := storedIdentity(ctx, f)
+	identity, err := f.storedIdentity(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,19 +82,6 @@ func rekey(ctx context.Context, f *opened, store objectstore.Store, cluster stri
 		Dir: scratch, Who: remotestate.Here("fleet")}
 	_, _, err = place.Rekey(ctx, rekeyWithin, true, f.caller.Note)
 	return err
-}
-
-func clientset(kubeconfig []byte) (kubernetes.Interface, error) {
-	c, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("open the management cluster: %w", err)
-	}
-	c.UserAgent, c.QPS = "slipway", -1 // the API server has limits of its own
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("open the management cluster: %w", err)
-	}
-	return client, nil
 }
 
 // relocated is a change whose Job works as those of this release do, with an account, a key and a place for its state

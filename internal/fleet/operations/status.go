@@ -29,7 +29,7 @@ func Status(ctx context.Context, q Request) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	r, all, held, err := newest(ctx, f)
+	r, all, held, err := f.newest(ctx)
 	if err != nil {
 		return Report{}, err
 	}
@@ -46,7 +46,7 @@ func Status(ctx context.Context, q Request) (Report, error) {
 }
 
 // newest is the fleet's newest rollout, with where each of its clusters is, and why those that wait are not begun.
-func newest(ctx context.Context, f *opened) (r fleet.Rollout, all []fleet.ClusterStatus, held string, err error) {
+func (f *opened) newest(ctx context.Context) (r fleet.Rollout, all []fleet.ClusterStatus, held string, err error) {
 	if r, err = fleet.ReadRollout(ctx, f.management, f.Namespace, f.Name); err != nil {
 		return r, nil, "", err
 	}

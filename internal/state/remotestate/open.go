@@ -152,6 +152,11 @@ func (a Access) cluster() (kubernetes.Interface, error) {
 		return nil, usage.Errorf("STATE is in a cluster, and this process runs in none: name a kubeconfig in STATE_KUBECONFIG: "+
 			"%w", err)
 	}
+	return Clientset(c)
+}
+
+// Clientset is for the stores of a cluster.
+func Clientset(c *rest.Config) (kubernetes.Interface, error) {
 	c.UserAgent, c.QPS = "slipway", -1 // the API server has limits of its own
 	client, err := kubernetes.NewForConfig(c)
 	if err != nil {
