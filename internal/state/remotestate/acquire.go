@@ -8,7 +8,6 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -27,21 +26,31 @@ const (
 // has given no sign for as long as its lease says, by this machine's clock. The context that it returns ends with the
 // lease, with a *LostError as its cause.
 func Acquire(ctx context.Context, p Place, within time.Duration, say flow.Say) (context.Context, *Session, error) {
+	s, leased, err := p.hold(ctx, within, p.Document, say)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.settle(leased, say); err != nil {
+		return nil, nil, errors.Join(err, s.abandon(context.WithoutCancel(ctx)))
+	}
+	return leased, s, nil
+}
+
+// hold takes the lease, and leaves the folder as it is.
+func (p Place) hold(ctx context.Context, within time.Duration, read reader, say flow.Say) (*Session, context.Context,
+	error) {
 	if err := p.Keys.Check(); err != nil {
 		return nil, nil, err
 	}
 	if err := objectstore.CheckConditions(ctx, p.Store); err != nil {
 		return nil, nil, fmt.Errorf("look whether the state can be locked: %w", err)
 	}
-	d, version, at, err := p.take(ctx, within, p.Document, say)
+	d, version, at, err := p.take(ctx, within, read, say)
 	if err != nil {
 		return nil, nil, err
 	}
 	leased, s := begin(ctx, p, d, version, at)
-	if err := s.settle(leased, say); err != nil {
-		return nil, nil, errors.Join(err, s.abandon(context.WithoutCancel(ctx)))
-	}
-	return leased, s, nil
+	return s, leased, nil
 }
 
 // settle keeps a version of what the lease begins with, and brings folder and store together.
@@ -66,12 +75,6 @@ func (s *Session) settle(ctx context.Context, say flow.Say) error {
 	return s.Push(ctx)
 }
 
-// sign is what tells that a holder lives: any write changes it.
-type sign struct {
-	version string
-	since   time.Time // by this machine's clock
-}
-
 // reader reads what is stored, as Place.Document does.
 type reader func(context.Context) (d Document, version string, ok bool, err error)
 
@@ -81,17 +84,17 @@ func (p Place) take(ctx context.Context, within time.Duration, read reader, say 
 	defer cancel()
 	ticker := time.NewTicker(min(max(p.lease()/60, lookFastest), lookSlowest))
 	defer ticker.Stop()
-	var seen sign
-	var who string
+	var lives, who string // any write changes the version, and so says that a holder lives
+	var since time.Time   // by this machine's clock
 	for {
 		d, version, exists, err := read(ctx)
 		if err != nil {
 			return d, "", time.Time{}, fmt.Errorf("read the state of cluster %s: %w", p.Cluster, p.waited(ctx, who, err))
 		}
-		if version != seen.version || seen.since.IsZero() {
-			seen = sign{version, time.Now()}
+		if version != lives || since.IsZero() {
+			lives, since = version, time.Now()
 		}
-		if free, why := p.free(d, seen); free {
+		if free, why := p.free(d, since); free {
 			if why != "" {
 				say("taking the lease of %s over: %s", d.Holder, why)
 			}
@@ -129,30 +132,18 @@ func (p Place) waited(ctx context.Context, who string, err error) error {
 const mostFirstToken = 1 << 48
 
 // free reports whether the lease can be taken, and why where it has a holder.
-func (p Place) free(d Document, seen sign) (free bool, why string) {
+func (p Place) free(d Document, since time.Time) (free bool, why string) {
 	h := d.Holder
 	switch {
 	case h == nil:
 		return true, ""
-	case h.Machine != "" && h.Machine == p.Who.Machine && ended(h.PID):
+	case h.Machine != "" && h.Machine == p.Who.Machine && (h.PID == os.Getpid() || !statedir.Lives(h.PID)):
+		// A process with this one's own id has ended, too: the id was given again.
 		return true, "the process has ended"
-	case time.Since(seen.since) > h.Lease:
+	case time.Since(since) > h.Lease:
 		return true, fmt.Sprintf("it has given no sign for %s", h.Lease)
 	}
 	return false, ""
-}
-
-// ended reports whether a process of this machine is gone. One with this process's own id is: the id was given again.
-func ended(pid int) bool {
-	if pid == os.Getpid() {
-		return true
-	}
-	process, err := os.FindProcess(pid)
-	if err != nil {
-		return true
-	}
-	err = process.Signal(syscall.Signal(0))
-	return errors.Is(err, os.ErrProcessDone) || errors.Is(err, syscall.ESRCH)
 }
 
 // claim writes this process into the document, with a new token. The content of a format without authentication is
@@ -201,10 +192,6 @@ func (p Place) Unlock(ctx context.Context) (*Holder, error) {
 	if err != nil || !ok || d.Holder == nil {
 		return nil, err
 	}
-	return p.unlock(ctx, d, version)
-}
-
-func (p Place) unlock(ctx context.Context, d Document, version string) (*Holder, error) {
 	was := d.Holder
 	d.Holder, d.Token = nil, d.Token+1
 	data, err := p.encode(d)

@@ -98,13 +98,11 @@ func (w Who) String() string { return fmt.Sprintf("process %d on %s (%s)", w.PID
 // Name is the name of a cluster's object; environment keeps a rehearsal's state from that of a real cluster.
 func Name(environment, cluster string) string { return environment + "/" + cluster + "/state" }
 
-// prefixOfVersions is that of the names of a cluster's kept versions.
-func prefixOfVersions(environment, cluster string) string {
-	return environment + "/" + cluster + "/versions/"
-}
+// versionPrefix is that of the names of the cluster's kept versions.
+func (p Place) versionPrefix() string { return p.Environment + "/" + p.Cluster + "/versions/" }
 
-func nameOfVersion(environment, cluster string, serial int64) string {
-	return fmt.Sprintf("%s%08d", prefixOfVersions(environment, cluster), serial)
+func (p Place) versionName(serial int64) string {
+	return fmt.Sprintf("%s%08d", p.versionPrefix(), serial)
 }
 
 // encode authenticates a document, with the first key of the cluster.

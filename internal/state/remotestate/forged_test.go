@@ -490,7 +490,7 @@ func TestFilesAreSetAsideFirst(t *testing.T) {
 	if err := b.setAside(c, "replaced"); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.mark(m.stored(), synced{Pulling: true}); err != nil {
+	if err := b.remember(m.stored(), synced{Pulling: true}); err != nil {
 		t.Fatal(err)
 	}
 	m.write(b, "journal.json", "two")

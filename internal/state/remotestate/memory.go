@@ -33,25 +33,25 @@ type seen struct {
 	Format int    `json:"format"`
 }
 
-func readSynced(dir string) (*synced, error) {
+// readSynced reads what a folder remembers; nothing where it was never the same as a store.
+func readSynced(dir string) (s synced, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, statedir.SyncedFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return s, nil
 	}
 	if err != nil {
-		return nil, err
+		return s, err
 	}
-	var s synced
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(dir, statedir.SyncedFile), err)
+		return s, fmt.Errorf("read %s: %w", filepath.Join(dir, statedir.SyncedFile), err)
 	}
-	return &s, nil
+	return s, nil
 }
 
 // StoreOf is the store that a state folder was last the same as; empty: none, or that cannot be read.
 func StoreOf(dir string) string {
 	s, err := readSynced(dir)
-	if err != nil || s == nil {
+	if err != nil {
 		return ""
 	}
 	return s.Store
@@ -65,22 +65,13 @@ func (s synced) write(dir string) error {
 	return statedir.Dir(dir).Files().Write(statedir.SyncedFile, append(data, '\n'))
 }
 
-// known is what the folder remembers; nothing where it was never the same as a store.
-func (p Place) known() (synced, error) {
-	s, err := readSynced(p.Dir)
-	if err != nil || s == nil {
-		return synced{}, err
-	}
-	return *s, nil
-}
-
 // object names the state in Seen.
 func (p Place) object() string { return p.Store.String() + " " + p.name() }
 
 // seen is the newest document that the folder has seen; nothing: of serial 0. Folders of releases that did not write it
 // down have seen what they were last the same as, without an authentication.
 func (p Place) seen() (seen, error) {
-	s, err := p.known()
+	s, err := readSynced(p.Dir)
 	if err != nil {
 		return seen{}, err
 	}
@@ -109,7 +100,7 @@ func (p Place) see(d Document) error {
 	if _, err := os.Stat(p.Dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	was, err := p.known()
+	was, err := readSynced(p.Dir)
 	if err != nil {
 		return err
 	}
@@ -122,7 +113,7 @@ func (p Place) see(d Document) error {
 
 // forget has the folder, which has an older document now, take it for the newest: the operator says so.
 func (p Place) forget(d Document) error {
-	s, err := p.known()
+	s, err := readSynced(p.Dir)
 	if err != nil {
 		return err
 	}
@@ -132,14 +123,10 @@ func (p Place) forget(d Document) error {
 	return s.with(p.object(), d).write(p.Dir)
 }
 
-// remember writes down that the folder's content is in the store, and whether the run that wrote it holds the lease.
-func (p Place) remember(d Document, open bool) error {
-	return p.mark(d, synced{Open: open})
-}
-
-// mark writes down that the folder's content is that of a document, or is becoming that.
-func (p Place) mark(d Document, how synced) error {
-	was, err := p.known()
+// remember writes down that the folder's content is that of a document in the store, and what else of it: that the run
+// which wrote it holds the lease (Open), or that it is becoming that (Pulling).
+func (p Place) remember(d Document, how synced) error {
+	was, err := readSynced(p.Dir)
 	if err != nil {
 		return err
 	}

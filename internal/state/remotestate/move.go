@@ -32,10 +32,11 @@ func Move(ctx context.Context, from, to objectstore.Store, environment, cluster 
 		return fmt.Errorf("look for the state of cluster %s: %w", cluster, err)
 	}
 	others := slices.DeleteFunc(all, func(one string) bool { return one == name })
-	for _, object := range append(slices.Clone(others), name) {
-		if arrived {
-			break
-		}
+	copies := append(slices.Clone(others), name)
+	if arrived {
+		copies = nil
+	}
+	for _, object := range copies {
 		if err := copyOne(ctx, from, to, object); err != nil {
 			return fmt.Errorf("move the state of cluster %s from %s to %s: %w", cluster, from, to, err)
 		}

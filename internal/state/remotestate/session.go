@@ -231,7 +231,7 @@ func (s *Session) push(ctx context.Context, c Content) error {
 			return fmt.Errorf("write the state: %w", err)
 		}
 	}
-	return s.place.remember(s.document, true)
+	return s.place.remember(s.document, synced{Open: true})
 }
 
 // fill makes a content the next one of a document.
@@ -340,7 +340,7 @@ func (s *Session) Release(ctx context.Context) error {
 	if pushed != nil {
 		return pushed
 	}
-	return s.place.remember(s.document, false)
+	return s.place.remember(s.document, synced{})
 }
 
 // abandon gives the lease back, and leaves what is stored as it is.

@@ -31,7 +31,7 @@ func (p Place) Compare(d Document) (Relation, error) {
 	if err != nil {
 		return "", err
 	}
-	known := last != nil && last.Store == p.Store.String()
+	known := last.Store == p.Store.String()
 	digest := is.Digest()
 	switch {
 	case known && last.Pulling:
@@ -78,7 +78,7 @@ func (p Place) bring(d Document) (Relation, error) {
 		return is, &DivergedError{Dir: p.Dir, Store: p.Store.String(), Serial: d.Serial}
 	case Same:
 		if d.Serial > 0 {
-			return is, p.remember(d, false)
+			return is, p.remember(d, synced{})
 		}
 	}
 	return is, nil
@@ -91,7 +91,7 @@ func (p Place) unpack(d Document, aside string) error {
 	if err != nil {
 		return err
 	}
-	was, err := p.known()
+	was, err := readSynced(p.Dir)
 	if err != nil {
 		return err
 	}
@@ -100,13 +100,13 @@ func (p Place) unpack(d Document, aside string) error {
 			return err
 		}
 	}
-	if err := p.mark(d, synced{Pulling: true}); err != nil {
+	if err := p.remember(d, synced{Pulling: true}); err != nil {
 		return err
 	}
 	if err := c.write(p.Dir); err != nil {
 		return err
 	}
-	return p.remember(d, false)
+	return p.remember(d, synced{})
 }
 
 // setAside copies the folder's files into a folder in it, in place of what was there, unless they are the new content.
@@ -174,7 +174,7 @@ func (p Place) Inspect(ctx context.Context) (dir string, d Document, is Relation
 		return p.Dir, d, is, &DivergedError{Dir: p.Dir, Store: p.Store.String(), Serial: d.Serial}
 	case Same:
 		if d.Serial > 0 {
-			err = errors.Join(p.remember(d, false), os.RemoveAll(string(view)))
+			err = errors.Join(p.remember(d, synced{}), os.RemoveAll(string(view)))
 		}
 	case Ahead:
 	}
@@ -210,5 +210,5 @@ func (p Place) GoBack(version, newest Document) error {
 	if err := p.Overwrite(version); err != nil {
 		return err
 	}
-	return p.remember(newest, false)
+	return p.remember(newest, synced{})
 }

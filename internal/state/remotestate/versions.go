@@ -24,7 +24,7 @@ func (p Place) keepVersion(ctx context.Context, d Document) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Store.Put(ctx, nameOfVersion(p.Environment, p.Cluster, d.Serial), data, objectstore.None)
+	_, err = p.Store.Put(ctx, p.versionName(d.Serial), data, objectstore.None)
 	if err != nil && !errors.Is(err, objectstore.ErrConflict) {
 		return fmt.Errorf("keep a version of the state: %w", err)
 	}
@@ -33,7 +33,7 @@ func (p Place) keepVersion(ctx context.Context, d Document) error {
 		return err
 	}
 	for _, serial := range serials[:max(0, len(serials)-versionsKept)] {
-		if err := p.Store.Delete(ctx, nameOfVersion(p.Environment, p.Cluster, serial)); err != nil {
+		if err := p.Store.Delete(ctx, p.versionName(serial)); err != nil {
 			return fmt.Errorf("delete an old version of the state: %w", err)
 		}
 	}
@@ -42,7 +42,7 @@ func (p Place) keepVersion(ctx context.Context, d Document) error {
 
 // Versions are the serials of the versions that the store keeps, the oldest first.
 func (p Place) Versions(ctx context.Context) ([]int64, error) {
-	prefix := prefixOfVersions(p.Environment, p.Cluster)
+	prefix := p.versionPrefix()
 	names, err := p.Store.List(ctx, prefix)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (p Place) Versions(ctx context.Context) ([]int64, error) {
 func (p Place) Version(ctx context.Context, serial int64) (Document, error) {
 	d, _, err := p.version(ctx, serial)
 	if err == nil && d.Format < authenticated {
-		err = p.refuse(nameOfVersion(p.Environment, p.Cluster, serial), Unauthenticated, "an older release wrote it, without "+
+		err = p.refuse(p.versionName(serial), Unauthenticated, "an older release wrote it, without "+
 			"authentication: whoever can write the store can have changed it")
 	}
 	return d, err
@@ -69,7 +69,7 @@ func (p Place) Version(ctx context.Context, serial int64) (Document, error) {
 
 // version reads a version of any format, and refuses one that is authenticated and of another serial than its name.
 func (p Place) version(ctx context.Context, serial int64) (d Document, version string, err error) {
-	name := nameOfVersion(p.Environment, p.Cluster, serial)
+	name := p.versionName(serial)
 	data, version, err := p.Store.Get(ctx, name)
 	if err != nil {
 		return Document{}, version, err

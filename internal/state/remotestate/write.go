@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/client/objectstore"
 )
 
 // Push writes the content of the state folder into the store, under a lease of its own. Where both have changed, and
@@ -18,7 +17,7 @@ func (p Place) Push(ctx context.Context, within time.Duration, force bool, say f
 	if force {
 		read = p.replaceable
 	}
-	s, leased, err := p.takeToWrite(ctx, within, read, say)
+	s, leased, err := p.hold(ctx, within, read, say)
 	if err != nil {
 		return Document{}, err
 	}
@@ -35,23 +34,6 @@ func (p Place) Push(ctx context.Context, within time.Duration, force bool, say f
 	}
 	err = s.Release(context.WithoutCancel(ctx))
 	return s.document, err
-}
-
-// takeToWrite takes the lease for a command that leaves the folder as it is.
-func (p Place) takeToWrite(ctx context.Context, within time.Duration, read reader, say flow.Say) (*Session,
-	context.Context, error) {
-	if err := p.Keys.Check(); err != nil {
-		return nil, nil, err
-	}
-	if err := objectstore.CheckConditions(ctx, p.Store); err != nil {
-		return nil, nil, fmt.Errorf("look whether the state can be locked: %w", err)
-	}
-	d, version, at, err := p.take(ctx, within, read, say)
-	if err != nil {
-		return nil, nil, err
-	}
-	leased, s := begin(ctx, p, d, version, at)
-	return s, leased, nil
 }
 
 // replaceable is Document for a write that replaces whatever is stored: in place of what is refused it returns the
@@ -100,7 +82,7 @@ func (p Place) Rekey(ctx context.Context, within time.Duration, accept bool, say
 	if accept {
 		read = p.unauthenticated
 	}
-	s, leased, err := p.takeToWrite(ctx, within, read, say)
+	s, leased, err := p.hold(ctx, within, read, say)
 	if err != nil {
 		return Document{}, 0, err
 	}
@@ -172,6 +154,6 @@ func (p Place) rekeyVersion(ctx context.Context, serial int64, accept bool) erro
 	if err != nil {
 		return err
 	}
-	_, err = p.Store.Put(ctx, nameOfVersion(p.Environment, p.Cluster, serial), data, version)
+	_, err = p.Store.Put(ctx, p.versionName(serial), data, version)
 	return err
 }

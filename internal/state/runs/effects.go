@@ -7,11 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/effect"
-	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
@@ -29,28 +27,22 @@ type Effect struct {
 // Effects are the lines of a run: the one whose id begins like that, or the last
 // that changed anything.
 func Effects(s statedir.Dir, wanted string) (run string, lines []effect.Line, err error) {
-	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	ids, err := IDs(s)
+	if err != nil {
 		return "", nil, err
 	}
-	var ids []string
-	for _, e := range slices.Backward(entries) { // their names sort by time
-		if strings.HasPrefix(e.Name(), wanted) {
-			ids = append(ids, e.Name())
+	if wanted != "" {
+		i, err := find(s, ids, wanted)
+		if err != nil {
+			return "", nil, err
 		}
+		ids = ids[i : i+1]
 	}
-	if wanted != "" && len(ids) > 1 && !slices.Contains(ids, wanted) {
-		return "", nil, usage.Errorf("several runs begin with %q: %s", wanted, strings.Join(ids, ", "))
-	}
-	for _, id := range ids {
+	for _, id := range slices.Backward(ids) {
 		lines, err := readEffects(s.Path(filepath.Join(statedir.RunsFolder, id, statedir.EffectsFile)))
 		if err != nil || len(lines) > 0 || wanted != "" {
 			return id, lines, err
 		}
-	}
-	if wanted != "" {
-		return "", nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
-			statedir.RunsKept)
 	}
 	return "", nil, fmt.Errorf("no run in %s has changed anything yet", s)
 }

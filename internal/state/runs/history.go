@@ -1,12 +1,7 @@
 package runs
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -34,13 +29,17 @@ func ReadDurations(s statedir.Dir, environment string) Durations {
 	d := Durations{Recorded: map[string]time.Duration{}, BuiltIn: BuiltInDurations(environment),
 		longest: map[string]time.Duration{}}
 	maps.Copy(d.BuiltIn, builtInRestore(environment))
-	entries, err := os.ReadDir(s.Path(statedir.RunsFolder))
-	if err != nil {
-		return d
-	}
+	ids, _ := IDs(s)
 	took := map[string][]time.Duration{}
-	for _, e := range entries[max(0, len(entries)-RunsRemembered):] { // sorted by name, so by time
-		for step, elapsed := range durationsOfRun(s.Path(filepath.Join(statedir.RunsFolder, e.Name(), statedir.EventsFile))) {
+	for _, id := range ids[max(0, len(ids)-RunsRemembered):] {
+		events, _ := readEvents(s.Path(filepath.Join(statedir.RunsFolder, id, statedir.EventsFile)))
+		ofRun := map[string]time.Duration{} // of a step that was done again, the last time
+		for _, e := range events {
+			if e.Kind == flow.StepDone {
+				ofRun[e.Step] = e.Elapsed
+			}
+		}
+		for step, elapsed := range ofRun {
 			took[step] = append(took[step], elapsed)
 		}
 	}
@@ -67,24 +66,6 @@ func (d Durations) Server() time.Duration {
 		comesUp = d.longest[waitsForServers]
 	}
 	return (comesUp + d.BuiltIn["wait-nodes"]).Round(time.Second)
-}
-
-// durationsOfRun are those of the steps that one run did.
-func durationsOfRun(path string) map[string]time.Duration {
-	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || err != nil {
-		return nil
-	}
-	defer file.Close()
-	took := map[string]time.Duration{}
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		var e flow.Event
-		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Kind == flow.StepDone {
-			took[e.Step] = e.Elapsed
-		}
-	}
-	return took
 }
 
 // Of is what a step is expected to take, and whether that is a record.

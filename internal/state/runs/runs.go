@@ -2,7 +2,6 @@
 package runs
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
@@ -74,6 +73,21 @@ func IDs(s statedir.Dir) ([]string, error) {
 	return ids, nil
 }
 
+// find is the index of the run whose id is given, or begins like that.
+func find(s statedir.Dir, ids []string, wanted string) (int, error) {
+	matching := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		return id != wanted && (slices.Contains(ids, wanted) || !strings.HasPrefix(id, wanted))
+	})
+	switch len(matching) {
+	case 0:
+		return 0, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
+			statedir.RunsKept)
+	case 1:
+		return slices.Index(ids, matching[0]), nil
+	}
+	return 0, usage.Errorf("several runs begin with %q: %s", wanted, strings.Join(matching, ", "))
+}
+
 // Read reads what a run has left. A last line that is not whole was being written when it was killed.
 func Read(s statedir.Dir, id string) (r Run, err error) {
 	r.ID = id
@@ -114,18 +128,14 @@ func readEvents(path string) ([]flow.Event, error) {
 		return nil, err
 	}
 	var events []flow.Event
-	lines := bufio.NewReader(bytes.NewReader(data))
-	for n := 1; ; n++ {
-		line, err := lines.ReadBytes('\n')
-		if err != nil {
-			return events, nil
-		}
+	for line := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var e flow.Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("read %s: line %d: %w", path, n, err)
+			return nil, fmt.Errorf("read %s: line %d: %w", path, len(events)+1, err)
 		}
 		events = append(events, e)
 	}
+	return events, nil
 }
 
 // Story is the run that is meant, and before it those that it resumed: back to the last that ended without an error.
@@ -138,17 +148,8 @@ func Story(s statedir.Dir, wanted string, alone func(targets []string) bool) ([]
 	}
 	last := len(ids) - 1
 	if wanted != "" {
-		matching := slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-			return id != wanted && (slices.Contains(ids, wanted) || !strings.HasPrefix(id, wanted))
-		})
-		switch len(matching) {
-		case 0:
-			return nil, usage.Errorf("%s knows no run %s: its folder %s has the last %d", s, wanted, statedir.RunsFolder,
-				statedir.RunsKept)
-		case 1:
-			last = slices.Index(ids, matching[0])
-		default:
-			return nil, usage.Errorf("several runs begin with %q: %s", wanted, strings.Join(matching, ", "))
+		if last, err = find(s, ids, wanted); err != nil {
+			return nil, err
 		}
 	}
 	var story []Run

@@ -2,7 +2,9 @@ package statedir
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -20,11 +22,17 @@ func AtWork(state Dir) string {
 	if err != nil || json.Unmarshal(data, &holder) != nil || holder.PID <= 0 {
 		return ""
 	}
-	if host, err := os.Hostname(); err == nil && host == holder.Host { // of a killed run the name stays
-		process, err := os.FindProcess(holder.PID)
-		if err != nil || process.Signal(syscall.Signal(0)) != nil {
-			return ""
-		}
+	if host, err := os.Hostname(); err == nil && host == holder.Host && !Lives(holder.PID) {
+		return "" // of a killed run the name stays
 	}
 	return fmt.Sprintf("process %d on %s", holder.PID, holder.Host)
+}
+
+// Lives reports whether a process of this machine is there, whoever's it is.
+func Lives(pid int) bool {
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Signal(syscall.Signal(0))
+	}
+	return err == nil || errors.Is(err, fs.ErrPermission)
 }
