@@ -16,10 +16,10 @@ import (
 )
 
 // runServe answers over HTTP until it is interrupted.
-func runServe(ctx context.Context, c *call, o serve.RunOptions) error {
+func runServe(ctx context.Context, c *call, o serve.Options) error {
 	o.Folders, o.Log, o.Flags = c.Targets[1:], serveLog(c), flagsOfRuns
 	o.Listening = func(s serve.Serving) error { return tellServing(c, s) }
-	return serve.Run(ctx, c.caller(), c.Request, o)
+	return serve.Serve(ctx, c.caller(), c.Request, o)
 }
 
 // flagsOfRuns are the flags of a command that runs steps of the same cluster, in the same environment.
@@ -63,7 +63,7 @@ func tellServing(c *call, s serve.Serving) error {
 }
 
 func newServeCommand(c *call) *cobra.Command {
-	var own serve.RunOptions
+	var own serve.Options
 	cmd := c.command("serve [FOLDER…]", groupOther,
 		"an HTTP API and a page to watch and start runs; of each folder's bootstrap.yaml, "+
 			"default: the configured cluster",

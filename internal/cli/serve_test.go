@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/serve"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // serveCommand makes the command of a test binary, which serve starts again for runs.
@@ -162,14 +161,14 @@ func TestServeTwoFolders(t *testing.T) {
 		len(plan.Steps) == 0 || plan.State != filepath.Join(dir, "two", ".slipway", "two") {
 		t.Errorf("%d %+v", status, plan)
 	}
-	var run work.Run
+	var run serve.Run
 	if status := ask("POST", "/clusters/one/runs", `{"targets":["preflight"]}`, &run); status != http.StatusAccepted {
 		t.Fatalf("%d", status)
 	}
 	for deadline := time.Now().Add(time.Minute); !run.State.Ended() && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		ask("GET", "/clusters/one/runs/"+run.ID, "", &run)
 	}
-	if run.State != work.Failed || !strings.Contains(run.Message, "HCLOUD_TOKEN is not set") || run.Environment != "hetzner" {
+	if run.State != serve.Failed || !strings.Contains(run.Message, "HCLOUD_TOKEN is not set") || run.Environment != "hetzner" {
 		t.Errorf("%+v", run)
 	}
 	var clusters struct{ Items []serve.Cluster }

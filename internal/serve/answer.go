@@ -3,20 +3,24 @@ package serve
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
-
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // problem is an error that a client can do something about.
 type problem struct {
 	status  int
 	message string
+	exit    int // of the command that was run for it; 0: none was
 }
 
 func (p *problem) Error() string { return p.message }
+
+func refuse(status int, format string, args ...any) error {
+	return &problem{status: status, message: fmt.Sprintf(format, args...)}
+}
 
 // Failure is the answer to a request that failed.
 type Failure struct {
@@ -25,23 +29,12 @@ type Failure struct {
 }
 
 // fail answers with an error.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	answer, status := Failure{Error: err.Error()}, http.StatusInternalServerError
 	var known *problem
-	var asked *work.AskError
 	switch {
 	case errors.As(err, &known):
-		status = known.status
-	case errors.As(err, &asked):
-		status, answer.Exit = http.StatusUnprocessableEntity, asked.Exit
-	case errors.Is(err, work.ErrUnknown):
-		status = http.StatusNotFound
-	case errors.Is(err, work.ErrInvalid):
-		status = http.StatusBadRequest
-	case errors.Is(err, work.ErrBusy):
-		status = http.StatusConflict
-	case errors.Is(err, work.ErrTimeout):
-		status = http.StatusGatewayTimeout
+		status, answer.Exit = known.status, known.exit
 	case r.Context().Err() != nil: // the client is gone
 		return
 	default:
@@ -51,7 +44,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // answer answers with JSON, without secrets.
-func (s *Server) answer(w http.ResponseWriter, status int, v any) {
+func (s *server) answer(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		s.Log.Error("an answer cannot be written as JSON", "error", err)
@@ -62,12 +55,20 @@ func (s *Server) answer(w http.ResponseWriter, status int, v any) {
 	_, _ = io.WriteString(w, s.Hide.Text(string(data))+"\n") // a client that is gone needs no answer
 }
 
+// result is the end of a handler: it answers with what was asked for, but where that went wrong.
+func (s *server) result(w http.ResponseWriter, status int, v any, err error) error {
+	if err == nil {
+		s.answer(w, status, v)
+	}
+	return err
+}
+
 // read reads the JSON of a request.
 func read(r *http.Request, into any) error {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
 		// A form of another site cannot send this type.
-		return &problem{http.StatusUnsupportedMediaType, "the request needs Content-Type: application/json"}
+		return refuse(http.StatusUnsupportedMediaType, "the request needs Content-Type: application/json")
 	}
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
@@ -84,5 +85,5 @@ func read(r *http.Request, into any) error {
 	if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
 		return tooLarge
 	}
-	return &problem{http.StatusBadRequest, "the request's JSON cannot be read: " + err.Error()}
+	return refuse(http.StatusBadRequest, "the request's JSON cannot be read: %v", err)
 }

@@ -1,4 +1,4 @@
-package work
+package serve
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"slices"
 	"strings"
@@ -14,9 +15,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/child"
 )
-
-// ErrTimeout is about a command that took too long.
-var ErrTimeout = errors.New("timeout")
 
 const (
 	// outputMost is how much a command that looks may print.
@@ -27,24 +25,17 @@ const (
 	turnWithin = 10 * time.Second
 )
 
-// AskError is about a command that printed no document.
-type AskError struct {
-	Exit    int    // its exit code
-	Message string // what it said on standard error
-}
-
-func (e *AskError) Error() string { return e.Message }
-
 // Ask has a command that changes nothing print its document as JSON. One that found something wrong, as the doctor
 // does, may end with an exit code and a document: then the document is the answer.
-func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string) (json.RawMessage, error) {
+func (c *cluster) Ask(ctx context.Context, within time.Duration, words ...string) (json.RawMessage, error) {
 	select {
 	case c.asks <- struct{}{}:
 		defer func() { <-c.asks }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-time.After(turnWithin):
-		return nil, refuse(ErrBusy, "%d commands look at cluster %s already: try again later", looksAtOnce, c.Name)
+		return nil, refuse(http.StatusConflict, "%d commands look at cluster %s already: try again later", looksAtOnce,
+			c.Name)
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -58,8 +49,8 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 	message := c.Hide.Text(strings.ToValidUTF8(strings.TrimSpace(string(said.data)), "?"))
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return nil, fmt.Errorf("%w: %s took longer than %s and was ended: %s", ErrTimeout, strings.Join(words, " "),
-			within, message)
+		return nil, refuse(http.StatusGatewayTimeout, "timeout: %s took longer than %s and was ended: %s",
+			strings.Join(words, " "), within, message)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case out.cut:
@@ -69,7 +60,7 @@ func (c *Cluster) Ask(ctx context.Context, within time.Duration, words ...string
 		return document, nil
 	}
 	if ended := (*exec.ExitError)(nil); errors.As(err, &ended) {
-		return nil, &AskError{ended.ExitCode(), message}
+		return nil, &problem{http.StatusUnprocessableEntity, message, ended.ExitCode()}
 	}
 	if err == nil {
 		err = errors.New("it printed no JSON")

@@ -1,4 +1,4 @@
-package work
+package serve
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"slices"
@@ -17,60 +18,41 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/child"
 )
 
-// Errors of requests that cannot be done.
-var (
-	ErrUnknown = errors.New("not found")
-	ErrInvalid = errors.New("invalid")
-	ErrBusy    = errors.New("conflict")
-)
-
-// refusal is an error of one of the kinds above, with a sentence.
-type refusal struct {
-	kind error
-	text string
-}
-
-func (e *refusal) Error() string        { return e.text }
-func (e *refusal) Is(target error) bool { return target == e.kind }
-
-func refuse(kind error, format string, args ...any) error {
-	return &refusal{kind, fmt.Sprintf(format, args...)}
-}
-
 // CheckTargets refuses what is no target of a run.
-func (c *Cluster) CheckTargets(targets []string) error {
+func (c *cluster) CheckTargets(targets []string) error {
 	if len(targets) == 0 {
-		return refuse(ErrInvalid, "no target is named: name one or more of %s", strings.Join(c.Targets, ", "))
+		return refuse(http.StatusBadRequest, "no target is named: name one or more of %s", strings.Join(c.Targets, ", "))
 	}
 	for i, t := range targets {
 		if !slices.Contains(c.Targets, t) {
-			return refuse(ErrInvalid, "%q is no target that can be run from here: name one or more of %s", t,
+			return refuse(http.StatusBadRequest, "%q is no target that can be run from here: name one or more of %s", t,
 				strings.Join(c.Targets, ", "))
 		}
 		if slices.Contains(targets[:i], t) {
-			return refuse(ErrInvalid, "target %q is named twice", t)
+			return refuse(http.StatusBadRequest, "target %q is named twice", t)
 		}
 	}
 	return nil
 }
 
 // Start starts a run of targets.
-func (c *Cluster) Start(targets []string, by string) (Run, error) {
+func (c *cluster) Start(targets []string, by string) (Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.start(Record{Targets: targets, By: by})
+	return c.start(record{Targets: targets, By: by})
 }
 
 // start starts the process of a record that is not filled in yet. The record is written before and after, so that a
 // process that serve could not write down is known to be missing.
-func (c *Cluster) start(r Record) (Run, error) {
+func (c *cluster) start(r record) (Run, error) {
 	if err := c.CheckTargets(r.Targets); err != nil {
 		return Run{}, err
 	}
 	if at, err := c.atWork(); err != nil {
 		return Run{}, err
 	} else if at != "" {
-		return Run{}, refuse(ErrBusy, "run %s is at work on cluster %s: wait for its end, or cancel it", at, c.Name)
+		return Run{}, refuse(http.StatusConflict, "run %s is at work on cluster %s: wait for its end, or cancel it", at,
+			c.Name)
 	}
 	random := make([]byte, 4)
 	if _, err := rand.Read(random); err != nil {
@@ -86,7 +68,7 @@ func (c *Cluster) start(r Record) (Run, error) {
 	if err != nil {
 		r.Ended, r.Message = time.Now(), c.Hide.Text("the process could not be started: "+err.Error())
 	}
-	if saved := c.change(r.ID, func(old *Record) { *old = r }); saved != nil {
+	if saved := c.change(r.ID, func(old *record) { *old = r }); saved != nil {
 		c.Log.Warn("after a restart this run is not found again by its process", "cluster", c.Name, "run", r.ID,
 			"error", saved)
 	}
@@ -106,13 +88,14 @@ func (c *Cluster) start(r Record) (Run, error) {
 // launch starts the process: in a group of its own, so that what ends serve does not end it, and with files for its
 // streams, so that it can go on when serve is gone. Its events are in the state folder. Its environment has the secrets
 // that serve began with: it is the same command, and needs them for the same.
-func (c *Cluster) launch(r *Record) (*exec.Cmd, error) {
+func (c *cluster) launch(r *record) (*exec.Cmd, error) {
 	stderr, err := os.OpenFile(c.store.Errors(r.ID), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer stderr.Close()
-	cmd := child.Command(context.Background(), c.Executable, slices.Concat(r.Targets, []string{"--output", "json"}, c.Arguments)...)
+	words := slices.Concat(r.Targets, []string{"--output", "json"}, c.Arguments)
+	cmd := child.Command(context.Background(), c.Executable, words...)
 	cmd.Dir, cmd.Env, cmd.Stderr = c.Dir, c.Env, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -124,12 +107,12 @@ func (c *Cluster) launch(r *Record) (*exec.Cmd, error) {
 }
 
 // followChild waits for the end of a process that serve has started.
-func (c *Cluster) followChild(id string, cmd *exec.Cmd) {
+func (c *cluster) followChild(id string, cmd *exec.Cmd) {
 	_ = cmd.Wait() // what came of it is in the state
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.own, id)
-	c.ended(id, func(r *Record) {
+	c.ended(id, func(r *record) {
 		status, is := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if is && status.Signaled() {
 			r.Signal = status.Signal().String()
@@ -144,7 +127,7 @@ func (c *Cluster) followChild(id string, cmd *exec.Cmd) {
 const lookAgain = 300 * time.Millisecond
 
 // followStranger waits for the end of a process that an earlier serve has started.
-func (c *Cluster) followStranger(id string) {
+func (c *cluster) followStranger(id string) {
 	for {
 		select {
 		case <-c.ending:
@@ -154,7 +137,7 @@ func (c *Cluster) followStranger(id string) {
 		c.mu.Lock()
 		r, ok := c.record(id)
 		if !ok || !c.works(r) {
-			c.ended(id, func(*Record) {})
+			c.ended(id, func(*record) {})
 			c.mu.Unlock()
 			return
 		}
@@ -163,8 +146,8 @@ func (c *Cluster) followStranger(id string) {
 }
 
 // ended writes down the end of a run.
-func (c *Cluster) ended(id string, how func(*Record)) {
-	err := c.change(id, func(r *Record) {
+func (c *cluster) ended(id string, how func(*record)) {
+	err := c.change(id, func(r *record) {
 		c.noticeEnd(r)
 		how(r)
 		c.Log.Info("run ended", "cluster", c.Name, "run", r.ID, "state", c.stateOf(*r))
@@ -177,7 +160,7 @@ func (c *Cluster) ended(id string, how func(*Record)) {
 
 // Cancel interrupts a run as Ctrl-C does: what is done is kept, and the run can be resumed. Where it is forced, a run
 // that is being cancelled already is ended at once, as by a second Ctrl-C.
-func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
+func (c *cluster) Cancel(id, by string, force bool) (Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, ok := c.record(id)
@@ -185,10 +168,10 @@ func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
 		if _, err := c.find(id); err != nil {
 			return Run{}, err
 		}
-		return Run{}, refuse(ErrBusy, "run %s was not started here: end it where it was started", id)
+		return Run{}, refuse(http.StatusConflict, "run %s was not started here: end it where it was started", id)
 	}
 	if !c.works(r) {
-		return Run{}, refuse(ErrBusy, "run %s has ended", id)
+		return Run{}, refuse(http.StatusConflict, "run %s has ended", id)
 	}
 	again := !r.Cancelled.IsZero()
 	if again && !force {
@@ -196,7 +179,7 @@ func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
 	}
 	if !again {
 		// First: should serve be killed now, the run must not be resumed against what a person wants.
-		err := c.change(r.ID, func(old *Record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() })
+		err := c.change(r.ID, func(old *record) { old.CancelledBy, old.Cancelled = by, time.Now().UTC() })
 		if err != nil {
 			return Run{}, err
 		}
@@ -210,36 +193,37 @@ func (c *Cluster) Cancel(id, by string, force bool) (Run, error) {
 }
 
 // Resume starts a run of the targets of an earlier one, which continues where that stopped.
-func (c *Cluster) Resume(id, by string) (Run, error) {
+func (c *cluster) Resume(id, by string) (Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resume(id, by, 0)
 }
 
-func (c *Cluster) resume(id, by string, automatic int) (Run, error) {
+func (c *cluster) resume(id, by string, automatic int) (Run, error) {
 	all, err := c.list()
 	if err != nil {
 		return Run{}, err
 	}
 	i := slices.IndexFunc(all, func(r Run) bool { return r.is(id) })
 	if i < 0 {
-		return Run{}, refuse(ErrUnknown, "cluster %s has no run %s", c.Name, id)
+		return Run{}, refuse(http.StatusNotFound, "cluster %s has no run %s", c.Name, id)
 	}
 	if !all[i].Resumable {
-		return Run{}, refuse(ErrBusy, "run %s cannot be resumed: only the last run of a cluster can, where it has ended "+
-			"without reaching its targets, is a run of steps, and was one of where serve works (%s)", id, c.Environment)
+		return Run{}, refuse(http.StatusConflict, "run %s cannot be resumed: only the last run of a cluster can, where it "+
+			"has ended without reaching its targets, is a run of steps, and was one of where serve works (%s)", id,
+			c.Environment)
 	}
-	return c.start(Record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
+	return c.start(record{Targets: all[i].Targets, By: by, Resumes: all[i].ID, Automatic: automatic})
 }
 
 // resumedInARow is how often a run that is interrupted again and again is resumed without a person.
 const resumedInARow = 5
 
-// ByItself is who starts the runs that serve resumes at its start.
-const ByItself = "serve"
+// byItself is who starts the runs that serve resumes at its start.
+const byItself = "serve"
 
 // ResumeInterrupted resumes the last run, where it was interrupted and not cancelled.
-func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
+func (c *cluster) ResumeInterrupted() (Run, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all, err := c.list()
@@ -256,12 +240,12 @@ func (c *Cluster) ResumeInterrupted() (Run, bool, error) {
 			"cluster", c.Name, "run", r.ID, "resumes", r.Automatic)
 		return Run{}, false, nil
 	}
-	run, err := c.resume(last.ID, ByItself, r.Automatic+1)
+	run, err := c.resume(last.ID, byItself, r.Automatic+1)
 	return run, err == nil, err
 }
 
-// InterruptAll interrupts the runs of all clusters at once, and waits for their end or for the time.
-func InterruptAll(clusters []*Cluster, within time.Duration) {
+// interruptAll interrupts the runs of all clusters at once, and waits for their end or for the time.
+func interruptAll(clusters []*cluster, within time.Duration) {
 	var ending sync.WaitGroup
 	for _, c := range clusters {
 		ending.Go(func() { c.Interrupt(within) })
@@ -270,7 +254,7 @@ func InterruptAll(clusters []*Cluster, within time.Duration) {
 }
 
 // Interrupt interrupts the runs that serve has started, and waits for their end or for the time.
-func (c *Cluster) Interrupt(within time.Duration) {
+func (c *cluster) Interrupt(within time.Duration) {
 	deadline := time.Now().Add(within)
 	for asked := false; ; asked = true {
 		c.mu.Lock()
@@ -293,11 +277,11 @@ func (c *Cluster) Interrupt(within time.Duration) {
 }
 
 // record finds the record of a run by its id, or by that in the state folder.
-func (c *Cluster) record(id string) (Record, bool) {
+func (c *cluster) record(id string) (record, bool) {
 	for _, r := range slices.Backward(c.records) {
 		if r.ID == id || r.Run != "" && r.Run == id {
 			return r, true
 		}
 	}
-	return Record{}, false
+	return record{}, false
 }

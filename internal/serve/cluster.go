@@ -1,6 +1,4 @@
-// Package work has runs done by processes of the same command, follows them, and finds them again after a restart, by
-// a record of each on disk.
-package work
+package serve
 
 import (
 	"context"
@@ -20,8 +18,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-// Options are what a Cluster is made from.
-type Options struct {
+// clusterOptions are what a cluster is made from.
+type clusterOptions struct {
 	Name        string       // of the cluster
 	Dir         string       // the folder that its command works in
 	State       statedir.Dir // its state folder
@@ -36,16 +34,15 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Cluster is a cluster whose runs are watched and started. It can be used by many at once.
-type Cluster struct {
-	Options
+// cluster is a cluster whose runs are watched and started. It can be used by many at once.
+type cluster struct {
+	clusterOptions
 	store  *recordStore
 	host   string
 	unlock func() error
 
 	mu      sync.Mutex
-	records []Record        // the oldest first
-	broken  error           // of records that could not be read
+	records []record        // the oldest first
 	own     map[string]bool // ids of runs whose process is a child of this one
 	seen    map[string]seen // what was read of runs, by the id in the state folder
 	working sync.WaitGroup  // those who follow a process
@@ -56,9 +53,9 @@ type Cluster struct {
 // looksAtOnce is how many commands may look at one cluster at the same time.
 const looksAtOnce = 3
 
-// Open takes the cluster for this process, and reads what an earlier one knew. Runs that ended meanwhile have an end
-// afterwards; those that still work are followed.
-func Open(ctx context.Context, o Options) (*Cluster, error) {
+// openCluster takes the cluster for this process, and reads what an earlier one knew. Runs that ended meanwhile have an
+// end afterwards; those that still work are followed.
+func openCluster(ctx context.Context, o clusterOptions) (*cluster, error) {
 	folder := o.State.Path(statedir.ServeFolder)
 	store, err := openRecords(filepath.Join(folder, "runs"), o.Hide)
 	if err != nil {
@@ -76,12 +73,12 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
-	c := &Cluster{Options: o, store: store, host: host, unlock: unlock, own: map[string]bool{}, seen: map[string]seen{},
-		ending: make(chan struct{}), asks: make(chan struct{}, looksAtOnce)}
-	c.records, c.broken = store.Load()
-	if c.broken != nil {
+	c := &cluster{clusterOptions: o, store: store, host: host, unlock: unlock, own: map[string]bool{},
+		seen: map[string]seen{}, ending: make(chan struct{}), asks: make(chan struct{}, looksAtOnce)}
+	var broken error
+	if c.records, broken = store.Load(); broken != nil {
 		o.Log.Warn("some records of runs cannot be read; those runs are shown as far as the state folder knows them",
-			"cluster", o.Name, "error", c.Hide.Text(c.broken.Error()))
+			"cluster", o.Name, "error", c.Hide.Text(broken.Error()))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,12 +102,12 @@ func Open(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // works reports whether the process of a record is alive.
-func (c *Cluster) works(r Record) bool {
+func (c *cluster) works(r record) bool {
 	return !r.Done() && r.Host == c.host && r.PID > 0 && (c.own[r.ID] || isProcess(r.PID, r.Process))
 }
 
 // noticeEnd gives a record whose process is gone the end that the state folder knows.
-func (c *Cluster) noticeEnd(r *Record) {
+func (c *cluster) noticeEnd(r *record) {
 	if r.Run == "" {
 		r.Run = c.runOf(*r)
 	}
@@ -122,7 +119,7 @@ func (c *Cluster) noticeEnd(r *Record) {
 }
 
 // lastWords is the end of what a run said on standard error.
-func (c *Cluster) lastWords(id string) string {
+func (c *cluster) lastWords(id string) string {
 	const most = 4 << 10
 	text, err := c.store.HideErrors(id)
 	if err != nil {
@@ -132,8 +129,8 @@ func (c *Cluster) lastWords(id string) string {
 }
 
 // change changes the record of a run, and saves it.
-func (c *Cluster) change(id string, how func(*Record)) error {
-	i := slices.IndexFunc(c.records, func(r Record) bool { return r.ID == id })
+func (c *cluster) change(id string, how func(*record)) error {
+	i := slices.IndexFunc(c.records, func(r record) bool { return r.ID == id })
 	if i < 0 {
 		return fmt.Errorf("there is no record of run %s", id)
 	}
@@ -142,7 +139,7 @@ func (c *Cluster) change(id string, how func(*Record)) error {
 }
 
 // Writable reports why the cluster's records cannot be written; nil: they can.
-func (c *Cluster) Writable() error {
+func (c *cluster) Writable() error {
 	file, err := os.CreateTemp(c.State.Path(statedir.ServeFolder), ".ready-*")
 	if err != nil {
 		return fmt.Errorf("the records of cluster %s cannot be written: %w", c.Name, err)
@@ -151,7 +148,7 @@ func (c *Cluster) Writable() error {
 }
 
 // Close ends following the runs, which go on, and gives the cluster free for another process.
-func (c *Cluster) Close() error {
+func (c *cluster) Close() error {
 	close(c.ending)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,10 +1,11 @@
-package work
+package serve
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,20 +17,12 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/serve/servetest"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-func TestMain(m *testing.M) {
-	if servetest.Is() {
-		os.Exit(servetest.Main())
-	}
-	os.Exit(m.Run())
-}
-
 const secret = "s3cr3t-of-a-token-s3cr3t"
 
-func options(t *testing.T, dir string) Options {
+func options(t *testing.T, dir string) clusterOptions {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -38,21 +31,21 @@ func options(t *testing.T, dir string) Options {
 	hide := &redact.Redactor{}
 	hide.Learn(secret)
 	state := statedir.Dir(filepath.Join(dir, "state"))
-	return Options{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab, Executable: self,
-		Arguments: []string{"--state-dir", string(state)}, Env: servetest.Env(servetest.SecretVariable + "=" + secret),
-		Targets: servetest.Targets(), Hide: hide, Log: slog.New(slog.DiscardHandler)}
+	return clusterOptions{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab, Executable: self,
+		Arguments: []string{"--state-dir", string(state)}, Env: commandEnv(secretVariable + "=" + secret),
+		Targets: targetsOfCommand(), Hide: hide, Log: slog.New(slog.DiscardHandler)}
 }
 
-func openCluster(t *testing.T, dir string) *Cluster {
+func opened(t *testing.T, dir string) *cluster {
 	t.Helper()
-	c, err := Open(t.Context(), options(t, dir))
+	c, err := openCluster(t.Context(), options(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-func closeCluster(t *testing.T, c *Cluster) {
+func closeCluster(t *testing.T, c *cluster) {
 	t.Helper()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -60,7 +53,7 @@ func closeCluster(t *testing.T, c *Cluster) {
 }
 
 // until waits until a run is in a state.
-func until(t *testing.T, c *Cluster, id string, is func(Run) bool) Run {
+func until(t *testing.T, c *cluster, id string, is func(Run) bool) Run {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -75,12 +68,13 @@ func until(t *testing.T, c *Cluster, id string, is func(Run) bool) Run {
 	}
 }
 
-func inState(s State) func(Run) bool { return func(r Run) bool { return r.State == s } }
+// refusedWith reports whether an error is a refusal with a status.
+func refusedWith(err error, status int) bool {
+	var p *problem
+	return errors.As(err, &p) && p.status == status
+}
 
-// waits reports whether a run has come to its second step.
-func waits(r Run) bool { return r.State == Running && r.Steps.AtWork == 1 && r.Steps.Done == 1 }
-
-func start(t *testing.T, c *Cluster, target string) Run {
+func start(t *testing.T, c *cluster, target string) Run {
 	t.Helper()
 	r, err := c.Start([]string{target}, "someone")
 	if err != nil {
@@ -90,23 +84,23 @@ func start(t *testing.T, c *Cluster, target string) Run {
 }
 
 func TestARunIsStartedAndEnds(t *testing.T) {
-	c := openCluster(t, t.TempDir())
-	r := until(t, c, start(t, c, servetest.Quick).ID, inState(Finished))
+	c := opened(t, t.TempDir())
+	r := until(t, c, start(t, c, quickTarget).ID, inState(Finished))
 	if r.Run == "" || r.By != "someone" || r.Steps != (Counts{Wanted: 2, Done: 2}) || r.Ended == nil || r.Resumable || r.Cancel {
 		t.Errorf("%+v", r)
 	}
 	if by, err := c.Find(r.Run); err != nil || by.ID != r.ID {
 		t.Errorf("by its id in the state folder it is %+v, %v", by, err)
 	}
-	failed := until(t, c, start(t, c, servetest.Failing).ID, inState(Failed))
+	failed := until(t, c, start(t, c, failingTarget).ID, inState(Failed))
 	if failed.Run != "" || !strings.Contains(failed.Message, "the configuration is wrong: [hidden]") || !failed.Resumable {
 		t.Errorf("%+v", failed)
 	}
 	if all, err := c.Runs(); err != nil || len(all) != 2 || all[0].ID != failed.ID {
 		t.Errorf("all runs: %+v, %v", all, err)
 	}
-	for _, wrong := range [][]string{nil, {"destroy"}, {"--yes"}, {servetest.Quick, servetest.Quick}} {
-		if _, err := c.Start(wrong, "someone"); !errors.Is(err, ErrInvalid) {
+	for _, wrong := range [][]string{nil, {"destroy"}, {"--yes"}, {quickTarget, quickTarget}} {
+		if _, err := c.Start(wrong, "someone"); !refusedWith(err, http.StatusBadRequest) {
 			t.Errorf("targets %q: %v", wrong, err)
 		}
 	}
@@ -117,16 +111,16 @@ func TestOneRunAtATimeAndCancel(t *testing.T) {
 	o := options(t, t.TempDir())
 	log := &bytes.Buffer{}
 	o.Log = slog.New(slog.NewTextHandler(log, nil))
-	c, err := Open(t.Context(), o)
+	c, err := openCluster(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, c, servetest.Stuck)
+	r := start(t, c, stuckTarget)
 	until(t, c, r.ID, waits)
-	if _, err := c.Start([]string{servetest.Quick}, "someone"); !errors.Is(err, ErrBusy) {
+	if _, err := c.Start([]string{quickTarget}, "someone"); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("a second run: %v", err)
 	}
-	if _, err := c.Resume(r.ID, "someone"); !errors.Is(err, ErrBusy) {
+	if _, err := c.Resume(r.ID, "someone"); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("resume of a run at work: %v", err)
 	}
 	for range 2 { // the second does not count as a second Ctrl-C
@@ -152,10 +146,10 @@ func TestOneRunAtATimeAndCancel(t *testing.T) {
 	if !ended.Resumable {
 		t.Errorf("%+v", ended)
 	}
-	if _, err := c.Cancel(r.ID, "other", false); !errors.Is(err, ErrBusy) {
+	if _, err := c.Cancel(r.ID, "other", false); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("cancel of a run that has ended: %v", err)
 	}
-	if _, err := c.Cancel("20260101T000000.000Z-1", "other", false); !errors.Is(err, ErrUnknown) {
+	if _, err := c.Cancel("20260101T000000.000Z-1", "other", false); !refusedWith(err, http.StatusNotFound) {
 		t.Errorf("cancel of an unknown run: %v", err)
 	}
 	if _, resumed, err := c.ResumeInterrupted(); resumed || err != nil {
@@ -167,18 +161,18 @@ func TestOneRunAtATimeAndCancel(t *testing.T) {
 // A run that works while serve does not run is found again, and its end is known although serve did not wait for it.
 func TestARunOutlivesServe(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	r := start(t, c, servetest.Waiting)
+	c := opened(t, dir)
+	r := start(t, c, waitingTarget)
 	until(t, c, r.ID, waits)
 	closeCluster(t, c)
-	again := openCluster(t, dir)
+	again := opened(t, dir)
 	if found := until(t, again, r.ID, waits); !found.Cancel {
 		t.Errorf("%+v", found)
 	}
 	if _, resumed, err := again.ResumeInterrupted(); resumed || err != nil {
 		t.Errorf("a run at work is resumed: %t, %v", resumed, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, servetest.Gate), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := until(t, again, r.ID, inState(Finished)); r.Steps.Done != 2 {
@@ -186,7 +180,7 @@ func TestARunOutlivesServe(t *testing.T) {
 	}
 	again.working.Wait() // the follower has written the end down
 	closeCluster(t, again)
-	third := openCluster(t, dir)
+	third := opened(t, dir)
 	if r, err := third.Find(r.ID); err != nil || r.State != Finished {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -197,19 +191,19 @@ func TestARunOutlivesServe(t *testing.T) {
 // nothing once another process has it.
 func TestAKilledRunIsResumed(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	r := start(t, c, servetest.Waiting)
+	c := opened(t, dir)
+	r := start(t, c, waitingTarget)
 	until(t, c, r.ID, waits)
 	closeCluster(t, c)
 	killRun(t, c, r.ID)
 	for i := range resumedInARow {
-		c = openCluster(t, dir)
+		c = opened(t, dir)
 		before, err := c.Find(r.ID)
 		if err != nil || before.State != Interrupted || !before.Resumable || before.Ended == nil {
 			t.Fatalf("resume %d: the killed run is %+v, %v", i, before, err)
 		}
 		next, resumed, err := c.ResumeInterrupted()
-		if err != nil || !resumed || next.Resumes != r.ID || next.By != ByItself || !slices.Equal(next.Targets, r.Targets) {
+		if err != nil || !resumed || next.Resumes != r.ID || next.By != byItself || !slices.Equal(next.Targets, r.Targets) {
 			t.Fatalf("resume %d: %+v, %t, %v", i, next, resumed, err)
 		}
 		until(t, c, next.ID, waits)
@@ -220,11 +214,11 @@ func TestAKilledRunIsResumed(t *testing.T) {
 		killRun(t, c, next.ID)
 		r = next
 	}
-	c = openCluster(t, dir)
+	c = opened(t, dir)
 	if next, resumed, err := c.ResumeInterrupted(); resumed || err != nil {
 		t.Errorf("it is resumed again and again: %+v, %v", next, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, servetest.Gate), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	byHand, err := c.Resume(r.ID, "someone")
@@ -232,14 +226,14 @@ func TestAKilledRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, c, byHand.ID, inState(Finished))
-	if _, err := c.Resume(r.ID, "someone"); !errors.Is(err, ErrBusy) {
+	if _, err := c.Resume(r.ID, "someone"); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("resume of a run behind which there is another: %v", err)
 	}
 	closeCluster(t, c)
 }
 
 // killRun kills the process of a run, and waits until it is gone.
-func killRun(t *testing.T, c *Cluster, id string) {
+func killRun(t *testing.T, c *cluster, id string) {
 	t.Helper()
 	c.mu.Lock()
 	r, ok := c.record(id)
@@ -272,29 +266,29 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = other.Process.Kill(), other.Wait() }()
-	c := openCluster(t, dir)
+	c := opened(t, dir)
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := Record{ID: "20260101T000000.000Z-aaaaaaaa", Targets: []string{servetest.Quick}, Host: host, PID: other.Process.Pid,
+	r := record{ID: "20260101T000000.000Z-aaaaaaaa", Targets: []string{quickTarget}, Host: host, PID: other.Process.Pid,
 		Started: time.Now().Add(-time.Hour), Process: time.Now().Add(-time.Hour)}
 	if err := c.store.Save(r); err != nil {
 		t.Fatal(err)
 	}
 	began, _ := processStarted(other.Process.Pid)
-	elsewhere := Record{ID: "20260101T000000.000Z-bbbbbbbb", Targets: []string{servetest.Quick}, Host: "other-" + host,
+	elsewhere := record{ID: "20260101T000000.000Z-bbbbbbbb", Targets: []string{quickTarget}, Host: "other-" + host,
 		PID: other.Process.Pid, Started: began, Process: began}
 	if err := c.store.Save(elsewhere); err != nil {
 		t.Fatal(err)
 	}
 	closeCluster(t, c)
-	c = openCluster(t, dir)
+	c = opened(t, dir)
 	for _, id := range []string{r.ID, elsewhere.ID} {
 		if found, err := c.Find(id); err != nil || found.State != Interrupted {
 			t.Errorf("%+v, %v", found, err)
 		}
-		if _, err := c.Cancel(id, "someone", false); !errors.Is(err, ErrBusy) {
+		if _, err := c.Cancel(id, "someone", false); !refusedWith(err, http.StatusConflict) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -307,22 +301,22 @@ func TestAnotherProcessWithTheSameID(t *testing.T) {
 // A rehearsal that was interrupted is not continued at Hetzner.
 func TestARehearsalStaysOne(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	r := start(t, c, servetest.Waiting)
+	c := opened(t, dir)
+	r := start(t, c, waitingTarget)
 	until(t, c, r.ID, waits)
 	c.Interrupt(30 * time.Second)
 	until(t, c, r.ID, inState(Interrupted))
 	closeCluster(t, c)
 	o := options(t, dir)
 	o.Environment = statedir.EnvironmentHetzner
-	c, err := Open(t.Context(), o)
+	c, err := openCluster(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if next, resumed, err := c.ResumeInterrupted(); resumed || err != nil {
 		t.Errorf("it is resumed: %+v, %v", next, err)
 	}
-	if _, err := c.Resume(r.ID, "someone"); !errors.Is(err, ErrBusy) {
+	if _, err := c.Resume(r.ID, "someone"); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("it is resumed by hand: %v", err)
 	}
 	if found, err := c.Find(r.ID); err != nil || found.Resumable || found.Environment != statedir.EnvironmentLab {
@@ -333,13 +327,13 @@ func TestARehearsalStaysOne(t *testing.T) {
 
 func TestInterruptAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	r := start(t, c, servetest.Waiting)
+	c := opened(t, dir)
+	r := start(t, c, waitingTarget)
 	until(t, c, r.ID, waits)
 	c.Interrupt(30 * time.Second)
 	until(t, c, r.ID, inState(Interrupted))
 	closeCluster(t, c)
-	c = openCluster(t, dir)
+	c = opened(t, dir)
 	if _, resumed, err := c.ResumeInterrupted(); !resumed || err != nil {
 		t.Errorf("a run that was interrupted with serve is not resumed: %v", err)
 	}
@@ -350,13 +344,13 @@ func TestInterruptAtTheEnd(t *testing.T) {
 
 // A run that does not end keeps no run of another cluster from being interrupted.
 func TestInterruptAllAtOnce(t *testing.T) {
-	first, second := openCluster(t, t.TempDir()), openCluster(t, t.TempDir())
-	stuck, waiting := start(t, first, servetest.Stuck), start(t, second, servetest.Waiting)
+	first, second := opened(t, t.TempDir()), opened(t, t.TempDir())
+	stuck, waiting := start(t, first, stuckTarget), start(t, second, waitingTarget)
 	until(t, first, stuck.ID, waits)
 	until(t, second, waiting.ID, waits)
 	ended := make(chan struct{})
 	go func() {
-		InterruptAll([]*Cluster{first, second}, 5*time.Minute)
+		interruptAll([]*cluster{first, second}, 5*time.Minute)
 		close(ended)
 	}()
 	defer func() {
@@ -381,8 +375,8 @@ func TestInterruptAllAtOnce(t *testing.T) {
 
 func TestAFolderIsServedOnce(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	_, err := Open(t.Context(), options(t, dir))
+	c := opened(t, dir)
+	_, err := openCluster(t.Context(), options(t, dir))
 	if bad := (*usage.Error)(nil); !errors.As(err, &bad) || !strings.Contains(err.Error(), "serves cluster desk already") {
 		t.Errorf("%v", err)
 	}
@@ -391,16 +385,16 @@ func TestAFolderIsServedOnce(t *testing.T) {
 
 func TestABrokenRecordHidesNoOther(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	r := until(t, c, start(t, c, servetest.Quick).ID, inState(Finished))
+	c := opened(t, dir)
+	r := until(t, c, start(t, c, quickTarget).ID, inState(Finished))
 	c.working.Wait()
 	closeCluster(t, c)
 	broken := c.State.Path(filepath.Join(statedir.ServeFolder, "runs", "20260101T000000.000Z-bbbbbbbb.json"))
 	if err := os.WriteFile(broken, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c = openCluster(t, dir)
-	if c.broken == nil {
+	c = opened(t, dir)
+	if _, broken := c.store.Load(); broken == nil {
 		t.Error("nothing is said of it")
 	}
 	if all, err := c.Runs(); err != nil || len(all) != 1 || all[0].ID != r.ID {
@@ -412,9 +406,9 @@ func TestABrokenRecordHidesNoOther(t *testing.T) {
 // A run of a terminal is shown, is not started over, and is not ended from here.
 func TestARunFromElsewhere(t *testing.T) {
 	dir := t.TempDir()
-	c := openCluster(t, dir)
-	cmd := exec.Command(c.Executable, servetest.Waiting, "--state-dir", string(c.State))
-	cmd.Dir, cmd.Env = dir, servetest.Env()
+	c := opened(t, dir)
+	cmd := exec.Command(c.Executable, waitingTarget, "--state-dir", string(c.State))
+	cmd.Dir, cmd.Env = dir, commandEnv()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -430,10 +424,10 @@ func TestARunFromElsewhere(t *testing.T) {
 	if r.By != "" || r.Cancel {
 		t.Errorf("%+v", r)
 	}
-	if _, err := c.Start([]string{servetest.Quick}, "someone"); !errors.Is(err, ErrBusy) {
+	if _, err := c.Start([]string{quickTarget}, "someone"); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("a second run: %v", err)
 	}
-	if _, err := c.Cancel(r.ID, "someone", false); !errors.Is(err, ErrBusy) {
+	if _, err := c.Cancel(r.ID, "someone", false); !refusedWith(err, http.StatusConflict) {
 		t.Errorf("cancel: %v", err)
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -450,19 +444,19 @@ func TestARunFromElsewhere(t *testing.T) {
 }
 
 func TestAsk(t *testing.T) {
-	c := openCluster(t, t.TempDir())
+	c := opened(t, t.TempDir())
 	within := 20 * time.Second
 	if out, err := c.Ask(t.Context(), within, "doctor"); err != nil || !strings.Contains(string(out), `"failed":1`) {
 		t.Errorf("a document with an exit code: %s, %v", out, err)
 	}
-	_, err := c.Ask(t.Context(), within, servetest.Failing)
-	if asked := (*AskError)(nil); !errors.As(err, &asked) || asked.Exit != 2 || strings.Contains(asked.Message, secret) {
+	_, err := c.Ask(t.Context(), within, failingTarget)
+	if asked := (*problem)(nil); !errors.As(err, &asked) || asked.exit != 2 || strings.Contains(asked.message, secret) {
 		t.Errorf("%v", err)
 	}
 	if _, err := c.Ask(t.Context(), within, "large"); err == nil || !strings.Contains(err.Error(), "more than 8 MB") {
 		t.Errorf("%.200v", err)
 	}
-	if _, err := c.Ask(t.Context(), 50*time.Millisecond, "slow"); !errors.Is(err, ErrTimeout) {
+	if _, err := c.Ask(t.Context(), 50*time.Millisecond, "slow"); !refusedWith(err, http.StatusGatewayTimeout) {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -475,7 +469,7 @@ func TestAsk(t *testing.T) {
 
 func TestTail(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lines")
-	if lines, next, err := Tail(path, 7); err != nil || len(lines) != 0 || next != 0 {
+	if lines, next, err := tail(path, 7); err != nil || len(lines) != 0 || next != 0 {
 		t.Errorf("no file: %q %d %v", lines, next, err)
 	}
 	if err := os.WriteFile(path, []byte("one\ntwo\nhal"), 0o600); err != nil {
@@ -493,7 +487,7 @@ func TestTail(t *testing.T) {
 		"behind the end":    {99, 8, "one\n", 2},
 		"before everything": {-1, 8, "one\n", 2},
 	} {
-		lines, next, err := Tail(path, tc.from)
+		lines, next, err := tail(path, tc.from)
 		if err != nil || next != tc.next || len(lines) != tc.lines || len(lines) > 0 && string(lines[0]) != tc.first {
 			t.Errorf("%s: %q %d %v", name, lines, next, err)
 		}

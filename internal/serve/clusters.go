@@ -11,13 +11,12 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/child"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-// servedCluster is a cluster that Run was asked for.
+// servedCluster is a cluster that Serve was asked for.
 type servedCluster struct {
 	session.Cluster
 	state   statedir.Dir
@@ -93,10 +92,10 @@ func readCluster(ctx context.Context, c *session.Caller, q session.Request) (s s
 
 // openClusters opens the clusters. Those that are open are in the answer where it fails, too.
 func openClusters(ctx context.Context, c *session.Caller, served []servedCluster, self string,
-	o RunOptions) (all []*work.Cluster, err error) {
+	o Options) (all []*cluster, err error) {
 	for _, s := range served {
 		words, env := s.commandLine(c, o.Flags)
-		one, err := work.Open(ctx, work.Options{Name: s.Cfg.ClusterName, Dir: s.WorkDir, State: s.state,
+		one, err := openCluster(ctx, clusterOptions{Name: s.Cfg.ClusterName, Dir: s.WorkDir, State: s.state,
 			Environment: s.Environment(), Executable: self, Arguments: words, Env: env, Targets: s.targets,
 			Hide: c.Hide, Log: o.Log})
 		if err != nil {

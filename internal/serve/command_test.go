@@ -1,6 +1,4 @@
-// Package servetest is a stand-in for the command in tests of serve: a test binary that becomes it when it is started
-// with a variable.
-package servetest
+package serve
 
 import (
 	"encoding/json"
@@ -20,44 +18,48 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-// Variable makes a test binary the command.
-const Variable = "SERVETEST_COMMAND"
+// commandVariable makes a test binary the command: a stand-in for it.
+const commandVariable = "SERVETEST_COMMAND"
 
 // Targets that the stand-in has.
 const (
-	Quick   = "quick"   // does a step and is done
-	Waiting = "waiting" // works until the file Gate is in the folder that it works in, or it is interrupted
-	Stuck   = "stuck"   // as Waiting, and the first interrupt does not end it
-	Failing = "failing" // says why on standard error, and fails before it begins
+	quickTarget   = "quick"   // does a step and is done
+	waitingTarget = "waiting" // works until the file gate is in the folder that it works in, or it is interrupted
+	stuckTarget   = "stuck"   // as waitingTarget, and the first interrupt does not end it
+	failingTarget = "failing" // says why on standard error, and fails before it begins
 )
 
-// Gate is the file that lets a Waiting run go on.
-const Gate = "gate"
+// gate is the file that lets a Waiting run go on.
+const gate = "gate"
 
-// SecretVariable is a secret that the stand-in is careless with: it is in everything that it says and writes.
-const SecretVariable = "SERVETEST_SECRET"
+// secretVariable is a secret that the stand-in is careless with: it is in everything that it says and writes.
+const secretVariable = "SERVETEST_SECRET"
 
-// Targets are those targets.
-func Targets() []string { return []string{Quick, Waiting, Stuck, Failing} }
+// targetsOfCommand are those targets.
+func targetsOfCommand() []string {
+	return []string{quickTarget, waitingTarget, stuckTarget, failingTarget}
+}
 
-// Env is the environment of the stand-in.
-func Env(more ...string) []string { return append(os.Environ(), append(more, Variable+"=1")...) }
+// commandEnv is the environment of the stand-in.
+func commandEnv(more ...string) []string {
+	return append(os.Environ(), append(more, commandVariable+"=1")...)
+}
 
-// Is reports whether this process is to be the command.
-func Is() bool { return os.Getenv(Variable) != "" }
+// isCommand reports whether this process is to be the command.
+func isCommand() bool { return os.Getenv(commandVariable) != "" }
 
-// Main is the command. It returns its exit code.
-func Main() int {
+// commandMain is the command. It returns its exit code.
+func commandMain() int {
 	args := os.Args[1:]
 	state := statedir.Dir(valueOf(args, "--state-dir"))
-	secret := os.Getenv(SecretVariable)
+	secret := os.Getenv(secretVariable)
 	switch args[0] {
 	case "plan", "status":
-		return say(map[string]any{"kind": args[0], "words": args, "secret": secret})
+		return printDocument(map[string]any{"kind": args[0], "words": args, "secret": secret})
 	case "doctor": // finds something: a document and an exit code
-		return max(1, say(map[string]any{"kind": "doctor", "failed": 1}))
+		return max(1, printDocument(map[string]any{"kind": "doctor", "failed": 1}))
 	case "effects":
-		return say(map[string]any{"run": args[1], "effects": []string{}})
+		return printDocument(map[string]any{"run": args[1], "effects": []string{}})
 	case "slow":
 		time.Sleep(time.Minute)
 		return 0
@@ -71,12 +73,12 @@ func Main() int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		return say(map[string]any{"kind": "report"})
-	case Failing:
+		return printDocument(map[string]any{"kind": "report"})
+	case failingTarget:
 		fmt.Fprintln(os.Stderr, "error: the configuration is wrong:", secret)
 		return 2
 	}
-	if err := run(state, args); errors.Is(err, flow.ErrInterrupted) {
+	if err := commandRun(state, args); errors.Is(err, flow.ErrInterrupted) {
 		fmt.Fprintln(os.Stderr, "interrupted: run the same command again to resume", secret)
 		return 130
 	} else if err != nil {
@@ -93,7 +95,7 @@ func valueOf(args []string, flag string) string {
 	return ""
 }
 
-func say(document any) int {
+func printDocument(document any) int {
 	data, err := json.Marshal(document)
 	if err != nil {
 		return 1
@@ -102,8 +104,8 @@ func say(document any) int {
 	return 0
 }
 
-// run is a run of one step, with the files that a run has.
-func run(state statedir.Dir, args []string) error {
+// commandRun is a run of one step, with the files that a run has.
+func commandRun(state statedir.Dir, args []string) error {
 	interrupts := make(chan os.Signal, 2)
 	signal.Notify(interrupts, syscall.SIGINT)
 	id := fmt.Sprintf("%s-%d", time.Now().UTC().Format("20060102T150405.000Z"), os.Getpid())
@@ -136,14 +138,14 @@ func run(state statedir.Dir, args []string) error {
 	}
 	event(flow.StepDone, "first", "made", "")
 	event(flow.StepStarted, "second", "it has not run yet", "")
-	event(flow.StepProgress, "second", "waiting for 3 servers "+os.Getenv(SecretVariable), "")
-	for args[0] != Quick {
-		if _, err := os.Stat(Gate); err == nil {
+	event(flow.StepProgress, "second", "waiting for 3 servers "+os.Getenv(secretVariable), "")
+	for args[0] != quickTarget {
+		if _, err := os.Stat(gate); err == nil {
 			break
 		}
 		select {
 		case <-interrupts:
-			if args[0] == Stuck {
+			if args[0] == stuckTarget {
 				event(flow.StepProgress, "second", "does not end yet", "")
 				<-interrupts
 			}

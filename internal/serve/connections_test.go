@@ -13,9 +13,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/slipway-k8s/slipway/internal/serve/servetest"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // from is a connection of an address.
@@ -150,7 +147,7 @@ func TestManyConnectionsWithoutAToken(t *testing.T) {
 			// What holds connections must not end by a deadline of the server, which would let others in as well.
 			d.server.slow.header, d.server.slow.request = time.Hour, time.Hour
 			requests, probes := d.listening()
-			run := d.start(servetest.Waiting)
+			run := d.start(waitingTarget)
 			d.until(run.ID, waits)
 			stream := d.open(requests, runsPath+"/"+run.ID+"/events")
 			hold(t, requests, connectionsMost+50, text)
@@ -165,10 +162,10 @@ func TestManyConnectionsWithoutAToken(t *testing.T) {
 			if status := d.once(requests, prefix+"/clusters"); status != http.StatusOK {
 				t.Errorf("a request with the token: %d", status)
 			}
-			if err := os.WriteFile(filepath.Join(d.dir, servetest.Gate), nil, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(d.dir, gate), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			d.until(run.ID, inState(work.Finished))
+			d.until(run.ID, inState(Finished))
 			if all, err := io.ReadAll(stream); err != nil || !strings.Contains(string(all), "event: end") {
 				t.Errorf("the stream was cut off: %v\n%s", err, all)
 			}

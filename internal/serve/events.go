@@ -2,13 +2,10 @@ package serve
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 const (
@@ -24,23 +21,20 @@ const (
 // names, until the run has ended, or the client may not read it any more. The id of an event is the position behind
 // it in the file of the run. Besides, the stream has the run as it is whenever that changes ("run"), and one event at
 // the end ("end").
-func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
+func (s *server) events(w http.ResponseWriter, r *http.Request, c *cluster, run Run) error {
 	streams := s.streams[caller(r.Context()).Role]
 	select {
 	case streams <- struct{}{}:
 		defer func() { <-streams }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		s.fail(w, r, &problem{http.StatusServiceUnavailable,
-			fmt.Sprintf("%d streams of events are open already: close one", streamsMost)})
-		return
+		return refuse(http.StatusServiceUnavailable, "%d streams of events are open already: close one", streamsMost)
 	}
 	var at int64
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		var err error
 		if at, err = strconv.ParseInt(last, 10, 64); err != nil || at < 0 {
-			s.fail(w, r, &problem{http.StatusBadRequest, "Last-Event-ID is no id of an event of this API"})
-			return
+			return refuse(http.StatusBadRequest, "Last-Event-ID is no id of an event of this API")
 		}
 	}
 	h := w.Header()
@@ -49,10 +43,11 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 	w.WriteHeader(http.StatusOK)
 	out := &stream{w: w, control: http.NewResponseController(w), hide: s.Hide.Text}
 	s.follow(r, c, run, at, out)
+	return nil
 }
 
 // follow writes what is new until the run or the stream ends.
-func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64, out *stream) {
+func (s *server) follow(r *http.Request, c *cluster, run Run, at int64, out *stream) {
 	over := time.After(s.StreamLasts)
 	beat := time.Now()
 	who := caller(r.Context())
@@ -76,7 +71,7 @@ func (s *Server) follow(r *http.Request, c *work.Cluster, run work.Run, at int64
 			out.event("run", "", state)
 		}
 		for path, ok := c.Events(now); ok; {
-			lines, next, err := work.Tail(path, at)
+			lines, next, err := tail(path, at)
 			if err != nil || len(lines) == 0 && next == at {
 				break
 			}

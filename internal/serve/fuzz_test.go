@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/servetest"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // FuzzRequests sends requests to the handler, as nobody, as a reader and as an operator. None makes it panic or fails in
@@ -28,7 +26,7 @@ func FuzzRequests(f *testing.F) {
 		f.Fatal(err)
 	}
 	d.server.Auth.ReaderToken = &token
-	run := d.until(d.start(servetest.Quick).ID, inState(work.Finished))
+	run := d.until(d.start(quickTarget).ID, inState(Finished))
 	var acted, told bool
 	handler := d.server.mux(observed(d.server.table(), &acted, &told))
 	for _, r := range d.server.table() {

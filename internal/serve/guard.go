@@ -14,7 +14,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // bound bounds what one request can cost, and adds the headers that every answer has.
-func (s *Server) bound(next http.Handler) http.Handler {
+func (s *server) bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A client that does not read its answer does not keep a connection for ever.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeWithin))
@@ -40,26 +40,26 @@ func (s *Server) bound(next http.Handler) http.Handler {
 }
 
 // errReader is about what readers may not do.
-var errReader = &problem{http.StatusForbidden, "this is for operators: a reader sees clusters and their runs, and cannot " +
-	"start, cancel or resume one"}
+var errReader = refuse(http.StatusForbidden, "this is for operators: a reader sees clusters and their runs, and "+
+	"cannot start, cancel or resume one")
 
-var tooLarge = &problem{http.StatusRequestEntityTooLarge, "the request is larger than 1 MiB"}
+var tooLarge = refuse(http.StatusRequestEntityTooLarge, "the request is larger than 1 MiB")
 
 // guard lets through who may ask for a route.
-func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
+func (s *server) guard(access access, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if access == probe {
 			next(w, r)
 			return
 		}
 		if err := s.Hosts.Check(r); err != nil {
-			s.fail(w, r, &problem{http.StatusMisdirectedRequest, err.Error()})
+			s.fail(w, r, refuse(http.StatusMisdirectedRequest, "%v", err))
 			return
 		}
 		// The page itself can be opened from a link anywhere; it has nothing of a cluster in it.
 		if page := access == open && r.Method == http.MethodGet; !page {
 			if err := auth.CheckOrigin(r); err != nil {
-				s.fail(w, r, &problem{http.StatusForbidden, err.Error()})
+				s.fail(w, r, refuse(http.StatusForbidden, "%v", err))
 				return
 			}
 		}
@@ -82,7 +82,7 @@ func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
 		}
 		if limits != nil && !limits.Allow(who.Name) {
 			w.Header().Set("Retry-After", "2")
-			s.fail(w, r, &problem{http.StatusTooManyRequests, "too many requests: wait a little"})
+			s.fail(w, r, refuse(http.StatusTooManyRequests, "too many requests: wait a little"))
 			return
 		}
 		if access == operators && who.Role != auth.Operator {
@@ -95,7 +95,7 @@ func (s *Server) guard(access access, next http.HandlerFunc) http.Handler {
 }
 
 // refuse answers who has not proven who they are.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := http.StatusUnauthorized
 	said := auth.ErrWrong
 	for _, known := range []error{auth.ErrMissing, auth.ErrTooOften, auth.ErrForged, auth.ErrIssuer} {
@@ -117,5 +117,5 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if said != auth.ErrMissing && s.refused.Allow(auth.Client(r)) {
 		s.Log.Warn("request refused", "client", auth.Client(r), "path", r.URL.Path, "error", s.Hide.Text(err.Error()))
 	}
-	s.fail(w, r, &problem{status, said.Error()})
+	s.fail(w, r, refuse(status, "%v", said))
 }

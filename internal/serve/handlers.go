@@ -9,18 +9,17 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 // health says that the process lives, and nothing else.
-func (s *Server) health(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
+func (s *server) health(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
 
-// readyOften is how often it is tried whether serve can work.
+// readyOften is how often it is tried whether serve can
 const readyOften = 2 * time.Second
 
 // readiness says whether serve can work: whether it can write down what it starts. Clusters are not asked.
-func (s *Server) readiness(w http.ResponseWriter, _ *http.Request) {
+func (s *server) readiness(w http.ResponseWriter, _ *http.Request) {
 	s.readyMu.Lock()
 	if time.Since(s.readyAt) > readyOften {
 		s.ready = nil
@@ -51,7 +50,7 @@ type Session struct {
 	Version string     `json:"version"`
 }
 
-func (s *Server) login(w http.ResponseWriter, r *http.Request) {
+func (s *server) login(w http.ResponseWriter, r *http.Request) {
 	var asked struct {
 		Token string `json:"token"`
 	}
@@ -68,28 +67,28 @@ func (s *Server) login(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, Session{User: who.Name, Role: who.Role, CSRF: csrf, Until: &who.Until, Version: s.Version})
 }
 
-func (s *Server) session(w http.ResponseWriter, r *http.Request) {
+func (s *server) session(w http.ResponseWriter, r *http.Request) {
 	who := caller(r.Context())
 	s.answer(w, http.StatusOK, Session{User: who.Name, Role: who.Role, CSRF: s.Auth.CSRF(r), Version: s.Version})
 }
 
-func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
+func (s *server) logout(w http.ResponseWriter, r *http.Request) {
 	s.Auth.Logout(w, r)
 	w.WriteHeader(http.StatusNoContent)
 }
 
 // Cluster is a cluster that is served.
 type Cluster struct {
-	Name        string    `json:"name"`
-	Environment string    `json:"world"` // "hetzner" or "lab"
-	Dir         string    `json:"dir"`
-	State       string    `json:"stateFolder"`
-	Targets     []string  `json:"targets"` // that can be run
-	Last        *work.Run `json:"lastRun,omitempty"`
-	AtWork      bool      `json:"atWork"`
+	Name        string   `json:"name"`
+	Environment string   `json:"world"` // "hetzner" or "lab"
+	Dir         string   `json:"dir"`
+	State       string   `json:"stateFolder"`
+	Targets     []string `json:"targets"` // that can be run
+	Last        *Run     `json:"lastRun,omitempty"`
+	AtWork      bool     `json:"atWork"`
 }
 
-func clusterNow(c *work.Cluster) (Cluster, error) {
+func clusterNow(c *cluster) (Cluster, error) {
 	all, err := c.Runs()
 	v := Cluster{Name: c.Name, Environment: c.Environment, Dir: c.Dir, State: string(c.State), Targets: c.Targets}
 	for i, r := range all {
@@ -106,7 +105,7 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) {
+func (s *server) listClusters(w http.ResponseWriter, r *http.Request) {
 	all := list[Cluster]{Items: []Cluster{}}
 	for _, c := range s.Clusters {
 		v, err := clusterNow(c)
@@ -119,97 +118,82 @@ func (s *Server) listClusters(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, http.StatusOK, all)
 }
 
-// onCluster finds the cluster that a path names.
-func (s *Server) onCluster(do func(http.ResponseWriter, *http.Request, *work.Cluster)) http.HandlerFunc {
+// onCluster finds the cluster that a path names, and answers with what goes wrong.
+func (s *server) onCluster(do func(http.ResponseWriter, *http.Request, *cluster) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("cluster")
+		err := refuse(http.StatusNotFound, "there is no cluster %s here", name)
 		for _, c := range s.Clusters {
 			if c.Name == name {
-				do(w, r, c)
-				return
+				err = do(w, r, c)
 			}
 		}
-		s.fail(w, r, &problem{http.StatusNotFound, "there is no cluster " + name + " here"})
+		if err != nil {
+			s.fail(w, r, err)
+		}
 	}
 }
 
 // onRun finds the run that a path names.
-func (s *Server) onRun(do func(http.ResponseWriter, *http.Request, *work.Cluster, work.Run)) http.HandlerFunc {
-	return s.onCluster(func(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
+func (s *server) onRun(do func(http.ResponseWriter, *http.Request, *cluster, Run) error) http.HandlerFunc {
+	return s.onCluster(func(w http.ResponseWriter, r *http.Request, c *cluster) error {
 		run, err := c.Find(r.PathValue("run"))
 		if err != nil {
-			s.fail(w, r, err)
-			return
+			return err
 		}
-		do(w, r, c, run)
+		return do(w, r, c, run)
 	})
 }
 
-func (s *Server) showCluster(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
+func (s *server) showCluster(w http.ResponseWriter, _ *http.Request, c *cluster) error {
 	v, err := clusterNow(c)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	s.answer(w, http.StatusOK, v)
+	return s.result(w, http.StatusOK, v, err)
 }
 
-func (s *Server) listRuns(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
+func (s *server) listRuns(w http.ResponseWriter, _ *http.Request, c *cluster) error {
 	all, err := c.Runs()
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	s.answer(w, http.StatusOK, list[work.Run]{all})
+	return s.result(w, http.StatusOK, list[Run]{all}, err)
 }
 
-func (s *Server) startRun(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
+func (s *server) startRun(w http.ResponseWriter, r *http.Request, c *cluster) error {
 	var asked struct {
 		Targets []string `json:"targets"`
 	}
 	if err := read(r, &asked); err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
-	s.started(w, r)(c.Start(asked.Targets, caller(r.Context()).Name))
+	run, err := c.Start(asked.Targets, caller(r.Context()).Name)
+	return s.started(w, run, err)
 }
 
 // started answers with a run that was asked for.
-func (s *Server) started(w http.ResponseWriter, r *http.Request) func(work.Run, error) {
-	return func(run work.Run, err error) {
-		if err != nil {
-			s.fail(w, r, err)
-			return
-		}
+func (s *server) started(w http.ResponseWriter, run Run, err error) error {
+	if err == nil {
 		w.Header().Set("Location", prefix+"/clusters/"+run.Cluster+"/runs/"+run.ID)
-		s.answer(w, http.StatusAccepted, run)
 	}
+	return s.result(w, http.StatusAccepted, run, err)
 }
 
-func (s *Server) showRun(w http.ResponseWriter, _ *http.Request, _ *work.Cluster, run work.Run) {
-	s.answer(w, http.StatusOK, run)
+func (s *server) showRun(w http.ResponseWriter, _ *http.Request, _ *cluster, run Run) error {
+	return s.result(w, http.StatusOK, run, nil)
 }
 
-func (s *Server) cancelRun(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
+func (s *server) cancelRun(w http.ResponseWriter, r *http.Request, c *cluster, run Run) error {
 	asked := struct {
 		Force bool `json:"force"`
 	}{}
 	if r.ContentLength != 0 {
 		if err := read(r, &asked); err != nil {
-			s.fail(w, r, err)
-			return
+			return err
 		}
 	}
 	run, err := c.Cancel(run.ID, caller(r.Context()).Name, asked.Force)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	s.answer(w, http.StatusAccepted, run)
+	return s.result(w, http.StatusAccepted, run, err)
 }
 
-func (s *Server) resumeRun(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
-	s.started(w, r)(c.Resume(run.ID, caller(r.Context()).Name))
+func (s *server) resumeRun(w http.ResponseWriter, r *http.Request, c *cluster, run Run) error {
+	run, err := c.Resume(run.ID, caller(r.Context()).Name)
+	return s.started(w, run, err)
 }
 
 const (
@@ -220,59 +204,49 @@ const (
 )
 
 // ask answers with the document of a command that changes nothing.
-func (s *Server) ask(w http.ResponseWriter, r *http.Request, c *work.Cluster, within time.Duration, words ...string) {
+func (s *server) ask(w http.ResponseWriter, r *http.Request, c *cluster, within time.Duration, words ...string) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(within + writeWithin))
 	document, err := c.Ask(r.Context(), within, words...)
-	if err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	s.answer(w, http.StatusOK, document)
+	return s.result(w, http.StatusOK, document, err)
 }
 
-func (s *Server) plan(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
+func (s *server) plan(w http.ResponseWriter, r *http.Request, c *cluster) error {
 	targets := r.URL.Query()["target"]
 	if err := c.CheckTargets(targets); err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
-	s.ask(w, r, c, examineWithin, append([]string{"plan"}, targets...)...)
+	return s.ask(w, r, c, examineWithin, append([]string{"plan"}, targets...)...)
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
-	s.ask(w, r, c, examineWithin, "status")
-}
-
-func (s *Server) doctor(w http.ResponseWriter, r *http.Request, c *work.Cluster) {
-	s.ask(w, r, c, examineWithin, "doctor")
+// examine answers with what a command finds out about a cluster.
+func (s *server) examine(command string) http.HandlerFunc {
+	return s.onCluster(func(w http.ResponseWriter, r *http.Request, c *cluster) error {
+		return s.ask(w, r, c, examineWithin, command)
+	})
 }
 
 // errNotBegun is about what a run only has once it has begun.
-var errNotBegun = &problem{http.StatusConflict, "the run has not begun to work yet"}
+var errNotBegun = refuse(http.StatusConflict, "the run has not begun to work yet")
 
-func (s *Server) effects(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
+func (s *server) effects(w http.ResponseWriter, r *http.Request, c *cluster, run Run) error {
 	if run.Run == "" {
-		s.fail(w, r, errNotBegun)
-		return
+		return errNotBegun
 	}
-	s.ask(w, r, c, readFilesWithin, "effects", run.Run)
+	return s.ask(w, r, c, readFilesWithin, "effects", run.Run)
 }
 
 // report answers with the page of a run and those that it resumed.
-func (s *Server) report(w http.ResponseWriter, r *http.Request, c *work.Cluster, run work.Run) {
+func (s *server) report(w http.ResponseWriter, r *http.Request, c *cluster, run Run) error {
 	if run.Run == "" {
-		s.fail(w, r, errNotBegun)
-		return
+		return errNotBegun
 	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(readFilesWithin + writeWithin))
 	if _, err := c.Ask(r.Context(), readFilesWithin, "report", run.Run); err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	page, err := os.ReadFile(c.State.Path(filepath.Join(statedir.RunsFolder, run.Run, "report.html")))
 	if err != nil {
-		s.fail(w, r, err)
-		return
+		return err
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
@@ -281,4 +255,5 @@ func (s *Server) report(w http.ResponseWriter, r *http.Request, c *work.Cluster,
 	h.Set("X-Frame-Options", "SAMEORIGIN")
 	h.Del("Cross-Origin-Opener-Policy") // a document in a sandbox may not have one
 	_, _ = io.WriteString(w, s.Hide.Text(strings.ToValidUTF8(string(page), "?")))
+	return nil
 }

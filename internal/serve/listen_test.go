@@ -23,19 +23,19 @@ import (
 func TestIsLoopback(t *testing.T) {
 	for address, want := range map[string]bool{"127.0.0.1:8087": true, "[::1]:0": true, "localhost:1": true, "127.9.9.9:1": true,
 		":8087": false, "0.0.0.0:8087": false, "[::]:1": false, "192.0.2.1:1": false, "example.com:1": false, "localhost.example:1": false} {
-		if got, err := IsLoopback("--listen", address); got != want || err != nil {
+		if got, err := isLoopback("--listen", address); got != want || err != nil {
 			t.Errorf("%s: %t, %v", address, got, err)
 		}
 	}
 	for _, wrong := range []string{"", "127.0.0.1", "8087", "127.0.0.1:"} {
-		if _, err := IsLoopback("--listen", wrong); err == nil {
+		if _, err := isLoopback("--listen", wrong); err == nil {
 			t.Errorf("%q is an address", wrong)
 		}
 	}
 }
 
-// certificate writes a certificate for this machine's address and a name, and its key.
-func certificate(t *testing.T, dir, name string) (cert, key string, pool *x509.CertPool) {
+// writeCertificate writes a certificate for this machine's address and a name, and its key.
+func writeCertificate(t *testing.T, dir, name string) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -72,18 +72,18 @@ func TestTLS(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
 	dir := t.TempDir()
-	if _, err := ReadCertificate(filepath.Join(dir, "none"), filepath.Join(dir, "none")); err == nil {
+	if _, err := readCertificate(filepath.Join(dir, "none"), filepath.Join(dir, "none")); err == nil {
 		t.Error("there is a certificate in no file")
 	}
-	certFile, keyFile, pool := certificate(t, dir, "Serve.example")
-	cert, err := ReadCertificate(certFile, keyFile)
+	certFile, keyFile, pool := writeCertificate(t, dir, "Serve.example")
+	cert, err := readCertificate(certFile, keyFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if names := cert.Hosts(); !slices.Equal(names, []string{"serve.example", "127.0.0.1"}) {
+	if names := cert.hosts(); !slices.Equal(names, []string{"serve.example", "127.0.0.1"}) {
 		t.Errorf("its names are %q", names)
 	}
-	d.server.TLS, d.server.Hosts = cert.Config(), cert.Hosts()
+	d.server.TLS, d.server.Hosts = cert.config(), cert.hosts()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -111,10 +111,9 @@ func TestTLS(t *testing.T) {
 			t.Errorf("%s: no Strict-Transport-Security", host)
 		}
 	}
-	time.Sleep(10 * time.Millisecond) // so that the files have another time
-	_, _, renewed := certificate(t, dir, "serve.example")
+	_, _, renewed := writeCertificate(t, dir, "serve.example")
 	cert.mu.Lock()
-	cert.looked = time.Time{}
+	cert.read = time.Time{}
 	cert.mu.Unlock()
 	if _, err := get(renewed, "serve.example"); err != nil {
 		t.Errorf("a renewed certificate: %v", err)
@@ -123,7 +122,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	cert.mu.Lock()
-	cert.looked = time.Time{}
+	cert.read = time.Time{}
 	cert.mu.Unlock()
 	if _, err := get(renewed, "serve.example"); err != nil {
 		t.Errorf("while the files cannot be read: %v", err)

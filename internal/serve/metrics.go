@@ -17,7 +17,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/state/runs"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
@@ -25,10 +24,10 @@ import (
 // every is how often the files of runs are looked at.
 const every = time.Second
 
-// Metrics are those of some clusters.
-type Metrics struct {
+// metrics are those of some clusters.
+type metrics struct {
 	registry *prometheus.Registry
-	clusters []*work.Cluster
+	clusters []*cluster
 
 	runs     *prometheus.GaugeVec
 	ended    *prometheus.CounterVec
@@ -53,21 +52,21 @@ type followed struct {
 }
 
 // newMetrics makes the metrics. Runs that had ended before are not counted.
-func newMetrics(clusters []*work.Cluster) *Metrics {
+func newMetrics(clusters []*cluster) *metrics {
 	gauge := func(name, help string, labels ...string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "slipway", Name: name, Help: help}, labels)
 	}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "slipway", Name: name, Help: help}, labels)
 	}
-	m := &Metrics{registry: prometheus.NewRegistry(), clusters: clusters, followed: map[string]*followed{},
+	m := &metrics{registry: prometheus.NewRegistry(), clusters: clusters, followed: map[string]*followed{},
 		runs:  gauge("runs", "Runs that are known, by state.", "cluster", "state"),
 		ended: counter("runs_ended_total", "Runs that ended since serve started.", "cluster", "state"),
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "slipway", Name: "step_duration_seconds",
 			Help:    "How long steps took, by outcome.",
 			Buckets: []float64{0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600}},
 			[]string{"cluster", "step", "outcome"}),
-		atWork: gauge("step_at_work", "1 for each step that is at work.", "cluster", "step"),
+		atWork: gauge("step_at_work", "1 for each step that is at ", "cluster", "step"),
 		silent: gauge("step_unchanged_seconds", "How long a step that is at work has waited for the same.",
 			"cluster", "step"),
 		said: counter("step_waits_total", "How often what a step does or waits for has changed.", "cluster",
@@ -87,7 +86,7 @@ func newMetrics(clusters []*work.Cluster) *Metrics {
 }
 
 // Follow counts until the context ends.
-func (m *Metrics) Follow(ctx context.Context) {
+func (m *metrics) Follow(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -99,7 +98,7 @@ func (m *Metrics) Follow(ctx context.Context) {
 }
 
 // Handler answers with the metrics, as of now.
-func (m *Metrics) Handler() http.Handler {
+func (m *metrics) Handler() http.Handler {
 	next := promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		m.look(false)
@@ -108,7 +107,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // look counts what is new in the files of the runs.
-func (m *Metrics) look(first bool) {
+func (m *metrics) look(first bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.atWork.Reset()
@@ -119,8 +118,8 @@ func (m *Metrics) look(first bool) {
 		if err != nil {
 			continue // the answer of GET /api/v1/clusters/…/runs has the error
 		}
-		for _, state := range []work.State{work.Starting, work.Running, work.Finished, work.Failed, work.Interrupted,
-			work.Cancelled} {
+		for _, state := range []State{Starting, Running, Finished, Failed, Interrupted,
+			Cancelled} {
 			n := 0
 			for _, r := range all {
 				if r.State == state {
@@ -160,7 +159,7 @@ func (m *Metrics) look(first bool) {
 }
 
 // count counts the new lines of one run.
-func (m *Metrics) count(c *work.Cluster, r work.Run, f *followed) {
+func (m *metrics) count(c *cluster, r Run, f *followed) {
 	path := func(name string) string { return c.State.Path(filepath.Join(statedir.RunsFolder, r.Run, name)) }
 	follow(path(statedir.EventsFile), &f.events, func(line []byte) {
 		var e flow.Event
@@ -190,7 +189,7 @@ func (m *Metrics) count(c *work.Cluster, r work.Run, f *followed) {
 }
 
 // event counts an event of a step.
-func (m *Metrics) event(cluster string, e flow.Event, f *followed) {
+func (m *metrics) event(cluster string, e flow.Event, f *followed) {
 	outcome := flow.Outcome("")
 	switch e.Kind {
 	case flow.StepStarted, flow.StepVerifying:
@@ -220,7 +219,7 @@ func (m *Metrics) event(cluster string, e flow.Event, f *followed) {
 // follow hands the new lines of a file on.
 func follow(path string, at *int64, line func([]byte)) {
 	for {
-		lines, next, err := work.Tail(path, *at)
+		lines, next, err := tail(path, *at)
 		if err != nil || next < *at || len(lines) == 0 && next == *at {
 			if errors.Is(err, os.ErrNotExist) {
 				*at = 0

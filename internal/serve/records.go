@@ -1,4 +1,4 @@
-package work
+package serve
 
 import (
 	"encoding/json"
@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // kept is how many records of ended runs a store keeps, the newest.
 const kept = 100
 
-// Record is what serve knows of a run that it started. Its JSON names are stable.
-type Record struct {
+// record is what serve knows of a run that it started. Its JSON names are stable.
+type record struct {
 	ID          string    `json:"id"`
 	Environment string    `json:"world"` // in which it works: statedir.EnvironmentLab or statedir.EnvironmentHetzner
 	Targets     []string  `json:"targets"`
@@ -44,7 +45,7 @@ type Record struct {
 }
 
 // Done reports whether it is known that the process has ended.
-func (r Record) Done() bool { return !r.Ended.IsZero() }
+func (r record) Done() bool { return !r.Ended.IsZero() }
 
 // recordStore is a folder of records.
 type recordStore struct {
@@ -60,7 +61,7 @@ func openRecords(dir string, hide *redact.Redactor) (*recordStore, error) {
 	return &recordStore{dir: dir, hide: hide}, nil
 }
 
-var id = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z0-9]+$`)
+var runID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[a-z0-9]+$`)
 
 // Errors is the path of the file for the standard error of a run.
 func (s *recordStore) Errors(id string) string { return filepath.Join(s.dir, id+".stderr") }
@@ -74,19 +75,19 @@ func (s *recordStore) HideErrors(id string) (string, error) {
 	}
 	text := s.hide.Text(string(data))
 	if err == nil && text != string(data) {
-		err = replace(s.Errors(id), []byte(text))
+		err = platform.FilesIn(s.dir).Write(filepath.Base(s.Errors(id)), []byte(text))
 	}
 	return text, err
 }
 
 // Save writes a record, without secrets, in one piece.
-func (s *recordStore) Save(r Record) error {
-	if !id.MatchString(r.ID) {
+func (s *recordStore) Save(r record) error {
+	if !runID.MatchString(r.ID) {
 		return fmt.Errorf("save the record of run %q: this is no id of a run", r.ID)
 	}
 	data, err := json.MarshalIndent(s.without(r), "", "  ")
 	if err == nil {
-		err = replace(filepath.Join(s.dir, r.ID+".json"), append(data, '\n'))
+		err = platform.FilesIn(s.dir).Write(r.ID+".json", append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of run %s: %w", r.ID, err)
@@ -95,7 +96,7 @@ func (s *recordStore) Save(r Record) error {
 }
 
 // without is a copy of a record without secrets.
-func (s *recordStore) without(r Record) Record {
+func (s *recordStore) without(r record) record {
 	r.Targets = slices.Clone(r.Targets)
 	for i := range r.Targets {
 		s.hide.Each(&r.Targets[i])
@@ -104,32 +105,18 @@ func (s *recordStore) without(r Record) Record {
 	return r
 }
 
-// replace writes a file that only its owner may read, durably and in one piece.
-func replace(path string, data []byte) error {
-	file, err := os.CreateTemp(filepath.Dir(path), ".record-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(file.Name()) // gone where it was renamed
-	_, err = file.Write(data)
-	if err = errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
-}
-
 // Load reads all records, the oldest first. One that cannot be read is in broken, and does not keep the others away.
-func (s *recordStore) Load() (all []Record, broken error) {
+func (s *recordStore) Load() (all []record, broken error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, fmt.Errorf("read the records of runs: %w", err)
 	}
 	for _, e := range entries { // sorted by name, and so by time
 		name, is := strings.CutSuffix(e.Name(), ".json")
-		if !is || !id.MatchString(name) {
+		if !is || !runID.MatchString(name) {
 			continue
 		}
-		var r Record
+		var r record
 		data, err := os.ReadFile(filepath.Join(s.dir, e.Name()))
 		if err == nil {
 			err = json.Unmarshal(data, &r)
@@ -147,7 +134,7 @@ func (s *recordStore) Load() (all []Record, broken error) {
 }
 
 // Prune removes the oldest records of ended runs that are too many, with what belongs to them.
-func (s *recordStore) Prune(all []Record) (left []Record, err error) {
+func (s *recordStore) Prune(all []record) (left []record, err error) {
 	many := len(all) - kept
 	for _, r := range all {
 		if many <= 0 || !r.Done() {

@@ -1,4 +1,4 @@
-package work
+package serve
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
-func open(t *testing.T) (*recordStore, string) {
+func openedRecords(t *testing.T) (*recordStore, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "runs")
 	hide := &redact.Redactor{}
@@ -25,8 +25,8 @@ func open(t *testing.T) (*recordStore, string) {
 
 // What is stored has no secrets, can be read by its owner alone, and is read again as it was.
 func TestARecordIsStored(t *testing.T) {
-	s, dir := open(t)
-	r := Record{ID: "20260102T030405.678Z-abcd", Targets: []string{"all", secret}, By: secret, Message: "the token " + secret,
+	s, dir := openedRecords(t)
+	r := record{ID: "20260102T030405.678Z-abcd", Targets: []string{"all", secret}, By: secret, Message: "the token " + secret,
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC), PID: 7}
 	if err := s.Save(r); err != nil {
 		t.Fatal(err)
@@ -47,14 +47,14 @@ func TestARecordIsStored(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for _, id := range []string{"", "../x", "20260102T030405.678Z-ab/cd", "20260102T030405.678Z-"} {
-		if err := s.Save(Record{ID: id}); err == nil {
+		if err := s.Save(record{ID: id}); err == nil {
 			t.Errorf("id %q is taken", id)
 		}
 	}
 }
 
 func TestErrorsAreHidden(t *testing.T) {
-	s, _ := open(t)
+	s, _ := openedRecords(t)
 	const id = "20260102T030405.678Z-abcd"
 	if text, err := s.HideErrors(id); text != "" || err != nil {
 		t.Errorf("no file: %q, %v", text, err)
@@ -71,10 +71,10 @@ func TestErrorsAreHidden(t *testing.T) {
 
 // Of the records that are too many the oldest go; one whose run still works stays.
 func TestOldRecordsGo(t *testing.T) {
-	s, _ := open(t)
-	var all []Record
+	s, _ := openedRecords(t)
+	var all []record
 	for i := range kept + 3 {
-		r := Record{ID: fmt.Sprintf("20260102T030405.%03dZ-a", i), Ended: time.Now()}
+		r := record{ID: fmt.Sprintf("20260102T030405.%03dZ-a", i), Ended: time.Now()}
 		if i == 0 {
 			r.Ended = time.Time{}
 		}

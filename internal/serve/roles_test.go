@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/servetest"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // decode reads the JSON of an answer.
@@ -31,7 +29,7 @@ func TestReaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.server.Auth.ReaderToken = &token
-	run := d.start(servetest.Waiting)
+	run := d.start(waitingTarget)
 	d.until(run.ID, waits)
 	login := d.ask("POST", prefix+"/session", `{"token":"`+plain+`"}`)
 	var session Session
@@ -68,15 +66,15 @@ func TestReaders(t *testing.T) {
 	if a := d.ask("GET", prefix+"/session", "", d.bearer); !strings.Contains(a.body, `"role":"operator"`) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
-	var all struct{ Items []work.Run }
+	var all struct{ Items []Run }
 	d.decode(d.ask("GET", runsPath, "", bearer), &all)
-	if len(all.Items) != 1 || all.Items[0].Cancelled || all.Items[0].State != work.Running {
+	if len(all.Items) != 1 || all.Items[0].Cancelled || all.Items[0].State != Running {
 		t.Errorf("the runs are %+v", all.Items)
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, servetest.Gate), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.until(run.ID, inState(work.Finished))
+	d.until(run.ID, inState(Finished))
 	if a := d.ask("GET", runsPath+"/"+run.ID+"/events", "", cookie); a.status != 200 || !strings.Contains(a.body, "event: end") {
 		t.Errorf("events: %d %s", a.status, a.body)
 	}

@@ -29,7 +29,7 @@ type route struct {
 const prefix = "/api/v1"
 
 // table has every route. openapi.json describes them; a test holds the two together.
-func (s *Server) table() []route {
+func (s *server) table() []route {
 	cluster := prefix + "/clusters/{cluster}"
 	return []route{
 		{"GET /healthz", probe, s.health},
@@ -47,8 +47,8 @@ func (s *Server) table() []route {
 		{"GET " + prefix + "/clusters", readers, s.listClusters},
 		{"GET " + cluster, readers, s.onCluster(s.showCluster)},
 		{"GET " + cluster + "/plan", readersNow, s.onCluster(s.plan)},
-		{"GET " + cluster + "/status", readersNow, s.onCluster(s.status)},
-		{"GET " + cluster + "/doctor", readersNow, s.onCluster(s.doctor)},
+		{"GET " + cluster + "/status", readersNow, s.examine("status")},
+		{"GET " + cluster + "/doctor", readersNow, s.examine("doctor")},
 		{"GET " + cluster + "/runs", readers, s.onCluster(s.listRuns)},
 		{"POST " + cluster + "/runs", operators, s.onCluster(s.startRun)},
 		{"GET " + cluster + "/runs/{run}", readers, s.onRun(s.showRun)},
@@ -61,18 +61,18 @@ func (s *Server) table() []route {
 }
 
 // mux answers the routes of a table.
-func (s *Server) mux(table []route) http.Handler {
+func (s *server) mux(table []route) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range table {
 		mux.Handle(r.pattern, s.guard(r.access, r.answer))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Hosts.Check(r); err != nil {
-			s.fail(w, r, &problem{http.StatusMisdirectedRequest, err.Error()})
+			s.fail(w, r, refuse(http.StatusMisdirectedRequest, "%v", err))
 			return
 		}
-		s.fail(w, r, &problem{http.StatusNotFound,
-			"there is no " + r.Method + " " + r.URL.Path + ": openapi.json describes what there is"})
+		s.fail(w, r, refuse(http.StatusNotFound,
+			"there is no %s %s: openapi.json describes what there is", r.Method, r.URL.Path))
 	})
 	return s.bound(mux)
 }

@@ -14,14 +14,13 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/session"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
-// RunOptions are the choices of Run. Errors name the flags of the command.
-type RunOptions struct {
+// Options are the choices of Serve. Errors name the flags of the command.
+type Options struct {
 	Folders         []string // each with the bootstrap.yaml of a cluster; empty: the cluster of the request
 	Listen          string
 	Probes          string // address to listen on for probes besides; empty: none
@@ -34,7 +33,7 @@ type RunOptions struct {
 	Operators       auth.Members // users of the issuer
 	Readers         auth.Members
 	Resume          bool // runs that were interrupted when an earlier process, or its machine, ended
-	StopRuns        bool // when Run ends
+	StopRuns        bool // when Serve ends
 
 	// Flags are those that lead the command to a cluster: for paths, the lab and the choices of its runs. Required.
 	Flags     func(session.Options) []string
@@ -42,10 +41,10 @@ type RunOptions struct {
 	Log       *slog.Logger        // Required.
 }
 
-// stopWithin is how long all runs together have to end in good order where Run ends them.
+// stopWithin is how long all runs together have to end in good order where Serve ends them.
 const stopWithin = 25 * time.Second
 
-// Serving is where Run listens.
+// Serving is where Serve listens.
 type Serving struct {
 	Kind      string   `json:"kind"` // "serving"
 	Address   string   `json:"address"`
@@ -54,8 +53,8 @@ type Serving struct {
 	Clusters  []string `json:"clusters"`
 }
 
-// Run answers over HTTP until the context ends. Runs that it has started go on then, without StopRuns.
-func Run(ctx context.Context, c *session.Caller, q session.Request, o RunOptions) (err error) {
+// Serve answers over HTTP until the context ends. Runs that it has started go on then, without StopRuns.
+func Serve(ctx context.Context, c *session.Caller, q session.Request, o Options) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -63,9 +62,9 @@ func Run(ctx context.Context, c *session.Caller, q session.Request, o RunOptions
 	if err != nil {
 		return err
 	}
-	var cert *Certificate
+	var cert *certificate
 	if o.Cert != "" {
-		cert, err = ReadCertificate(settings.InFolder(c.WorkDir, o.Cert), settings.InFolder(c.WorkDir, o.Key))
+		cert, err = readCertificate(settings.InFolder(c.WorkDir, o.Cert), settings.InFolder(c.WorkDir, o.Key))
 		if err != nil {
 			return err
 		}
@@ -100,17 +99,17 @@ func Run(ctx context.Context, c *session.Caller, q session.Request, o RunOptions
 	if err != nil {
 		return err
 	}
-	options := Options{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: session.Version(),
+	options := serverOptions{Clusters: clusters, Auth: authority, Hosts: auth.Loopback(), Version: session.Version(),
 		Hide: c.Hide, Learn: learnSecrets(c, served, tokenFile, o.ReaderTokenFile), Log: o.Log}
 	scheme := "http"
 	if cert != nil {
-		scheme, options.TLS = "https", cert.Config()
-		options.Hosts = append(options.Hosts, cert.Hosts()...)
+		scheme, options.TLS = "https", cert.config()
+		options.Hosts = append(options.Hosts, cert.hosts()...)
 	}
 	for _, name := range o.Hosts {
 		options.Hosts = append(options.Hosts, strings.ToLower(name))
 	}
-	s := New(options)
+	s := newServer(options)
 	if o.Resume {
 		resumeInterrupted(clusters, o.Log)
 	}
@@ -126,7 +125,7 @@ func Run(ctx context.Context, c *session.Caller, q session.Request, o RunOptions
 	}
 	err = s.Serve(ctx, listener, probes)
 	if o.StopRuns {
-		work.InterruptAll(clusters, stopWithin)
+		interruptAll(clusters, stopWithin)
 		return err
 	}
 	for _, one := range clusters {
@@ -138,10 +137,10 @@ func Run(ctx context.Context, c *session.Caller, q session.Request, o RunOptions
 }
 
 // check refuses flags that do not go together, and to be reached from other machines without protection.
-func (o RunOptions) check() error {
-	alone, err := IsLoopback("--listen", o.Listen)
+func (o Options) check() error {
+	alone, err := isLoopback("--listen", o.Listen)
 	if err == nil && o.Probes != "" {
-		_, err = IsLoopback("--listen-probes", o.Probes)
+		_, err = isLoopback("--listen-probes", o.Probes)
 	}
 	if err == nil {
 		err = o.checkIssuer()
@@ -162,7 +161,7 @@ func (o RunOptions) check() error {
 }
 
 // checkIssuer refuses an issuer that is not protected, or whose users are not named.
-func (o RunOptions) checkIssuer() error {
+func (o Options) checkIssuer() error {
 	named := slices.Concat(o.Operators.Users, o.Operators.Groups, o.Readers.Users, o.Readers.Groups)
 	switch {
 	case (o.Issuer == "") != (o.ClientID == ""):
@@ -181,7 +180,7 @@ func (o RunOptions) checkIssuer() error {
 }
 
 // listen listens for requests, and for probes; nil: there are none.
-func (o RunOptions) listen() (requests, probes net.Listener, err error) {
+func (o Options) listen() (requests, probes net.Listener, err error) {
 	requests, err = net.Listen("tcp", o.Listen)
 	if err != nil {
 		return nil, nil, fmt.Errorf("listen for requests (--listen): %w", err)
@@ -198,7 +197,7 @@ func (o RunOptions) listen() (requests, probes net.Listener, err error) {
 
 // authentication is who may use the API, and the file with the token of operators; empty: there is none. What is given
 // is read before a token is made.
-func (o RunOptions) authentication(c *session.Caller, state statedir.Dir) (who auth.Options, tokenFile string,
+func (o Options) authentication(c *session.Caller, state statedir.Dir) (who auth.Options, tokenFile string,
 	err error) {
 	if o.Issuer != "" {
 		who.OIDC = &auth.OIDC{Issuer: o.Issuer, ClientID: o.ClientID, Operators: o.Operators, Readers: o.Readers}
@@ -233,7 +232,7 @@ func (o RunOptions) authentication(c *session.Caller, state statedir.Dir) (who a
 }
 
 // resumeInterrupted resumes the runs that were interrupted when an earlier process, or its machine, ended.
-func resumeInterrupted(clusters []*work.Cluster, log *slog.Logger) {
+func resumeInterrupted(clusters []*cluster, log *slog.Logger) {
 	for _, one := range clusters {
 		run, resumed, err := one.ResumeInterrupted()
 		switch {

@@ -1,9 +1,10 @@
-package work
+package serve
 
 import (
 	"cmp"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -85,7 +86,7 @@ type seen struct {
 }
 
 // read reads a run of the state folder.
-func (c *Cluster) read(id string) (seen, error) {
+func (c *cluster) read(id string) (seen, error) {
 	var sizes [3]int64
 	for i, name := range []string{statedir.EventsFile, statedir.EffectsFile, runs.SetupFile} {
 		if info, err := os.Stat(c.State.Path(filepath.Join(statedir.RunsFolder, id, name))); err == nil {
@@ -105,7 +106,7 @@ func (c *Cluster) read(id string) (seen, error) {
 }
 
 // runOf finds the run that a record's process made in the state folder; empty: none yet.
-func (c *Cluster) runOf(r Record) string {
+func (c *cluster) runOf(r record) string {
 	ids, _ := runs.IDs(c.State)
 	for _, id := range ids {
 		if began, pid, ok := took(id); ok && pid == r.PID && r.PID > 0 && !began.Before(r.Started.Add(-time.Second)) {
@@ -116,12 +117,12 @@ func (c *Cluster) runOf(r Record) string {
 }
 
 // link finds out which run of the state folder is a record's.
-func (c *Cluster) link(r Record) Record {
+func (c *cluster) link(r record) record {
 	if r.Run != "" {
 		return r
 	}
 	if r.Run = c.runOf(r); r.Run != "" {
-		if err := c.change(r.ID, func(old *Record) { old.Run = r.Run }); err != nil {
+		if err := c.change(r.ID, func(old *record) { old.Run = r.Run }); err != nil {
 			c.Log.Warn("a record of a run is not saved", "cluster", c.Name, "run", r.ID, "error", err)
 		}
 	}
@@ -129,7 +130,7 @@ func (c *Cluster) link(r Record) Record {
 }
 
 // stateOf is what the run of a record is doing, or how it ended.
-func (c *Cluster) stateOf(r Record) State {
+func (c *cluster) stateOf(r record) State {
 	if c.works(r) {
 		if r.Run == "" {
 			return Starting
@@ -169,7 +170,7 @@ func endOf(r runs.Run) State {
 }
 
 // view is the run of a record, as it is shown.
-func (c *Cluster) view(r Record) Run {
+func (c *cluster) view(r record) Run {
 	r = c.link(r)
 	state := c.stateOf(r)
 	v := Run{ID: r.ID, Run: r.Run, Cluster: c.Name, Environment: r.Environment, Targets: slices.Clone(r.Targets), State: state,
@@ -200,7 +201,7 @@ func (c *Cluster) view(r Record) Run {
 }
 
 // elsewhere is a run of the state folder that was not started here; ok is false for one that has not said anything.
-func (c *Cluster) elsewhere(id string) (v Run, ok bool) {
+func (c *cluster) elsewhere(id string) (v Run, ok bool) {
 	s, err := c.read(id)
 	began, pid, is := took(id)
 	if err != nil || !is || len(s.run.Events) == 0 {
@@ -225,7 +226,7 @@ func (c *Cluster) elsewhere(id string) (v Run, ok bool) {
 }
 
 // list has all runs, the newest first.
-func (c *Cluster) list() ([]Run, error) {
+func (c *cluster) list() ([]Run, error) {
 	ids, err := runs.IDs(c.State)
 	if err != nil {
 		return nil, err
@@ -265,39 +266,39 @@ func (c *Cluster) list() ([]Run, error) {
 }
 
 // Runs are all runs that are known, the newest first.
-func (c *Cluster) Runs() ([]Run, error) {
+func (c *cluster) Runs() ([]Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.list()
 }
 
 // Find finds a run by its id, or by that in the state folder.
-func (c *Cluster) Find(id string) (Run, error) {
+func (c *cluster) Find(id string) (Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.find(id)
 }
 
-func (c *Cluster) find(id string) (Run, error) {
+func (c *cluster) find(id string) (Run, error) {
 	all, err := c.list()
 	if err != nil {
 		return Run{}, err
 	}
 	i := slices.IndexFunc(all, func(r Run) bool { return r.is(id) })
 	if i < 0 {
-		return Run{}, refuse(ErrUnknown, "cluster %s has no run %s", c.Name, id)
+		return Run{}, refuse(http.StatusNotFound, "cluster %s has no run %s", c.Name, id)
 	}
 	return all[i], nil
 }
 
 // AtWork is the id of a run that works; empty: none does.
-func (c *Cluster) AtWork() (string, error) {
+func (c *cluster) AtWork() (string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.atWork()
 }
 
-func (c *Cluster) atWork() (string, error) {
+func (c *cluster) atWork() (string, error) {
 	all, err := c.list()
 	if err != nil {
 		return "", err
@@ -311,7 +312,7 @@ func (c *Cluster) atWork() (string, error) {
 }
 
 // Events is the path of the file with the events of a run; ok is false where the run has none yet.
-func (c *Cluster) Events(r Run) (path string, ok bool) {
+func (c *cluster) Events(r Run) (path string, ok bool) {
 	if r.Run == "" {
 		return "", false
 	}

@@ -24,14 +24,12 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/servetest"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 )
 
 func TestMain(m *testing.M) {
-	if servetest.Is() {
-		os.Exit(servetest.Main())
+	if isCommand() {
+		os.Exit(commandMain())
 	}
 	os.Exit(m.Run())
 }
@@ -44,8 +42,8 @@ type desk struct {
 	t       testing.TB
 	dir     string
 	token   string
-	server  *Server
-	cluster *work.Cluster
+	server  *server
+	cluster *cluster
 	http    *httptest.Server
 	log     bytes.Buffer
 }
@@ -61,9 +59,9 @@ func newDesk(t testing.TB, dir string) *desk {
 	hide.Learn(planted)
 	log := slog.New(slog.NewTextHandler(hide.Writer(&d.log), nil))
 	state := statedir.Dir(filepath.Join(dir, "state"))
-	d.cluster, err = work.Open(t.Context(), work.Options{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab,
-		Executable: self, Arguments: []string{"--state-dir", string(state)}, Env: servetest.Env(servetest.SecretVariable + "=" + planted),
-		Targets: servetest.Targets(), Hide: hide, Log: log})
+	d.cluster, err = openCluster(t.Context(), clusterOptions{Name: "desk", Dir: dir, State: state, Environment: statedir.EnvironmentLab,
+		Executable: self, Arguments: []string{"--state-dir", string(state)}, Env: commandEnv(secretVariable + "=" + planted),
+		Targets: targetsOfCommand(), Hide: hide, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +76,7 @@ func newDesk(t testing.TB, dir string) *desk {
 		t.Fatal(err)
 	}
 	learn := redact.NewWatch(hide, []string{tokenFile}, []string{string(state)})
-	d.server = New(Options{Clusters: []*work.Cluster{d.cluster}, Auth: a, Hosts: auth.Loopback(), Version: "test", Hide: hide,
+	d.server = newServer(serverOptions{Clusters: []*cluster{d.cluster}, Auth: a, Hosts: auth.Loopback(), Version: "test", Hide: hide,
 		Learn: learn.Learn, Log: log})
 	d.http = httptest.NewServer(d.server)
 	return d
@@ -143,10 +141,10 @@ func (d *desk) ask(method, path, body string, with ...with) answer {
 
 const runsPath = prefix + "/clusters/desk/runs"
 
-func (d *desk) start(target string) work.Run {
+func (d *desk) start(target string) Run {
 	d.t.Helper()
 	a := d.ask("POST", runsPath, `{"targets":["`+target+`"]}`, d.bearer)
-	var r work.Run
+	var r Run
 	if err := json.Unmarshal([]byte(a.body), &r); err != nil || a.status != http.StatusAccepted {
 		d.t.Fatalf("start: %d %s", a.status, a.body)
 	}
@@ -157,11 +155,11 @@ func (d *desk) start(target string) work.Run {
 }
 
 // until asks for a run until it is what is wanted.
-func (d *desk) until(id string, is func(work.Run) bool) work.Run {
+func (d *desk) until(id string, is func(Run) bool) Run {
 	d.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		a := d.ask("GET", runsPath+"/"+id, "", d.bearer)
-		var r work.Run
+		var r Run
 		if json.Unmarshal([]byte(a.body), &r) == nil && is(r) {
 			return r
 		}
@@ -171,9 +169,9 @@ func (d *desk) until(id string, is func(work.Run) bool) work.Run {
 	}
 }
 
-func inState(s work.State) func(work.Run) bool { return func(r work.Run) bool { return r.State == s } }
-func waits(r work.Run) bool {
-	return r.State == work.Running && r.Steps.AtWork == 1 && r.Steps.Done == 1
+func inState(s State) func(Run) bool { return func(r Run) bool { return r.State == s } }
+func waits(r Run) bool {
+	return r.State == Running && r.Steps.AtWork == 1 && r.Steps.Done == 1
 }
 
 // split takes a route's pattern apart, with the run in it.
@@ -181,7 +179,7 @@ func split(r route, run string) (method, path string) {
 	method, path, _ = strings.Cut(r.pattern, " ")
 	path = strings.NewReplacer("{cluster}", "desk", "{run}", run, "{$}", "").Replace(path)
 	if strings.HasSuffix(path, "/plan") {
-		path += "?target=" + servetest.Quick
+		path += "?target=" + quickTarget
 	}
 	return method, path
 }
@@ -192,7 +190,7 @@ func TestWhoMayAsk(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
 	d.server.changes, d.server.looks = auth.NewLimits(1000, 1000), auth.NewLimits(1000, 1000)
-	run := d.until(d.start(servetest.Quick).ID, inState(work.Finished))
+	run := d.until(d.start(quickTarget).ID, inState(Finished))
 	login := d.ask("POST", prefix+"/session", `{"token":"`+d.token+`"}`)
 	cookie := header("Cookie", strings.Split(login.header.Get("Set-Cookie"), ";")[0])
 	var session Session
@@ -461,10 +459,10 @@ func named(all [][3]string, name string) (some [][3]string) {
 func TestAStreamGoesOn(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
-	run := d.start(servetest.Waiting)
+	run := d.start(waitingTarget)
 	first := named(d.stream(run.ID, "", func(all [][3]string) bool { return len(named(all, "event")) >= 3 }), "event")[:3]
 	d.until(run.ID, waits)
-	if err := os.WriteFile(filepath.Join(d.dir, servetest.Gate), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	never := func([][3]string) bool { return false }
@@ -502,11 +500,11 @@ func TestAStreamEndsWithItsSession(t *testing.T) {
 	defer d.close()
 	var later atomic.Int64 // how far the clock of the sessions is ahead
 	d.server.Auth.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	run := d.start(servetest.Waiting)
+	run := d.start(waitingTarget)
 	d.until(run.ID, waits)
 	defer func() {
 		d.ask("POST", runsPath+"/"+run.ID+"/cancel", "", d.bearer)
-		d.until(run.ID, inState(work.Cancelled))
+		d.until(run.ID, inState(Cancelled))
 	}()
 	for name, end := range map[string]func(...with){
 		"logout": func(of ...with) { d.ask("DELETE", prefix+"/session", "", of...) },
@@ -545,7 +543,7 @@ func TestAStreamEndsWithItsSession(t *testing.T) {
 func TestAStreamOfARunThatFailsAtOnce(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
-	all := d.stream(d.start(servetest.Failing).ID, "", func([][3]string) bool { return false })
+	all := d.stream(d.start(failingTarget).ID, "", func([][3]string) bool { return false })
 	if len(all) < 2 || all[len(all)-1][0] != "end" || !strings.Contains(all[len(all)-2][2], "the configuration is wrong") {
 		t.Errorf("%q", all)
 	}
@@ -555,7 +553,7 @@ func TestAStreamOfARunThatFailsAtOnce(t *testing.T) {
 func TestServeIsStartedAgain(t *testing.T) {
 	dir := t.TempDir()
 	d := newDesk(t, dir)
-	run := d.start(servetest.Waiting)
+	run := d.start(waitingTarget)
 	d.until(run.ID, waits)
 	d.close()
 	again := newDesk(t, dir)
@@ -567,16 +565,16 @@ func TestServeIsStartedAgain(t *testing.T) {
 	if a := again.ask("POST", runsPath+"/"+run.ID+"/cancel", "", again.bearer); a.status != http.StatusAccepted {
 		t.Fatalf("cancel: %d %s", a.status, a.body)
 	}
-	again.until(run.ID, inState(work.Cancelled))
-	if err := os.WriteFile(filepath.Join(dir, servetest.Gate), nil, 0o600); err != nil {
+	again.until(run.ID, inState(Cancelled))
+	if err := os.WriteFile(filepath.Join(dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	resumed := again.ask("POST", runsPath+"/"+run.ID+"/resume", "", again.bearer)
-	var next work.Run
+	var next Run
 	if err := json.Unmarshal([]byte(resumed.body), &next); err != nil || next.Resumes != run.ID {
 		t.Fatalf("resume: %d %s", resumed.status, resumed.body)
 	}
-	again.until(next.ID, inState(work.Finished))
+	again.until(next.ID, inState(Finished))
 }
 
 // Nothing that serve answers, logs or writes holds a secret, although what it runs is careless with them.
@@ -588,8 +586,8 @@ func TestNoSecretLeaves(t *testing.T) {
 	if err := os.WriteFile(d.cluster.State.Path("kubeconfig"), []byte("users:\n- user:\n    client-key-data: "+key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := d.until(d.start(servetest.Quick).ID, inState(work.Finished))
-	failed := d.until(d.start(servetest.Failing).ID, inState(work.Failed))
+	run := d.until(d.start(quickTarget).ID, inState(Finished))
+	failed := d.until(d.start(failingTarget).ID, inState(Failed))
 	hidden := 0
 	search := func(where, text string) {
 		for _, secret := range []string{planted, d.token, key, "MHcCAQEEIBtest"} {
@@ -669,7 +667,7 @@ func TestHealthAndReadiness(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	d := newDesk(t, t.TempDir())
 	defer d.close()
-	run := d.start(servetest.Waiting)
+	run := d.start(waitingTarget)
 	d.until(run.ID, waits)
 	text := d.ask("GET", "/metrics", "", d.bearer).body
 	for _, line := range []string{`slipway_runs{cluster="desk",state="running"} 1`, `slipway_step_at_work{cluster="desk",step="second"} 1`,
@@ -680,10 +678,10 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("the metrics lack %s", line)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, servetest.Gate), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, gate), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.until(run.ID, inState(work.Finished))
+	d.until(run.ID, inState(Finished))
 	for range 2 { // what was counted is not counted again
 		text = d.ask("GET", "/metrics", "", d.bearer).body
 	}
@@ -751,7 +749,7 @@ func TestOpenAPI(t *testing.T) {
 	if count != 0 {
 		t.Errorf("openapi.json has %d operations more than there are", -count)
 	}
-	for name, value := range map[string]any{"Run": work.Run{}, "Counts": work.Counts{}, "Cluster": Cluster{}, "Session": Session{}, "Failure": Failure{}} {
+	for name, value := range map[string]any{"Run": Run{}, "Counts": Counts{}, "Cluster": Cluster{}, "Session": Session{}, "Failure": Failure{}} {
 		schema := described.Components.Schemas[name]
 		kind := reflect.TypeOf(value)
 		for i := range kind.NumField() {
@@ -787,7 +785,7 @@ func TestThePage(t *testing.T) {
 			t.Errorf("the page has %s", wrong)
 		}
 	}
-	run := d.until(d.start(servetest.Quick).ID, inState(work.Finished))
+	run := d.until(d.start(quickTarget).ID, inState(Finished))
 	report := d.ask("GET", runsPath+"/"+run.ID+"/report", "", d.bearer)
 	if policy := report.header.Get("Content-Security-Policy"); report.status != 200 || !strings.HasPrefix(policy, "sandbox;") {
 		t.Errorf("the report: %d, policy %q", report.status, policy)
@@ -809,7 +807,7 @@ func TestCommandsThatLook(t *testing.T) {
 	if a := d.ask("GET", cluster+"/doctor", "", d.bearer); a.status != 200 || !strings.Contains(a.body, `"failed":1`) {
 		t.Errorf("doctor: %d %s", a.status, a.body)
 	}
-	failed := d.until(d.start(servetest.Failing).ID, inState(work.Failed))
+	failed := d.until(d.start(failingTarget).ID, inState(Failed))
 	if a := d.ask("GET", runsPath+"/"+failed.ID+"/effects", "", d.bearer); a.status != http.StatusConflict {
 		t.Errorf("effects of a run that did not begin: %d %s", a.status, a.body)
 	}

@@ -1,4 +1,6 @@
 // Package serve is an HTTP API, and one page, to watch and start runs of clusters, with metrics of them for Prometheus.
+// Runs are processes of the same command: it follows them, and finds them again after a restart, by a record of each on
+// disk.
 package serve
 
 import (
@@ -14,7 +16,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/serve/auth"
-	"github.com/slipway-k8s/slipway/internal/serve/work"
 )
 
 // Bounds of what a client can ask for.
@@ -34,9 +35,9 @@ const (
 	closeWithin     = 5 * time.Second
 )
 
-// Options are what a Server works with.
-type Options struct {
-	Clusters []*work.Cluster
+// serverOptions are what a server works with.
+type serverOptions struct {
+	Clusters []*cluster
 	Auth     *auth.Auth
 	Hosts    auth.Hosts // the names under which it is reached
 	TLS      *tls.Config
@@ -49,10 +50,10 @@ type Options struct {
 	StreamLasts time.Duration
 }
 
-// Server answers requests.
-type Server struct {
-	Options
-	metrics *Metrics
+// server answers requests.
+type server struct {
+	serverOptions
+	metrics *metrics
 	changes *auth.Limits // of requests that change something
 	looks   *auth.Limits // of requests that run a command
 	streams map[auth.Role]chan struct{}
@@ -68,15 +69,15 @@ type Server struct {
 	ready   error
 }
 
-// New makes a server.
-func New(o Options) *Server {
+// newServer makes a server.
+func newServer(o serverOptions) *server {
 	if o.Learn == nil {
 		o.Learn = func() {}
 	}
 	if o.StreamLasts == 0 {
 		o.StreamLasts = time.Hour
 	}
-	s := &Server{Options: o, metrics: newMetrics(o.Clusters), changes: auth.NewLimits(1, 10),
+	s := &server{serverOptions: o, metrics: newMetrics(o.Clusters), changes: auth.NewLimits(1, 10),
 		looks: auth.NewLimits(2, 20), refused: auth.NewLimits(0.5, 10),
 		streams: map[auth.Role]chan struct{}{
 			auth.Operator: make(chan struct{}, streamsMost), auth.Reader: make(chan struct{}, streamsMost)}}
@@ -87,10 +88,10 @@ func New(o Options) *Server {
 }
 
 // ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
 // Serve answers on a listener until the context ends, and probes on one of their own besides; nil: there is none.
-func (s *Server) Serve(ctx context.Context, listener, probes net.Listener) error {
+func (s *server) Serve(ctx context.Context, listener, probes net.Listener) error {
 	follow, stop := context.WithCancel(ctx)
 	var following sync.WaitGroup
 	following.Go(func() { s.metrics.Follow(follow) })
@@ -130,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, listener, probes net.Listener) error
 	return err
 }
 
-func (s *Server) requestServer(requests *connections) *http.Server {
+func (s *server) requestServer(requests *connections) *http.Server {
 	return &http.Server{Handler: s, ReadHeaderTimeout: s.slow.header, ReadTimeout: s.slow.request, IdleTimeout: idleWithin,
 		MaxHeaderBytes: headerMost, ErrorLog: s.errorLog(), TLSConfig: s.TLS,
 		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: requestsEach},
@@ -138,7 +139,7 @@ func (s *Server) requestServer(requests *connections) *http.Server {
 }
 
 // probeServer answers /healthz and /readyz and nothing else, one request for each connection.
-func (s *Server) probeServer(probes *connections) *http.Server {
+func (s *server) probeServer(probes *connections) *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.health)
 	mux.HandleFunc("GET /readyz", s.readiness)
@@ -148,4 +149,4 @@ func (s *Server) probeServer(probes *connections) *http.Server {
 	return server
 }
 
-func (s *Server) errorLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }
+func (s *server) errorLog() *log.Logger { return slog.NewLogLogger(s.Log.Handler(), slog.LevelDebug) }

@@ -1,4 +1,4 @@
-package work
+package serve
 
 import (
 	"bytes"
@@ -11,10 +11,10 @@ import (
 // most is how much of a file is read at once.
 const most = 1 << 20
 
-// Tail reads the whole lines of a file from a position on, some at a time. next is the position behind them: reading
+// tail reads the whole lines of a file from a position on, some at a time. next is the position behind them: reading
 // goes on from there. A position that is not at the beginning of a line counts as the beginning of the file, as does
 // one behind its end: the file is another one then.
-func Tail(path string, from int64) (lines [][]byte, next int64, err error) {
+func tail(path string, from int64) (lines [][]byte, next int64, err error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil

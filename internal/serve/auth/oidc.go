@@ -23,9 +23,6 @@ type Members struct {
 	Groups []string
 }
 
-// None reports whether it has no member.
-func (m Members) None() bool { return len(m.Users) == 0 && len(m.Groups) == 0 }
-
 // OIDC verifies ID tokens of an issuer.
 type OIDC struct {
 	Issuer, ClientID string
