@@ -62,19 +62,21 @@ func rule(verbs []string, group string, resources ...string) rbacv1.PolicyRule {
 
 // Objects are the namespaces that the cluster's Jobs work in, their ServiceAccount and its permissions. RBAC cannot
 // restrict the creation of a Secret to names, nor a list: so the state is in a namespace of its own. The namespaces are
-// created here, so that no Job of a cluster has to create one.
+// created here, so that no Job of a cluster has to create one. Roles and bindings have the label of the cluster: what
+// Slipway made for a cluster does not keep the cluster's namespace.
 func (a Access) Objects() []client.Object {
 	state, account := StateNamespace(a.Namespace, a.Cluster), AccountName(a.Cluster)
-	clusterWide := a.Namespace + "-" + account
+	clusterWide, reader := a.Namespace+"-"+account, readerName(a.Namespace) // the clusters share the reader
+	in := func(namespace string) metav1.ObjectMeta { return meta(namespace, account, a.Cluster) }
 	all := []client.Object{
 		namespaceOf(state, map[string]string{restricted: restrictedLevel}),
 		namespaceOf(a.ClusterNamespace, nil),
 		accountOf(a.Namespace, account),
-		a.role(state, account, rule(write, "", "secrets"), rule(write, "coordination.k8s.io", "leases")),
-		a.role(a.ClusterNamespace, account, a.rules()...),
+		role(in(state), rule(write, "", "secrets"), rule(write, "coordination.k8s.io", "leases")),
+		role(in(a.ClusterNamespace), a.rules()...),
 		// Runs of one Hetzner project share its rate limit by Leases.
-		a.role(a.Namespace, account, rule(write, "coordination.k8s.io", "leases")),
-		&rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"), ObjectMeta: a.meta("", clusterWide),
+		role(in(a.Namespace), rule(write, "coordination.k8s.io", "leases")),
+		&rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"), ObjectMeta: meta("", clusterWide, a.Cluster),
 			Rules: []rbacv1.PolicyRule{
 				{Verbs: []string{"get", "patch", "delete"}, APIGroups: []string{""}, Resources: []string{"namespaces"},
 					ResourceNames: []string{a.ClusterNamespace}},
@@ -83,16 +85,10 @@ func (a Access) Objects() []client.Object {
 			}},
 	}
 	for _, namespace := range []string{state, a.ClusterNamespace, a.Namespace} {
-		all = append(all, &rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: a.meta(namespace,
-			account),
-			RoleRef: roleRef("Role", account), Subjects: subject(a.Namespace, account)})
+		all = append(all, binding(in(namespace), account, subject(a.Namespace, account)))
 	}
-	reader := readerName(a.Namespace) // which the clusters share
-	for _, b := range []struct{ name, role string }{{clusterWide, clusterWide}, {reader + "-" + a.Cluster, reader}} {
-		all = append(all, &rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"),
-			ObjectMeta: a.meta("", b.name), RoleRef: roleRef("ClusterRole", b.role), Subjects: subject(a.Namespace, account)})
-	}
-	return all
+	return append(all, binding(meta("", clusterWide, a.Cluster), clusterWide, subject(a.Namespace, account)),
+		binding(meta("", reader+"-"+a.Cluster, a.Cluster), reader, subject(a.Namespace, account)))
 }
 
 // rules are those in the namespace of the cluster's objects. Reading all of it is what a run needs to find out,
@@ -107,14 +103,29 @@ func (a Access) rules() []rbacv1.PolicyRule {
 	}
 }
 
-// meta has the cluster's label: what Slipway made for a cluster does not keep the cluster's namespace.
-func (a Access) meta(namespace, name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Labels: map[string]string{managedBy: application, ClusterLabel: a.Cluster}}
+// meta is that of what belongs to a cluster, or without one to all.
+func meta(namespace, name, cluster string) metav1.ObjectMeta {
+	labels := map[string]string{managedBy: application}
+	if cluster != "" {
+		labels[ClusterLabel] = cluster
+	}
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}
 }
 
-func (a Access) role(namespace, name string, rules ...rbacv1.PolicyRule) *rbacv1.Role {
-	return &rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: a.meta(namespace, name), Rules: rules}
+func role(m metav1.ObjectMeta, rules ...rbacv1.PolicyRule) *rbacv1.Role {
+	return &rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: m, Rules: rules}
+}
+
+// binding gives a Role of its namespace, or without one a ClusterRole.
+func binding(m metav1.ObjectMeta, role string, to rbacv1.Subject) client.Object {
+	ref := rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "Role", Name: role}
+	if m.Namespace != "" {
+		return &rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: m, RoleRef: ref,
+			Subjects: []rbacv1.Subject{to}}
+	}
+	ref.Kind = "ClusterRole"
+	return &rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"), ObjectMeta: m, RoleRef: ref,
+		Subjects: []rbacv1.Subject{to}}
 }
 
 const (
@@ -124,24 +135,20 @@ const (
 	restrictedLevel = "restricted"
 )
 
-func roleRef(kind, name string) rbacv1.RoleRef {
-	return rbacv1.RoleRef{APIGroup: rbacGroup, Kind: kind, Name: name}
-}
-
-func subject(namespace, account string) []rbacv1.Subject {
-	return []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: account}}
+func subject(namespace, account string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: "ServiceAccount", Namespace: namespace, Name: account}
 }
 
 func namespaceOf(name string, labels map[string]string) *corev1.Namespace {
-	all := map[string]string{managedBy: application}
-	maps.Copy(all, labels)
-	return &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: name, Labels: all}}
+	n := &corev1.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: meta("", name, "")}
+	maps.Copy(n.Labels, labels)
+	return n
 }
 
 // accountOf is a ServiceAccount whose token is mounted only into the Pods that ask for it.
 func accountOf(namespace, name string) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), AutomountServiceAccountToken: new(false),
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{managedBy: application}}}
+		ObjectMeta: meta(namespace, name, "")}
 }
 
 // readerName is the ClusterRole by which the Jobs of all clusters of a namespace read what is not of one cluster.
@@ -151,7 +158,7 @@ func readerName(namespace string) string { return namespace + "-slipway-reader" 
 // another's objects along. It has no Secrets in it.
 func readerRole(namespace string) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{TypeMeta: kind(rbacVersion, "ClusterRole"),
-		ObjectMeta: metav1.ObjectMeta{Name: readerName(namespace), Labels: map[string]string{managedBy: application}},
+		ObjectMeta: meta("", readerName(namespace), ""),
 		Rules: []rbacv1.PolicyRule{
 			rule(readVerbs, "apiextensions.k8s.io", "customresourcedefinitions"),
 			rule(readVerbs, "admissionregistration.k8s.io", "mutatingwebhookconfigurations", "validatingwebhookconfigurations"),
@@ -164,25 +171,17 @@ func readerRole(namespace string) *rbacv1.ClusterRole {
 // Shared are the objects that the Jobs of all clusters of a namespace use, but for Secrets. The administrator
 // installs Cluster API's providers: that is to create their definitions and permissions.
 func Shared(namespace string) []client.Object {
-	labels := map[string]string{managedBy: application}
-	meta := func(namespace, name string) metav1.ObjectMeta {
-		return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}
-	}
 	return []client.Object{
 		namespaceOf(namespace, map[string]string{restricted: restrictedLevel}),
 		accountOf(namespace, Administrator),
-		&rbacv1.ClusterRoleBinding{TypeMeta: kind(rbacVersion, "ClusterRoleBinding"),
-			ObjectMeta: meta("", namespace+"-slipway"), RoleRef: roleRef("ClusterRole", "cluster-admin"),
-			Subjects: subject(namespace, Administrator)},
+		binding(meta("", namespace+"-slipway", ""), "cluster-admin", subject(namespace, Administrator)),
 		accountOf(namespace, Advancer),
-		&rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: meta(namespace, Advancer), Rules: []rbacv1.PolicyRule{
+		role(meta(namespace, Advancer, ""),
 			rule([]string{"get", "list", "watch", "patch"}, "batch", "jobs"),
-			rule([]string{"get", "list", "watch"}, "", "pods"),
+			rule(readVerbs, "", "pods"),
 			// Not create: what a Job is made from stays what the operator has applied.
-			rule([]string{"get", "list", "watch", "update", "patch", "delete"}, "", "configmaps"),
-		}},
-		&rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: meta(namespace, Advancer),
-			RoleRef: roleRef("Role", Advancer), Subjects: subject(namespace, Advancer)},
+			rule([]string{"get", "list", "watch", "update", "patch", "delete"}, "", "configmaps")),
+		binding(meta(namespace, Advancer, ""), Advancer, subject(namespace, Advancer)),
 		readerRole(namespace),
 	}
 }
@@ -191,15 +190,11 @@ func Shared(namespace string) []client.Object {
 // moves they can also list its Secrets, as clusterctl does with those of the infrastructure provider when it moves a
 // cluster: the certificate and the key of its webhook are in them.
 func ProviderReading(namespace, provider string, moves bool) []client.Object {
-	name := namespace + "-slipway"
-	meta := metav1.ObjectMeta{Namespace: provider, Name: name, Labels: map[string]string{managedBy: application}}
+	m := meta(provider, namespace+"-slipway", "")
 	rules := []rbacv1.PolicyRule{rule(readVerbs, "", "pods", "events")}
 	if moves {
 		rules = append(rules, rule([]string{"get", "list"}, "", "secrets"))
 	}
-	return []client.Object{
-		&rbacv1.Role{TypeMeta: kind(rbacVersion, "Role"), ObjectMeta: meta, Rules: rules},
-		&rbacv1.RoleBinding{TypeMeta: kind(rbacVersion, "RoleBinding"), ObjectMeta: meta, RoleRef: roleRef("Role", name),
-			Subjects: []rbacv1.Subject{{APIGroup: rbacGroup, Kind: "Group", Name: "system:serviceaccounts:" + namespace}}},
-	}
+	return []client.Object{role(m, rules...), binding(m, m.Name,
+		rbacv1.Subject{APIGroup: rbacGroup, Kind: "Group", Name: "system:serviceaccounts:" + namespace})}
 }

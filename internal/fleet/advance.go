@@ -156,8 +156,8 @@ func (a *advancing) look(ctx context.Context) (again bool, err error) {
 		s.Released = append(s.Released, d.release...)
 	}
 	if d.providers {
-		a.observe.Note("Job %s/%s makes sure that the providers are installed in the management cluster, before any cluster is "+
-			"changed", s.Namespace, s.Providers)
+		a.observe.Note("Job %s/%s makes sure that the providers are installed in the management cluster, before any "+
+			"cluster is changed", s.Namespace, s.Providers)
 		if again, err := a.start(ctx, is.jobs[s.Providers], ""); again || err != nil {
 			return again, err
 		}
@@ -194,7 +194,8 @@ func same(a, b ClusterStatus) bool {
 func (a *advancing) start(ctx context.Context, job *batchv1.Job, queue string) (again bool, err error) {
 	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
 	if queue != "" {
-		patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion, QueueLabel, queue)
+		patch = fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q,"labels":{%q:%q}}}`, job.ResourceVersion, QueueLabel,
+			queue)
 	}
 	o := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: job.Name}}
 	switch err := a.cluster.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); {

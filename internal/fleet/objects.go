@@ -180,7 +180,8 @@ func (c Change) pod() corev1.PodSpec {
 	pod := podSpec(cmp.Or(c.Account, Administrator), c.Image, stateDir, arguments)
 	addFiles(&pod, c.Name(), c.Files)
 	addVolume(&pod, scratch("state"), stateDir)
-	pod.Containers[0].Env = slices.Insert(pod.Containers[0].Env, 0, secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
+	pod.Containers[0].Env = slices.Insert(pod.Containers[0].Env, 0,
+		secretVariable(settings.TokenVariable, c.Token, TokenSecretKey),
 		secretVariable(settings.StateIdentityVariable, cmp.Or(c.Key, IdentitySecret), IdentitySecretKey))
 	return pod
 }
@@ -220,8 +221,8 @@ func addFiles(pod *corev1.PodSpec, name string, files map[string][]byte) {
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		items = append(items, corev1.KeyToPath{Key: key(file), Path: file})
 	}
-	addVolume(pod, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
-		LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}}}, configDir)
+	source := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Items: items}
+	addVolume(pod, corev1.Volume{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: source}}, configDir)
 }
 
 func scratch(name string) corev1.Volume {

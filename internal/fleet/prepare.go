@@ -139,15 +139,15 @@ func (p *preparing) refuse(jobs []batchv1.Job, kept []record) error {
 	}
 	switch {
 	case len(working) > 0:
-		return fmt.Errorf("other changes of these clusters are at work, as the Jobs %s: wait until they have ended (fleet status)",
-			strings.Join(working, ", "))
+		return fmt.Errorf("other changes of these clusters are at work, as the Jobs %s: wait until they have ended "+
+			"(fleet status)", strings.Join(working, ", "))
 	case len(foreign) > 0: // they would share their states
 		slices.Sort(foreign)
-		return fmt.Errorf("another fleet in this namespace has %s: clusters of one namespace need names of their own; rename "+
-			"them, or give this fleet another namespace", strings.Join(slices.Compact(foreign), ", "))
+		return fmt.Errorf("another fleet in this namespace has %s: clusters of one namespace need names of their own; "+
+			"rename them, or give this fleet another namespace", strings.Join(slices.Compact(foreign), ", "))
 	case len(unfinished) > 0:
-		return fmt.Errorf("the rollout that is under way has not ended for %s, and this one would leave them out: wait until it "+
-			"has ended, or stop it (fleet stop), or apply all clusters", strings.Join(unfinished, ", "))
+		return fmt.Errorf("the rollout that is under way has not ended for %s, and this one would leave them out: wait "+
+			"until it has ended, or stop it (fleet stop), or apply all clusters", strings.Join(unfinished, ", "))
 	}
 	return nil
 }

@@ -102,9 +102,9 @@ func readStored(ctx context.Context, c *kube.Cluster, namespace, fleet string) (
 }
 
 // errMeanwhile is about a rollout that another process has begun, or begun clusters of, while this one was prepared.
-var errMeanwhile = errors.New("another process has changed the rollout of this fleet while this one was prepared, and that " +
-	"one counts: none of this command's Jobs begins; look at it (fleet status), and run the command again if it is still to " +
-	"be done")
+var errMeanwhile = errors.New("another process has changed the rollout of this fleet while this one was prepared, " +
+	"and that one counts: none of this command's Jobs begins; look at it (fleet status), and run the command again if it " +
+	"is still to be done")
 
 // begin makes a rollout the newest of its fleet, where that still is the one that the preparation has seen: so it is
 // decided from what is there, and of two that are prepared at once the second is refused as a whole. Where the newest

@@ -411,8 +411,8 @@ func TestTwoChangesOfOneCluster(t *testing.T) {
 	p.Changes[0].Image = "another"
 	before := len(m.Writes())
 	err := Prepare(t.Context(), m.cluster, Rollout{Fleet: "demo", Namespace: namespace, MaxParallel: 1}, p)
-	if err == nil || !strings.Contains(err.Error(), "at work, as the Jobs "+namespace+"/"+fleetOf("a").Changes[0].Name()+":") ||
-		len(m.Writes()) != before {
+	works := "at work, as the Jobs " + namespace + "/" + fleetOf("a").Changes[0].Name() + ":"
+	if err == nil || !strings.Contains(err.Error(), works) || len(m.Writes()) != before {
 		t.Errorf("%v, writes %v", err, m.Writes()[before:])
 	}
 	// One of the other cluster, which waits, is replaced.

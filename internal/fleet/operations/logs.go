@@ -58,7 +58,8 @@ func jobLogs(ctx context.Context, management *kube.Cluster, r fleet.Rollout, fol
 				continue
 			}
 			given[pod.Name] = true
-			if err := podLog(ctx, management, pod, follow, line); err != nil {
+			log := kube.LogRequest{Namespace: pod.Namespace, Pod: pod.Name, Lines: -1, Follow: follow}
+			if err := podLog(ctx, management, log, line); err != nil {
 				return err
 			}
 		}
@@ -89,11 +90,12 @@ func jobLogs(ctx context.Context, management *kube.Cluster, r fleet.Rollout, fol
 	}
 }
 
-func podLog(ctx context.Context, management *kube.Cluster, pod corev1.Pod, follow bool, line func(string)) error {
-	stream, err := management.OpenLog(ctx, kube.LogRequest{Namespace: pod.Namespace, Pod: pod.Name,
-		Container: fleet.Container, Lines: -1, Follow: follow})
+// podLog gives the lines of a run's log that are asked for.
+func podLog(ctx context.Context, management *kube.Cluster, asked kube.LogRequest, line func(string)) error {
+	asked.Container = fleet.Container
+	stream, err := management.OpenLog(ctx, asked)
 	if err != nil {
-		return fmt.Errorf("read the log of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		return fmt.Errorf("read the log of Pod %s/%s: %w", asked.Namespace, asked.Pod, err)
 	}
 	defer stream.Close()
 	for {
@@ -102,7 +104,7 @@ func podLog(ctx context.Context, management *kube.Cluster, pod corev1.Pod, follo
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read the log of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return fmt.Errorf("read the log of Pod %s/%s: %w", asked.Namespace, asked.Pod, err)
 		}
 		line(next.Text)
 	}

@@ -3,8 +3,6 @@ package operations
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 )
@@ -37,7 +35,9 @@ func Status(ctx context.Context, q Request) (Report, error) {
 	for _, one := range all {
 		shown := ClusterStatus{ClusterStatus: one}
 		if one.Phase == fleet.Running {
-			shown.Log = lastLogLine(ctx, f.management, r.Namespace, one.Pod)
+			// Where the log cannot be read now, what is shown has none.
+			_ = podLog(ctx, f.management, kube.LogRequest{Namespace: r.Namespace, Pod: one.Pod, Lines: 1},
+				func(line string) { shown.Log = line })
 		}
 		f.caller.Hide.Each(&shown.Message, &shown.Log)
 		s.Status = append(s.Status, shown)
@@ -52,28 +52,6 @@ func (f *opened) newest(ctx context.Context) (r fleet.Rollout, all []fleet.Clust
 	}
 	all, held, err = fleet.Statuses(ctx, f.management, r)
 	return r, all, held, err
-}
-
-// lastLogLine is the last line that a Pod has written; empty: there is none, or it cannot be read now.
-func lastLogLine(ctx context.Context, c *kube.Cluster, namespace, pod string) (last string) {
-	streams, err := c.OpenLogs(ctx, kube.LogOptions{Lines: 1,
-		Pods:    func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == pod },
-		Trouble: func(kube.LogLine, error) {},
-	})
-	if err != nil {
-		return ""
-	}
-	for _, s := range streams {
-		for {
-			line, err := s.Next()
-			if err != nil {
-				break
-			}
-			last = line.Text
-		}
-		_ = s.Close()
-	}
-	return last
 }
 
 // Stop has the rollout of a fleet begin no further cluster. It returns the fleet's name.
