@@ -145,7 +145,8 @@ func TestHowLongAServerTakes(t *testing.T) {
 		t.Helper()
 		dir := state.Path(filepath.Join(statedir.RunsFolder, run))
 		line, err := json.Marshal(flow.Event{Kind: flow.StepDone, Step: "wait-cp", Elapsed: took})
-		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, statedir.EventsFile), append(line, '\n'),
+		line = append(line, '\n')
+		if err := errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, statedir.EventsFile), line,
 			0o600)); err != nil {
 			t.Fatal(err)
 		}
