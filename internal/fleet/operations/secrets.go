@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
@@ -16,12 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/internal/base/keys"
-	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/base/usage"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/internal/fleet"
 	"github.com/slipway-k8s/slipway/internal/session"
+	"github.com/slipway-k8s/slipway/internal/state/remotestate"
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 	"github.com/slipway-k8s/slipway/internal/state/statedir"
 	"github.com/slipway-k8s/slipway/platform"
@@ -30,7 +29,7 @@ import (
 // givenIdentity is the key that opens the states: that of the environment or of a file; empty: there is none.
 func (f *opened) givenIdentity() (string, error) {
 	if text := f.caller.Environment[settings.StateIdentityVariable]; text != "" {
-		learnIdentity(f.caller.Hide, text)
+		remotestate.LearnIdentity(f.caller.Hide, text)
 		return text, nil
 	}
 	if f.own.StateIdentityFile == "" {
@@ -40,17 +39,8 @@ func (f *opened) givenIdentity() (string, error) {
 	if err != nil {
 		return "", usage.Errorf("read the key to the states (STATE_IDENTITY_FILE): %w", err)
 	}
-	learnIdentity(f.caller.Hide, string(data))
+	remotestate.LearnIdentity(f.caller.Hide, string(data))
 	return string(data), nil
-}
-
-// learnIdentity has the keys of an identity hidden: each is a line.
-func learnIdentity(hide *redact.Redactor, text string) {
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-			hide.Learn(line)
-		}
-	}
 }
 
 // identitySecret is the Secret with the operator's key, from which those to the states are made; nil: it is there.
@@ -104,7 +94,7 @@ func (f *opened) readIdentity(ctx context.Context) (identity string, exists bool
 		return "", false, fmt.Errorf("look for the key to the states: %w", err)
 	}
 	identity = string(secret.Data[fleet.IdentitySecretKey])
-	learnIdentity(f.caller.Hide, identity)
+	remotestate.LearnIdentity(f.caller.Hide, identity)
 	return identity, true, nil
 }
 

@@ -56,7 +56,7 @@ func (a Access) Keys(of keys.Scope) (k Keys, err error) {
 		return k, usage.Errorf("STATE_RECIPIENTS: %w", err)
 	}
 	if text := a.Environment[settings.StateIdentityVariable]; text != "" {
-		a.Hide.Learn(strings.TrimSpace(text))
+		LearnIdentity(a.Hide, text)
 		read, err := ReadKeys([]byte(text), of)
 		if err != nil {
 			return k, usage.Errorf("%s: %w", settings.StateIdentityVariable, err)
@@ -68,6 +68,7 @@ func (a Access) Keys(of keys.Scope) (k Keys, err error) {
 		if err != nil {
 			return k, usage.Errorf("read the keys to the state (STATE_IDENTITY_FILE): %w", err)
 		}
+		LearnIdentity(a.Hide, string(data))
 		read, err := ReadKeys(data, of)
 		if err != nil {
 			return k, usage.Errorf("%s (STATE_IDENTITY_FILE): %w", a.Config.StateIdentityFile, err)
@@ -81,6 +82,15 @@ func (a Access) Keys(of keys.Scope) (k Keys, err error) {
 		return k, &usage.Error{Err: err}
 	}
 	return k, nil
+}
+
+// LearnIdentity has the keys of an identity hidden: each is a line.
+func LearnIdentity(hide *redact.Redactor, text string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "#") {
+			hide.Learn(line)
+		}
+	}
 }
 
 // Store is the configured store. Nothing is asked of it yet.
