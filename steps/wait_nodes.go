@@ -78,16 +78,11 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(n.cfg.Namespace, c.Name)}),
-		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
-	)
 	var out Nodes
 	var placeless string
 	stock := stockout.Watch{Cfg: n.cfg, Tools: n.tools, Sources: n.sources, Say: say}
 	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload, Balance: say}
-	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: changes,
+	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: reader.Changes(watching),
 		Explain: n.observer.Obstacles(mgmt, c.watched(n.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string,
 		error) {
 		r, err := reader.Read(ctx)

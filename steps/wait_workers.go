@@ -5,10 +5,9 @@ import (
 	"errors"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -41,10 +40,10 @@ type waitWorkersStep struct {
 	observer *situation.Observer
 }
 
-func (w waitWorkersStep) reader(ctx context.Context, say flow.Say) (*rollout.WorkerReader, error) {
+func (w waitWorkersStep) reader(ctx context.Context, say flow.Say) (*rollout.Reader, error) {
 	mgmt, mgmtErr := manager(ctx, w.cfg, w.tools, w.sources, say)
 	workload, err := connect.Cluster(w.tools, platform.Kubeconfig)
-	return &rollout.WorkerReader{Cfg: w.cfg, Tools: w.tools, Management: mgmt, Workload: workload},
+	return &rollout.Reader{Cfg: w.cfg, Tools: w.tools, Management: mgmt, Workload: workload},
 		errors.Join(mgmtErr, err)
 }
 
@@ -55,22 +54,16 @@ func (w waitWorkersStep) run(ctx context.Context, say flow.Say, _ Workers) (Node
 	}
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		reader.Management.Changes(watching,
-			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(w.cfg.Namespace, w.cfg.ClusterName)},
-			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind),
-				Options: capi.OfCluster(w.cfg.Namespace, w.cfg.ClusterName)}),
-		reader.Workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
-	)
+	changes := reader.Changes(watching, capi.MachineDeploymentKind)
 	var out Nodes
 	err = wait.Wait{What: "the workers", Within: w.cfg.NodesTimeout.D(), Changes: changes,
 		Explain: w.observer.ObstaclesOfWorkers(reader.Management, situation.WatchedOf(w.cfg))}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			r, err := reader.Read(ctx)
+			r, err := reader.ReadWorkers(ctx)
 			if err != nil {
 				return "", err
 			}
-			out = Nodes{Nodes: nodesFrom(r.Nodes, r.Servers)}
+			out = Nodes{Nodes: nodesFrom(r.Nodes, hetzner.ByProviderID(r.Servers))}
 			return wait.Sentences(r.Missing(w.cfg.NetworkCIDR)...), nil
 		})
 	return out, err
@@ -84,7 +77,7 @@ func (w waitWorkersStep) verify(ctx context.Context, was Nodes) flow.Verdict {
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	r, err := reader.Read(ctx)
+	r, err := reader.ReadWorkers(ctx)
 	if err != nil {
 		return kube.Verdict(err)
 	}

@@ -6,18 +6,14 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // ControlPlaneNodes are the nodes of the control plane.
@@ -30,47 +26,22 @@ func nodesWith(nodes []corev1.Node, controlPlane bool) []corev1.Node {
 	})
 }
 
-func countServers(servers map[string]hetzner.Server, worker bool) (n int) {
-	for _, s := range servers {
-		if s.Worker == worker {
-			n++
-		}
-	}
-	return n
-}
-
 // Workers are the MachineDeployments of a cluster, and the Machines, nodes and servers that are not the control
 // plane's.
 type Workers struct {
 	Deployments []unstructured.Unstructured
 	Machines    []unstructured.Unstructured
 	Nodes       []corev1.Node
-	// Servers are the cluster's, by provider ID; nil: Hetzner was not asked yet.
-	Servers map[string]hetzner.Server
+	Servers     []hetzner.Server // of the cluster, or of the pool that is read; nil: Hetzner was not asked yet
 }
 
-// Empty tells that there are none.
-func (w Workers) Empty() bool { return len(w.Deployments)+len(w.Machines)+len(w.Nodes) == 0 }
-
-// WorkerReader reads the workers. It asks Hetzner for the servers when nothing else is missing, and from time to time.
-type WorkerReader struct {
-	Cfg                  config.Config
-	Tools                platform.Tools
-	Management, Workload *kube.Cluster
-	// Pool limits what is read to a worker pool; empty: all workers.
-	Pool string
-
-	servers map[string]hetzner.Server
-	next    time.Time
-}
-
-// Read reads what there is now.
-func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
+// ReadWorkers reads what there is of workers.
+func (o *Reader) ReadWorkers(ctx context.Context) (w Workers, err error) {
 	w.Deployments, err = capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineDeploymentKind, o.Cfg.ClusterName)
 	if err != nil {
 		return Workers{}, err
 	}
-	machines, err := capi.List(ctx, o.Management, o.Cfg.Namespace, capi.MachineKind, o.Cfg.ClusterName)
+	nodes, machines, err := o.objects(ctx)
 	if err != nil {
 		return Workers{}, err
 	}
@@ -78,34 +49,18 @@ func (o *WorkerReader) Read(ctx context.Context) (w Workers, err error) {
 		_, controlPlane := m.GetLabels()[capi.ControlPlaneLabel]
 		return controlPlane
 	})
-	nodes := &corev1.NodeList{}
-	if err := o.Workload.List(ctx, nodes); err != nil {
-		return Workers{}, fmt.Errorf("list the nodes: %w", err)
-	}
-	w.Nodes = nodesWith(nodes.Items, false)
-	slices.SortFunc(w.Nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	w.Nodes = nodesWith(nodes, false)
 	if o.Pool != "" {
 		w = w.of(o.Pool)
 	}
-	if w.Empty() {
+	if len(w.Deployments)+len(w.Machines)+len(w.Nodes) == 0 {
 		return w, nil
 	}
-	if o.next.IsZero() {
-		o.next = time.Now().Add(serversEvery)
+	servers, _, err := o.ask(ctx, w.Missing(o.Cfg.NetworkCIDR))
+	if w.Servers = servers; o.Pool != "" {
+		w.Servers = slices.DeleteFunc(slices.Clone(servers), func(s hetzner.Server) bool { return !w.has(s) })
 	}
-	if w.Servers = o.servers; len(w.Missing(o.Cfg.NetworkCIDR)) > 0 && time.Now().Before(o.next) {
-		return w, nil
-	}
-	all, err := hetzner.Servers(ctx, o.Tools.Hetzner, o.Cfg.ClusterName)
-	if err != nil {
-		return Workers{}, err
-	}
-	if o.Pool != "" {
-		all = slices.DeleteFunc(all, func(s hetzner.Server) bool { return !w.has(s) })
-	}
-	w.Servers = hetzner.ByProviderID(all)
-	o.servers, o.next = w.Servers, time.Now().Add(serversEvery)
-	return w, nil
+	return w, err
 }
 
 // of leaves the workers of a pool.
@@ -190,11 +145,12 @@ func (w Workers) nodeProblems(networkCIDR string) []string {
 	for i := range w.Machines {
 		versions[capi.Text(&w.Machines[i], "spec", "infrastructureRef", "name")] = capi.Text(&w.Machines[i], "spec", "version")
 	}
+	servers := byProviderID(w.Servers)
 	var why wait.Reasons
 	for i := range w.Nodes {
 		n := w.Nodes[i].DeepCopy()
 		delete(n.Labels, situation.ExcludeFromBalancer) // a pool may be kept out of load balancers
-		for _, problem := range situation.NodeProblems(n, w.Servers, network, versions[n.Name]) {
+		for _, problem := range situation.NodeProblems(n, servers, network, versions[n.Name]) {
 			why.Add(n.Name, problem)
 		}
 	}

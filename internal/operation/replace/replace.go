@@ -344,18 +344,13 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 	r Replacement) (made, now []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(replacer.cfg.Namespace, replacer.cfg.ClusterName)}),
-		workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
-	)
 	freed := false
 	stock := stockout.Watch{Cfg: replacer.cfg, Tools: replacer.tools, Sources: replacer.sources, Say: say}
 	within := replacer.cfg.ControlPlaneTimeout.D() + replacer.cfg.NodesTimeout.D()
-	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: changes,
-		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	reader := rollout.Reader{Cfg: replacer.cfg, Tools: replacer.tools, Management: manager, Workload: workload,
 		NodeRefs: true, Balance: say}
+	w := wait.Wait{What: "the replacement of " + r.Machine, Within: within, Changes: reader.Changes(watching),
+		Explain: replacer.observer.Obstacles(manager, situation.WatchedOf(replacer.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		if !freed {
 			if err := apply.FreePods(ctx, replacer.tools, say, workload, r.Server); err != nil {

@@ -138,16 +138,11 @@ func (p ControlPlane) awaitWhole(ctx context.Context, say func(string, ...any), 
 	servers []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		with.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
-		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
-	)
 	reader := p.reader(with)
 	reader.Balance = say
 	stock := stockout.Watch{Cfg: p.cfg, Tools: p.tools, Sources: p.sources, Say: say}
 	w := wait.Wait{What: fmt.Sprintf("%d control plane servers", replicas),
-		Within: p.within(), Changes: changes,
+		Within: p.within(), Changes: reader.Changes(watching),
 		Explain: p.observer.Obstacles(with.manager, situation.WatchedOf(p.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		now, err := p.look(ctx, with, reader, replicas)

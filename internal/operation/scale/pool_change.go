@@ -8,7 +8,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -214,19 +213,13 @@ func (p Pool) tidy(ctx context.Context, say flow.Say, manager *kube.Cluster, rep
 func (p Pool) awaitWhole(ctx context.Context, say flow.Say, with clusters, replicas int) (names []string, err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		with.manager.Changes(watching,
-			kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)},
-			kube.Selection{List: capi.ListOf(capi.MachineDeploymentKind),
-				Options: capi.OfCluster(p.cfg.Namespace, p.cfg.ClusterName)}),
-		with.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}),
-	)
-	reader := &rollout.WorkerReader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload,
+	reader := &rollout.Reader{Cfg: p.cfg, Tools: p.tools, Management: with.manager, Workload: with.workload,
 		Pool: p.name}
 	w := wait.Wait{What: fmt.Sprintf("%s of worker pool %s", servers(replicas), p.name), Within: p.cfg.NodesTimeout.D(),
-		Changes: changes, Explain: p.observer.ObstaclesOfWorkers(with.manager, situation.WatchedOf(p.cfg))}
+		Changes: reader.Changes(watching, capi.MachineDeploymentKind),
+		Explain: p.observer.ObstaclesOfWorkers(with.manager, situation.WatchedOf(p.cfg))}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		state, err := reader.Read(ctx)
+		state, err := reader.ReadWorkers(ctx)
 		if err != nil {
 			return "", err
 		}

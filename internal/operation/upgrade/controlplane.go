@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
@@ -117,10 +116,7 @@ func readyNode(nodes []corev1.Node, name string) bool {
 func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
-		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
+	changes := c.reader.Changes(watching)
 	stock := stockout.Watch{Cfg: c.cfg, Tools: c.tools, Sources: c.sources, Say: say}
 	explain := c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))
 	c.reader.Balance = say

@@ -13,10 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
-	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/talosconfig"
@@ -100,10 +97,7 @@ func (s inPlaceStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 func (c *controlPlane) upgradeServer(ctx context.Context, say flow.Say, name, version, installer string) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
-	changes := rollout.Merge(watching,
-		c.manager.Changes(watching, kube.Selection{List: capi.ListOf(capi.MachineKind),
-			Options: capi.OfCluster(c.cfg.Namespace, c.cfg.ClusterName)}),
-		c.workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}}))
+	changes := c.reader.Changes(watching)
 	var asked time.Time
 	w := wait.Wait{What: fmt.Sprintf("server %s to run Talos %s", name, version), Within: c.serverTakes(), Changes: changes,
 		Explain: c.observer.Obstacles(c.manager, situation.WatchedOf(c.cfg))}

@@ -207,11 +207,11 @@ func blocked(budgets []rollout.Budget) string {
 // gate waits until nothing that the next stage could make worse is wrong: every worker is Ready, the releases are
 // available, and nothing else is known that keeps the cluster from working.
 func (c *controlPlane) gate(ctx context.Context, say flow.Say) error {
-	workers := &rollout.WorkerReader{Cfg: c.cfg, Tools: c.tools, Management: c.manager, Workload: c.workload}
+	workers := &rollout.Reader{Cfg: c.cfg, Tools: c.tools, Management: c.manager, Workload: c.workload}
 	w := wait.Wait{What: "the cluster to be healthy before the next stage", Within: c.cfg.ReleaseTimeout.D()}
 	return w.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			w, err := workers.Read(ctx)
+			w, err := workers.ReadWorkers(ctx)
 			if err != nil {
 				return "", err
 			}
