@@ -82,7 +82,7 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 func surplusOf(s why.Situation) []unstructured.Unstructured {
 	tcp := s.ControlPlane
 	if s.Cluster == nil || tcp == nil || s.Cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil ||
-		situation.AtRest(s.Cluster, tcp) {
+		capi.AtRest(s.Cluster, tcp) {
 		return nil
 	}
 	if capi.Truth(tcp, "status", "bootstrapped") || capi.Truth(tcp, "status", "initialized") || !scalingDown(tcp) {

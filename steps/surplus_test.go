@@ -19,7 +19,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -221,7 +220,7 @@ func TestSurplusIsLeftAlone(t *testing.T) {
 	}
 	deleting := clustertest.Map{"metadata": clustertest.Map{"deletionTimestamp": "2026-05-04T12:00:00Z",
 		"finalizers": []any{"x"}}}
-	resting := clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{situation.PausedAnnotation: ""}}}
+	resting := clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.PausedAnnotation: ""}}}
 	nothing := func(surplusWorld) {}
 	for name, tt := range map[string]struct {
 		change, between func(surplusWorld)

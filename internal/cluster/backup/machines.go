@@ -86,11 +86,8 @@ func (s Cluster) Replicas() int64 { return capi.Number(s.ControlPlane(), "spec",
 // PlacementGroups are the names that CAPH gives to those that the HetznerCluster wants.
 func (s Cluster) PlacementGroups() (names []string) {
 	name := s.Contents.Header.Cluster
-	groups, _, _ := unstructured.NestedSlice(s.Object(capi.HetznerClusterKind.Kind, name).Object, "spec",
-		"hcloudPlacementGroups")
-	for _, g := range groups {
-		m, _ := g.(map[string]any)
-		names = append(names, fmt.Sprintf("%s-%v", name, m["name"]))
+	for _, group := range capi.PlacementGroups(s.Object(capi.HetznerClusterKind.Kind, name)) {
+		names = append(names, name+"-"+group)
 	}
 	return names
 }

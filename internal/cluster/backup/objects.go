@@ -11,7 +11,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 )
 
 // madeByControllers are kinds whose objects Cluster API makes for the others, one for each server: the restored cluster
@@ -77,7 +76,7 @@ func (s Cluster) KeptSecrets() []*unstructured.Unstructured {
 func Bare(o *unstructured.Unstructured) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	annotations := o.GetAnnotations()
-	for _, name := range []string{situation.PausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
+	for _, name := range []string{capi.PausedAnnotation, "kubectl.kubernetes.io/last-applied-configuration"} {
 		delete(annotations, name)
 	}
 	labels, namespace, name := o.GetLabels(), o.GetNamespace(), o.GetName()

@@ -29,6 +29,9 @@ const (
 	AutoscalerMax = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 )
 
+// PausedAnnotation pauses the controllers of one object. CACPPT respects it on a TalosControlPlane.
+const PausedAnnotation = "cluster.x-k8s.io/paused"
+
 // Annotations of what Cluster API makes from a template: its name and its kind.
 const (
 	ClonedFromAnnotation     = "cluster.x-k8s.io/cloned-from-name"

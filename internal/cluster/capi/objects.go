@@ -89,22 +89,29 @@ func ListOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
 	return l
 }
 
-// Text is a string field of an object; empty where it has none.
+// Text is a string field of an object, which may be nil; empty where it has none.
 func Text(o *unstructured.Unstructured, fields ...string) string {
-	s, _, _ := unstructured.NestedString(o.Object, fields...)
+	s, _, _ := unstructured.NestedString(fieldsOf(o), fields...)
 	return s
 }
 
-// Number is an integer field of an object; 0 where it has none.
+// Number is an integer field of an object, which may be nil; 0 where it has none.
 func Number(o *unstructured.Unstructured, fields ...string) int64 {
-	n, _, _ := unstructured.NestedInt64(o.Object, fields...)
+	n, _, _ := unstructured.NestedInt64(fieldsOf(o), fields...)
 	return n
 }
 
-// Truth is a boolean field of an object; false where it has none.
+// Truth is a boolean field of an object, which may be nil; false where it has none.
 func Truth(o *unstructured.Unstructured, fields ...string) bool {
-	b, _, _ := unstructured.NestedBool(o.Object, fields...)
+	b, _, _ := unstructured.NestedBool(fieldsOf(o), fields...)
 	return b
+}
+
+func fieldsOf(o *unstructured.Unstructured) map[string]any {
+	if o == nil {
+		return nil
+	}
+	return o.Object
 }
 
 // Condition is a condition of an object, as its controller wrote it.
@@ -114,7 +121,7 @@ type Condition struct {
 }
 
 func conditions(o *unstructured.Unstructured) (all []Condition) {
-	listed, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	listed, _, _ := unstructured.NestedSlice(fieldsOf(o), "status", "conditions")
 	for _, one := range listed {
 		m, _ := one.(map[string]any)
 		word := func(key string) string { w, _ := m[key].(string); return w }
@@ -198,4 +205,29 @@ func HasServer(s hetzner.Server, machines []unstructured.Unstructured) bool {
 	return slices.ContainsFunc(machines, func(m unstructured.Unstructured) bool {
 		return Text(&m, "spec", "providerID") == s.ProviderID() || m.GetName() == s.Name
 	})
+}
+
+// AtRest reports that the operator has paused what Cluster API does with a cluster. Objects that are not there are nil.
+func AtRest(cluster, tcp *unstructured.Unstructured) bool {
+	for _, o := range []*unstructured.Unstructured{cluster, tcp} {
+		if o == nil {
+			continue
+		}
+		if _, paused := o.GetAnnotations()[PausedAnnotation]; paused {
+			return true
+		}
+	}
+	return Truth(cluster, "spec", "paused")
+}
+
+// PlacementGroups are the names of the placement groups that a HetznerCluster lists. CAPH puts the cluster's name and a
+// dash before each.
+func PlacementGroups(o *unstructured.Unstructured) (names []string) {
+	listed, _, _ := unstructured.NestedSlice(fieldsOf(o), "spec", "hcloudPlacementGroups")
+	for _, one := range listed {
+		group, _ := one.(map[string]any)
+		name, _ := group["name"].(string)
+		names = append(names, name)
+	}
+	return names
 }

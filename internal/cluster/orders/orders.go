@@ -39,7 +39,7 @@ func Of(objects []*unstructured.Unstructured, location string) []hetzner.Order {
 // clusterOrders are the resources of a HetznerCluster besides its servers.
 func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 	var orders []hetzner.Order
-	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "controlPlaneLoadBalancer", "enabled"); on {
+	if capi.Truth(o, "spec", "controlPlaneLoadBalancer", "enabled") {
 		balancer := hetzner.Order{
 			Kind: hetzner.KindLoadBalancer, Count: 1, Name: o.GetName() + "-kube-apiserver-…",
 			Type:     capi.Text(o, "spec", "controlPlaneLoadBalancer", "type"),
@@ -54,12 +54,11 @@ func clusterOrders(o *unstructured.Unstructured) []hetzner.Order {
 				Location: balancer.Location, Endpoint: true})
 		}
 	}
-	if on, _, _ := unstructured.NestedBool(o.Object, "spec", "hcloudNetwork", "enabled"); on {
+	if capi.Truth(o, "spec", "hcloudNetwork", "enabled") {
 		orders = append(orders, hetzner.Order{Kind: hetzner.KindNetwork, Count: 1, Name: o.GetName()})
 	}
-	groups, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
-	if len(groups) > 0 {
-		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: len(groups), Name: o.GetName() + "-…"})
+	if n := len(capi.PlacementGroups(o)); n > 0 {
+		orders = append(orders, hetzner.Order{Kind: hetzner.KindPlacementGroup, Count: n, Name: o.GetName() + "-…"})
 	}
 	return orders
 }

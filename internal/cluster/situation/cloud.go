@@ -80,8 +80,14 @@ type endpointSight struct {
 // noticed compares what CAPH's objects say with what they said last.
 func (s *cloudSight) noticed(told why.Situation) {
 	var shown strings.Builder
-	for _, o := range append([]unstructured.Unstructured{*OrEmpty(told.Infrastructure)}, told.Servers...) {
+	show := func(o *unstructured.Unstructured) {
 		fmt.Fprintln(&shown, o.GetName(), o.Object["status"]) // maps are printed in the order of their keys
+	}
+	if told.Infrastructure != nil {
+		show(told.Infrastructure)
+	}
+	for i := range told.Servers {
+		show(&told.Servers[i])
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

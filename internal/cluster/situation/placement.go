@@ -51,17 +51,11 @@ func livePoolGroups(ctx context.Context, namespace string, mgmt *kube.Cluster,
 	if infrastructure == nil {
 		return nil, nil
 	}
-	listed, _, err := unstructured.NestedSlice(infrastructure.Object, "spec", "hcloudPlacementGroups")
-	if err != nil {
-		return nil, err
-	}
 	templates := capi.ListOf(capi.MachineTemplateKind)
 	if err := mgmt.List(ctx, templates, client.InNamespace(namespace)); err != nil {
 		return nil, fmt.Errorf("list HCloudMachineTemplates: %w", err)
 	}
-	for _, one := range listed {
-		group, _ := one.(map[string]any)
-		name, _ := group["name"].(string)
+	for _, name := range capi.PlacementGroups(infrastructure) {
 		if slices.ContainsFunc(templates.Items, func(t unstructured.Unstructured) bool {
 			return t.GetLabels()[capi.WorkerPoolLabel] != "" &&
 				capi.Text(&t, "spec", "template", "spec", "placementGroupName") == name

@@ -1,3 +1,5 @@
+// Package situation reads the state of a cluster from Hetzner, the management cluster, the workload cluster and Talos.
+// Package why explains it. It also deletes Machines that can never become servers, where the operator agreed.
 package situation
 
 import (
@@ -153,12 +155,12 @@ func ReadManagement(ctx context.Context, mgmt *kube.Cluster, c Watched) (s why.S
 	s.Outdated = outdatedMachines(s.ControlPlane, s.Machines, s.Configs) // by what is left out now
 	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
 		if o != nil {
-			stripped(o)
+			strip(o)
 		}
 	}
 	for _, all := range [][]unstructured.Unstructured{s.Machines, s.Servers, s.Configs} {
 		for i := range all {
-			stripped(&all[i])
+			strip(&all[i])
 		}
 	}
 	return s, nil
@@ -184,9 +186,9 @@ func together(questions ...func() error) error {
 	return nil
 }
 
-// stripped leaves out of an object what tells nothing of its state: who wrote which field, and the machines'
+// strip leaves out of an object what tells nothing of its state: who wrote which field, and the machines'
 // configuration, in which people may have secrets.
-func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
+func strip(o *unstructured.Unstructured) {
 	o.SetManagedFields(nil)
 	o.SetFinalizers(nil)
 	o.SetOwnerReferences(nil)
@@ -196,7 +198,6 @@ func stripped(o *unstructured.Unstructured) *unstructured.Unstructured {
 		unstructured.RemoveNestedField(o.Object, "spec")
 		unstructured.RemoveNestedField(o.Object, "status", "talosConfig")
 	}
-	return o
 }
 
 // warnings are the events of a namespace that tell of trouble, the newest first.
@@ -270,7 +271,7 @@ func ReadWorkload(ctx context.Context, workload *kube.Cluster) (seen SeenWorkloa
 
 // Tell writes it into a situation, in which Hetzner and the management cluster have been heard.
 func (w SeenWorkload) Tell(cfg config.Config, s *why.Situation) {
-	network, version := networkOf(cfg), capi.Text(OrEmpty(s.ControlPlane), "spec", "version")
+	network, version := networkOf(cfg), capi.Text(s.ControlPlane, "spec", "version")
 	var servers map[string]hetzner.Server
 	if s.Silent[why.Hetzner] == "" {
 		servers = map[string]hetzner.Server{}

@@ -96,7 +96,7 @@ func keepsUnmade(cluster, tcp, machine, bootstrapConfig, server *unstructured.Un
 		return "it is not one of the control plane"
 	case machine.GetDeletionTimestamp() != nil:
 		return "it is being deleted"
-	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || AtRest(cluster, tcp):
+	case cluster.GetDeletionTimestamp() != nil || tcp.GetDeletionTimestamp() != nil || capi.AtRest(cluster, tcp):
 		return "the cluster is paused, or is being deleted"
 	case !old && failed.Reason != "DataSecretGenerationFailed":
 		return "its bootstrap configuration can be generated"

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // Answer is why a cluster is not further.
@@ -178,9 +180,9 @@ func (s Situation) stage(members []member) (what, missing string) {
 			etcd++
 		}
 	}
-	initialized := truth(s.ControlPlane, "status", "initialized")
+	initialized := capi.Truth(s.ControlPlane, "status", "initialized")
 	switch {
-	case s.Infrastructure != nil && text(s.Infrastructure, "spec", "controlPlaneEndpoint", "host") == "":
+	case s.Infrastructure != nil && capi.Text(s.Infrastructure, "spec", "controlPlaneEndpoint", "host") == "":
 		return "the load balancer", "it has no address yet"
 	case s.ControlPlane == nil:
 		return "the control plane", "its objects are not applied yet"
@@ -210,7 +212,7 @@ func (s Situation) later(members []member) (what, missing string) {
 		finished = finished && len(n.Troubles) == 0
 	}
 	for _, m := range members {
-		if text(m.machine, "status", "nodeRef", "name") != "" {
+		if capi.Text(m.machine, "status", "nodeRef", "name") != "" {
 			seen++
 		}
 	}

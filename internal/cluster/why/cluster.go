@@ -8,15 +8,9 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-)
 
-func truth(o *unstructured.Unstructured, fields ...string) bool {
-	if o == nil {
-		return false
-	}
-	b, _, _ := unstructured.NestedBool(o.Object, fields...)
-	return b
-}
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
+)
 
 // blameCluster collects what keeps the cluster as a whole.
 func (s Situation) blameCluster(found *findings) {
@@ -52,8 +46,8 @@ func (s Situation) blameCluster(found *findings) {
 // blameSurplus tells of what keeps the provider from starting etcd: Machines that are too many, or are to be replaced.
 // It takes none away before etcd runs.
 func (s Situation) blameSurplus(found *findings) {
-	if s.ControlPlane == nil || truth(s.ControlPlane, "status", "bootstrapped") ||
-		truth(s.ControlPlane, "status", "initialized") {
+	if s.ControlPlane == nil || capi.Truth(s.ControlPlane, "status", "bootstrapped") ||
+		capi.Truth(s.ControlPlane, "status", "initialized") {
 		return
 	}
 	n, want := len(s.members()), s.wanted()
@@ -76,14 +70,14 @@ func (s Situation) blameSurplus(found *findings) {
 // blamePause reports controllers that are paused: waiting for them is useless.
 func (s Situation) blamePause(found *findings) {
 	var paused []string
-	if truth(s.Cluster, "spec", "paused") {
+	if capi.Truth(s.Cluster, "spec", "paused") {
 		paused = append(paused, "Cluster")
 	}
 	for _, o := range []*unstructured.Unstructured{s.Cluster, s.Infrastructure, s.ControlPlane} {
 		if o == nil {
 			continue
 		}
-		if _, held := o.GetAnnotations()[upgradeHeldAnnotation]; held {
+		if _, held := o.GetAnnotations()[capi.UpgradeHeldAnnotation]; held {
 			found.add(Finding{
 				Who: []string{o.GetKind()}, What: "an upgrade holds it until the new server is a Ready node, so that no " +
 					"further server is replaced",
@@ -92,7 +86,7 @@ func (s Situation) blamePause(found *findings) {
 			})
 			continue
 		}
-		if _, ok := o.GetAnnotations()[pausedAnnotation]; ok {
+		if _, ok := o.GetAnnotations()[capi.PausedAnnotation]; ok {
 			paused = append(paused, o.GetKind())
 		}
 	}
@@ -104,7 +98,7 @@ func (s Situation) blamePause(found *findings) {
 	if len(paused) > 0 {
 		found.add(Finding{
 			Who: slices.Compact(paused), What: "paused, so its controllers do nothing",
-			Do:     "if no run or operator is at work on it, remove spec.paused and the annotation " + pausedAnnotation,
+			Do:     "if no run or operator is at work on it, remove spec.paused and the annotation " + capi.PausedAnnotation,
 			weight: weightTrouble,
 		})
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // deletionFailed begins the reason of CAPH's event about a server that it could not delete.
@@ -40,7 +42,7 @@ func (s Situation) deleting(m member) Finding {
 }
 
 func (s Situation) protected(m member) bool {
-	id := text(m.server, "spec", "providerID")
+	id := capi.Text(m.server, "spec", "providerID")
 	return id != "" && slices.ContainsFunc(s.Cloud,
 		func(c Server) bool { return c.Protected && fmt.Sprintf("hcloud://%d", c.ID) == id })
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 const (
@@ -38,17 +38,7 @@ func (s Situation) left(m member) bool {
 }
 
 // resting reports whether the control plane provider is paused.
-func (s Situation) resting() bool {
-	for _, o := range []*unstructured.Unstructured{s.Cluster, s.ControlPlane} {
-		if o == nil {
-			continue
-		}
-		if _, paused := o.GetAnnotations()[pausedAnnotation]; paused {
-			return true
-		}
-	}
-	return truth(s.Cluster, "spec", "paused")
-}
+func (s Situation) resting() bool { return capi.AtRest(s.Cluster, s.ControlPlane) }
 
 // Surplus reports whether the control plane has more Machines than it wants, but for those that are being deleted: its
 // provider has chosen one to go.
@@ -72,7 +62,7 @@ func EtcdStopped(state string) bool {
 func (s Situation) stopped(m member) bool {
 	return m.machine.GetDeletionTimestamp() == nil && m.machine.GetAnnotations()[etcdLeavingAnnotation] != "true" &&
 		m.state == running && m.talos.Trouble == "" && !m.talos.Etcd && EtcdStopped(m.talos.State) && !s.resting() &&
-		text(m.machine, "status", "nodeRef", "name") != "" && !s.Surplus()
+		capi.Text(m.machine, "status", "nodeRef", "name") != "" && !s.Surplus()
 }
 
 // stoppedEtcd is a server whose member of etcd is stopped. CACPPT waits for it before it changes any server.

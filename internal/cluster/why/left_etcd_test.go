@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // rolling is a control plane in a rollout with four servers for three replicas, in which the provider waits for a member
@@ -23,7 +25,7 @@ func rolling(since time.Duration) Situation {
 	for i, name := range []string{"server-0", "server-1", "server-2", "server-3"} {
 		machine := strings.Replace(name, "server", "machine", 1)
 		s.Machines = append(s.Machines, unstructured.Unstructured{Object: object{
-			"metadata": object{"name": machine, "labels": object{controlPlaneLabel: ""}},
+			"metadata": object{"name": machine, "labels": object{capi.ControlPlaneLabel: ""}},
 			"spec":     object{"infrastructureRef": object{"name": name}},
 			"status":   object{"nodeRef": object{"name": name}}}})
 		s.Servers = append(s.Servers, unstructured.Unstructured{Object: object{"metadata": object{"name": name},
@@ -51,7 +53,7 @@ func TestLeftEtcd(t *testing.T) {
 			s.Machines[0].Object["metadata"].(object)["deletionTimestamp"] = now.Format(time.RFC3339)
 		}, 2 * time.Minute, false, false},
 		"held by an upgrade": {func(s *Situation) {
-			s.ControlPlane.SetAnnotations(map[string]string{pausedAnnotation: "true"})
+			s.ControlPlane.SetAnnotations(map[string]string{capi.PausedAnnotation: "true"})
 		}, 2 * time.Minute, false, false},
 		"etcd is healthy to the provider": {func(s *Situation) {
 			delete(s.ControlPlane.Object["status"].(object), "conditions")
@@ -111,7 +113,7 @@ func TestStoppedEtcd(t *testing.T) {
 			"without it etcd has no quorum: start it"},
 		"it starts": {func(s *Situation) { s.Talos["server-0"] = Talos{State: "Preparing"} }, false, ""},
 		"held by an upgrade": {func(s *Situation) {
-			s.ControlPlane.SetAnnotations(map[string]string{pausedAnnotation: "true"})
+			s.ControlPlane.SetAnnotations(map[string]string{capi.PausedAnnotation: "true"})
 		}, false, ""},
 		"it was no node yet": {func(s *Situation) {
 			delete(s.Machines[0].Object["status"].(object), "nodeRef")

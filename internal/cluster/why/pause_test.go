@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // A pause that an upgrade or another operation has made is not to be removed by hand; any other is.
@@ -13,8 +15,8 @@ func TestWhoPausesTheCluster(t *testing.T) {
 		return &unstructured.Unstructured{Object: map[string]any{"kind": "TalosControlPlane",
 			"metadata": map[string]any{"annotations": annotations}}}
 	}
-	held := map[string]any{pausedAnnotation: "true", upgradeHeldAnnotation: "true"}
-	paused := map[string]any{pausedAnnotation: "true"}
+	held := map[string]any{capi.PausedAnnotation: "true", capi.UpgradeHeldAnnotation: "true"}
+	paused := map[string]any{capi.PausedAnnotation: "true"}
 	for name, tt := range map[string]struct {
 		of       Situation
 		what, do string

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // How CAPH tries again: what it calls impossible every five minutes, errors with a pause that doubles from 5 ms to 1000
@@ -64,7 +66,7 @@ func (s Situation) deletable(m member, f Finding) Finding {
 // etcdBegan reports whether the control plane's etcd was started: before that its provider makes another Machine
 // beside one that it replaces.
 func (s Situation) etcdBegan() bool {
-	return truth(s.ControlPlane, "status", "bootstrapped") || truth(s.ControlPlane, "status", "initialized")
+	return capi.Truth(s.ControlPlane, "status", "bootstrapped") || capi.Truth(s.ControlPlane, "status", "initialized")
 }
 
 func (s Situation) server(m member) (Finding, bool) {
@@ -156,7 +158,7 @@ func (s Situation) failedAction(m member) (Finding, bool) {
 	if m.state == running {
 		return Finding{}, false
 	}
-	id := strings.TrimPrefix(text(m.server, "spec", "providerID"), "hcloud://")
+	id := strings.TrimPrefix(capi.Text(m.server, "spec", "providerID"), "hcloud://")
 	var newest *Failure
 	for i, a := range s.Failures {
 		if strconv.FormatInt(a.Server, 10) == id && (newest == nil || a.Finished.After(newest.Finished)) {
@@ -217,7 +219,7 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 	case "ImageNotFound", "ImageAmbiguous":
 		return s.image(o, c, seen)
 	case "ServerTypeNotFound":
-		return terminal("choose another SERVER_TYPE", "Hetzner has no server type %s", text(o, "spec", "type"))
+		return terminal("choose another SERVER_TYPE", "Hetzner has no server type %s", capi.Text(o, "spec", "type"))
 	case "SSHKeyNotFound", "InstanceHasNonExistingPlacementGroup":
 		return terminal("correct manifests/cluster.yaml, then run again", "%s", briefly(c.message))
 	case "ServerLimitExceeded":
@@ -239,7 +241,7 @@ func (s Situation) translate(o *unstructured.Unstructured, c condition) Finding 
 
 // image is about an image that CAPH could not choose. It looks every five minutes, so what it says may be old.
 func (s Situation) image(o *unstructured.Unstructured, c condition, seen time.Time) Finding {
-	name := text(o, "spec", "imageName")
+	name := capi.Text(o, "spec", "imageName")
 	if s.Images != nil && s.Images.Found == 1 {
 		return Finding{What: fmt.Sprintf("image %s is found now; CAPH looks again within %s", name, spoken(impossibleAgain)),
 			weight: weightTrouble}
@@ -268,14 +270,14 @@ func (s Situation) refused(o *unstructured.Unstructured, c condition, seen time.
 		again = "CAPH does not order it again by itself; " + runOrders
 	}
 	f := Finding{weight: weightTrouble}
-	what, region := "a "+whatFor(c.kind), text(o, "status", "region")
+	what, region := "a "+whatFor(c.kind), capi.Text(o, "status", "region")
 	elsewhere := "wait, or add another server type to SERVER_TYPE, or a location to LOCATION, and run again with --yes"
 	if whatFor(c.kind) == "load balancer" {
 		elsewhere = "wait, or choose another LOAD_BALANCER_TYPE or LOCATION"
 	}
 	switch codeOf(c.message) {
 	case "resource_unavailable":
-		if t := text(o, "spec", "type"); t != "" {
+		if t := capi.Text(o, "spec", "type"); t != "" {
 			what = "server type " + t
 		}
 		f.What = fmt.Sprintf("%s is out of stock%s (%s)", what, at(region), again)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // Situation is what was seen of a cluster at one moment. What is nil or empty is not there, unless Silent names who did
@@ -110,14 +112,6 @@ type Event struct {
 	Last    time.Time `json:"last"`
 }
 
-// Labels and annotations that the sentences depend on.
-const (
-	controlPlaneLabel = "cluster.x-k8s.io/control-plane"
-	pausedAnnotation  = "cluster.x-k8s.io/paused"
-	// upgradeHeldAnnotation is on a TalosControlPlane that an upgrade has paused: capi.UpgradeHeldAnnotation.
-	upgradeHeldAnnotation = "slipway.dev/upgrade-held"
-)
-
 // member is a machine with all that tells of it.
 type member struct {
 	name    string // the server's
@@ -131,7 +125,7 @@ type member struct {
 const running = "running"
 
 func (m member) controlPlane() bool {
-	_, is := m.machine.GetLabels()[controlPlaneLabel]
+	_, is := m.machine.GetLabels()[capi.ControlPlaneLabel]
 	return is
 }
 
@@ -145,10 +139,10 @@ func (s Situation) machines() []member {
 	for i := range s.Machines {
 		m := &s.Machines[i]
 		one := member{name: m.GetName(), machine: m, talos: Talos{Trouble: "not asked yet"}}
-		one.config = find(s.Configs, text(m, "spec", "bootstrap", "configRef", "name"))
-		if one.server = find(s.Servers, text(m, "spec", "infrastructureRef", "name")); one.server != nil {
+		one.config = find(s.Configs, capi.Text(m, "spec", "bootstrap", "configRef", "name"))
+		if one.server = find(s.Servers, capi.Text(m, "spec", "infrastructureRef", "name")); one.server != nil {
 			one.name = one.server.GetName()
-			if text(one.server, "spec", "providerID") != "" {
+			if capi.Text(one.server, "spec", "providerID") != "" {
 				one.state = s.stateOf(one)
 			}
 		}
@@ -174,7 +168,7 @@ func (s Situation) unmade(m member) bool {
 	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
 		return slices.Contains(s.Outdated, m.machine.GetName())
 	}
-	return s.replaced(m) && text(m.machine, "spec", "providerID") == "" && text(m.server, "spec", "providerID") == "" &&
+	return s.replaced(m) && capi.Text(m.machine, "spec", "providerID") == "" && capi.Text(m.server, "spec", "providerID") == "" &&
 		len(complaints(m.server)) > 0
 }
 
@@ -183,12 +177,9 @@ func (s Situation) replaced(m member) bool {
 	if m.server == nil || s.ControlPlane == nil {
 		return false
 	}
-	by, now := m.server.GetAnnotations()[clonedFrom], text(s.ControlPlane, "spec", "infrastructureTemplate", "name")
+	by, now := m.server.GetAnnotations()[capi.ClonedFromAnnotation], capi.Text(s.ControlPlane, "spec", "infrastructureTemplate", "name")
 	return m.controlPlane() && by != "" && now != "" && by != now
 }
-
-// clonedFrom is the annotation of an HCloudMachine with the name of its template.
-const clonedFrom = "cluster.x-k8s.io/cloned-from-name"
 
 // Runs reports whether a control plane's server runs.
 func (s Situation) Runs(server string) bool {
@@ -199,14 +190,14 @@ func (s Situation) Runs(server string) bool {
 // minute.
 func (s Situation) stateOf(m member) string {
 	if s.Silent[Hetzner] != "" || s.Cloud == nil {
-		return text(m.server, "status", "instanceState")
+		return capi.Text(m.server, "status", "instanceState")
 	}
 	i := slices.IndexFunc(s.Cloud, func(c Server) bool { return c.Name == m.name })
 	switch {
 	case i >= 0:
 		return s.Cloud[i].Status
 	case s.CloudAt.Before(madeAt(m.server).Add(cloudLag)):
-		return text(m.server, "status", "instanceState")
+		return capi.Text(m.server, "status", "instanceState")
 	}
 	return vanished
 }
@@ -239,26 +230,7 @@ func find(all []unstructured.Unstructured, name string) *unstructured.Unstructur
 	return nil
 }
 
-func text(o *unstructured.Unstructured, fields ...string) string {
-	if o == nil {
-		return ""
-	}
-	s, _, _ := unstructured.NestedString(o.Object, fields...)
-	return s
-}
-
-func (s Situation) wanted() int {
-	if s.ControlPlane == nil {
-		return 0
-	}
-	switch n, _, _ := unstructured.NestedFieldNoCopy(s.ControlPlane.Object, "spec", "replicas"); n := n.(type) {
-	case int64:
-		return int(n)
-	case float64: // out of YAML
-		return int(n)
-	}
-	return 0
-}
+func (s Situation) wanted() int { return int(capi.Number(s.ControlPlane, "spec", "replicas")) }
 
 // condition is what a controller says of an object.
 type condition struct {
@@ -290,7 +262,7 @@ func complaints(o *unstructured.Unstructured) []condition {
 func failure(o *unstructured.Unstructured) string {
 	var words []string
 	for _, field := range []string{"failureReason", "failureMessage"} {
-		if word := text(o, "status", field); word != "" {
+		if word := capi.Text(o, "status", field); word != "" {
 			words = append(words, word)
 		}
 	}

@@ -26,7 +26,7 @@ func ShortError(err string) string {
 	case strings.HasSuffix(line, "Unauthorized"):
 		return "it does not accept our certificate, which may have expired: the target kubeconfig (access after a pivot) fetches a new one"
 	case strings.Contains(line, "connect: connection refused"):
-		return "connection refused" + after(line, "dial tcp ", ":")
+		return "connection refused" + addressIn(line)
 	case strings.Contains(line, "context deadline exceeded"), strings.Contains(line, "i/o timeout"),
 		strings.Contains(line, "Client.Timeout"), strings.Contains(line, "handshake timeout"),
 		strings.HasSuffix(line, "did not answer in time"):
@@ -35,12 +35,12 @@ func ShortError(err string) string {
 	return line
 }
 
-// after names the address in an error of dialling: " by 127.0.0.1:6443".
-func after(line, mark, end string) string {
-	_, rest, found := strings.Cut(line, mark)
+// addressIn names the address in an error of dialling: " by 127.0.0.1:6443".
+func addressIn(line string) string {
+	_, rest, found := strings.Cut(line, "dial tcp ")
 	if !found {
 		return ""
 	}
-	address, _, _ := strings.Cut(rest, end+" ")
+	address, _, _ := strings.Cut(rest, ": ")
 	return " by " + address
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 type object = map[string]any
@@ -29,7 +31,7 @@ func ordered(complaints ...object) Situation {
 		Infrastructure: &unstructured.Unstructured{Object: object{"spec": object{"controlPlaneEndpoint": object{"host": "127.0.0.9"}}}},
 		ControlPlane:   &unstructured.Unstructured{Object: object{"spec": object{"replicas": int64(3)}}},
 		Machines: []unstructured.Unstructured{{Object: object{
-			"metadata": object{"name": "machine", "labels": object{controlPlaneLabel: ""}},
+			"metadata": object{"name": "machine", "labels": object{capi.ControlPlaneLabel: ""}},
 			"spec":     object{"infrastructureRef": object{"name": "x7k2p"}}}}},
 		Servers: []unstructured.Unstructured{{Object: object{
 			"metadata": object{"name": "x7k2p", "creationTimestamp": now.Add(-4 * time.Minute).Format(time.RFC3339)},
@@ -220,7 +222,7 @@ func TestSurplusKeepsEtcd(t *testing.T) {
 func TestUnmadeMachineNamesTheTarget(t *testing.T) {
 	s := load(t, "configuration-refused")
 	i := slices.IndexFunc(s.Machines, func(m unstructured.Unstructured) bool {
-		return text(&m, "spec", "infrastructureRef", "name") == "k8s-control-plane-3b431-zkclv"
+		return capi.Text(&m, "spec", "infrastructureRef", "name") == "k8s-control-plane-3b431-zkclv"
 	})
 	machine := s.Machines[i].GetName()
 	later := s.At.Add(time.Hour)
@@ -254,11 +256,11 @@ func TestRefusedServerOfAnOlderTemplate(t *testing.T) {
 		}
 	}
 	set(s.ControlPlane, "of-now", "spec", "infrastructureTemplate", "name")
-	set(&s.Servers[0], "of-now", "metadata", "annotations", clonedFrom)
+	set(&s.Servers[0], "of-now", "metadata", "annotations", capi.ClonedFromAnnotation)
 	if f := Explain(s).Terminal(time.Time{}); f == nil || !strings.Contains(f.Error(), "correct manifests/cluster.yaml") {
 		t.Fatalf("of the template of now: %+v", Explain(s).Findings)
 	}
-	set(&s.Servers[0], "older", "metadata", "annotations", clonedFrom)
+	set(&s.Servers[0], "older", "metadata", "annotations", capi.ClonedFromAnnotation)
 	a := Explain(s)
 	if f := a.Terminal(time.Time{}); f != nil || !strings.Contains(a.Sentence(), "is of an older template") {
 		t.Errorf("of an older one: %v, %s", f, a.Sentence())

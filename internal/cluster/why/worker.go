@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 )
 
 // nodeWithin is longer than a worker takes from its Machine to its node.
@@ -17,7 +19,7 @@ func (s Situation) workers() []member {
 
 // isNode tells that Cluster API knows the node of a machine that stays.
 func (m member) isNode() bool {
-	return m.machine.GetDeletionTimestamp() == nil && text(m.machine, "status", "nodeRef", "name") != ""
+	return m.machine.GetDeletionTimestamp() == nil && capi.Text(m.machine, "status", "nodeRef", "name") != ""
 }
 
 // workersStage is how far the workers are of a cluster whose control plane is complete; empty: each is a node.
@@ -38,7 +40,7 @@ func (s Situation) workersStage() (what, missing string) {
 // blameWorkers says what each worker waits for. None of it ends a wait for the control plane, which does not need them,
 // and Cluster API replaces a worker; see TerminalForWorkers.
 func (s Situation) blameWorkers(found *findings) {
-	if !truth(s.ControlPlane, "status", "initialized") {
+	if !capi.Truth(s.ControlPlane, "status", "initialized") {
 		return // each of them waits for that
 	}
 	for _, m := range s.workers() {
@@ -89,7 +91,7 @@ func (s Situation) worker(m member) Finding {
 
 // workerComplaint says a condition of CAPH's, with what the operator can do about it in a worker pool.
 func (s Situation) workerComplaint(m member, c condition) Finding {
-	if s.Images != nil && s.Images.Name != text(m.server, "spec", "imageName") {
+	if s.Images != nil && s.Images.Name != capi.Text(m.server, "spec", "imageName") {
 		s.Images = nil // of other servers
 	}
 	f := s.translate(m.server, c)
@@ -100,7 +102,7 @@ func (s Situation) workerComplaint(m member, c condition) Finding {
 			"caph-image-name with this name, or correct the pool's image, and run again"
 	case "InstanceHasNonExistingPlacementGroup":
 		f.What = fmt.Sprintf("its placement group %s does not exist yet (CAPH looks again within %s)",
-			text(m.server, "spec", "placementGroupName"), spoken(impossibleAgain))
+			capi.Text(m.server, "spec", "placementGroupName"), spoken(impossibleAgain))
 		f.Do = "if it stays, a run lists it in the HetznerCluster, from which CAPH creates it"
 	case "ServerTypeNotFound":
 		f.Do = "choose another serverType for the pool"

@@ -178,7 +178,7 @@ func read(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (*controlP
 	case err != nil:
 		return nil, err
 	case c.cluster.GetDeletionTimestamp() != nil || c.tcp.GetDeletionTimestamp() != nil ||
-		situation.AtRest(c.cluster, c.tcp):
+		capi.AtRest(c.cluster, c.tcp):
 		return nil, nil
 	}
 	if len(render.PlacementOf(c.infrastructure, nil, nil).Locations) == 0 {

@@ -298,11 +298,8 @@ func (d *Doctor) names(ctx context.Context) Finding {
 		if o.GroupVersionKind() != capi.HetznerClusterKind {
 			continue
 		}
-		listed, _, _ := unstructured.NestedSlice(o.Object, "spec", "hcloudPlacementGroups")
-		for _, g := range listed {
-			if m, isMap := g.(map[string]any); isMap {
-				groups = append(groups, fmt.Sprintf("%s-%v", cluster, m["name"]))
-			}
+		for _, name := range capi.PlacementGroups(o) {
+			groups = append(groups, cluster+"-"+name)
 		}
 	}
 	names := hetzner.Names{

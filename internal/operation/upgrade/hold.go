@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -20,7 +19,7 @@ import (
 // text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
 func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {
 	annotations := tcp.GetAnnotations()
-	_, paused := annotations[situation.PausedAnnotation]
+	_, paused := annotations[capi.PausedAnnotation]
 	_, held := annotations[capi.UpgradeHeldAnnotation]
 	switch {
 	case hold && !paused:
@@ -31,11 +30,11 @@ func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured,
 		return "", c.annotate(ctx, tcp, nil)
 	case !hold && paused:
 		return fmt.Sprintf("%s is paused by the annotation %s, which no upgrade has set: remove it", kube.Describe(tcp),
-			situation.PausedAnnotation), nil
+			capi.PausedAnnotation), nil
 	case !hold:
 		return "", nil
 	}
-	return "the control plane provider is held until then (annotation " + situation.PausedAnnotation + ")", nil
+	return "the control plane provider is held until then (annotation " + capi.PausedAnnotation + ")", nil
 }
 
 // Held says that an upgrade which has failed keeps the control plane provider from replacing further servers; empty: it
@@ -57,19 +56,19 @@ func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string,
 		return "", nil
 	}
 	return fmt.Sprintf("no further server is replaced: %s has the annotation %s, which upgrade removes when the new server "+
-		"is a Ready node", kube.Describe(tcp), situation.PausedAnnotation), nil
+		"is a Ready node", kube.Describe(tcp), capi.PausedAnnotation), nil
 }
 
 // annotate sets the two annotations of a hold, or with nil removes them.
 func (c *controlPlane) annotate(ctx context.Context, tcp *unstructured.Unstructured, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{
-		situation.PausedAnnotation: value, capi.UpgradeHeldAnnotation: value}}})
+		capi.PausedAnnotation: value, capi.UpgradeHeldAnnotation: value}}})
 	if err != nil {
 		return err
 	}
 	if err := c.manager.Patch(ctx, tcp.DeepCopy(), client.RawPatch("application/merge-patch+json", patch)); err != nil {
 		return fmt.Errorf("hold the control plane provider, or let it go on (%s): %w",
-			strings.Join([]string{situation.PausedAnnotation, capi.UpgradeHeldAnnotation}, ", "), err)
+			strings.Join([]string{capi.PausedAnnotation, capi.UpgradeHeldAnnotation}, ", "), err)
 	}
 	return nil
 }

@@ -20,7 +20,6 @@ import (
 	talosapi "github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/planning/bootstrapped"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -81,7 +80,7 @@ func (p *provider) react(o *unstructured.Unstructured) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, paused := o.GetAnnotations()[situation.PausedAnnotation]; paused {
+	if _, paused := o.GetAnnotations()[capi.PausedAnnotation]; paused {
 		p.held++
 		if !p.never {
 			p.ready(p.servers[len(p.servers)-1])
@@ -218,7 +217,7 @@ func TestServersAreReplacedOneAfterAnother(t *testing.T) {
 		spec(template, "template", "spec", "type") != "cx33" {
 		t.Errorf("the control plane is %v, its template %v", is.Object["spec"], template)
 	}
-	if a := is.GetAnnotations(); a["example.com/kept"] != "yes" || a[situation.PausedAnnotation] != "" ||
+	if a := is.GetAnnotations(); a["example.com/kept"] != "yes" || a[capi.PausedAnnotation] != "" ||
 		a[capi.UpgradeHeldAnnotation] != "" {
 		t.Errorf("its annotations are %v, before %v", a, was.GetAnnotations())
 	}

@@ -135,14 +135,14 @@ func (r applyStep) createBootstrapped(ctx context.Context, say flow.Say, mgmt *k
 	case err != nil:
 		return err
 	}
-	if _, paused := live.GetAnnotations()[situation.PausedAnnotation]; !paused {
+	if _, paused := live.GetAnnotations()[capi.PausedAnnotation]; !paused {
 		return nil
 	}
 	if live, err = recovery.SetBootstrapped(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
 		return fmt.Errorf("%w: it stays paused, for the provider would bootstrap an empty etcd", err)
 	}
 	unpause := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+situation.PausedAnnotation+`":null}}}`))
+		[]byte(`{"metadata":{"annotations":{"`+capi.PausedAnnotation+`":null}}}`))
 	if err := mgmt.Patch(ctx, live, unpause); err != nil {
 		return fmt.Errorf("unpause %s: %w", kube.Describe(live), err)
 	}
@@ -165,7 +165,7 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 	if err != nil {
 		return kube.Verdict(err)
 	}
-	if _, paused := tcp.GetAnnotations()[situation.PausedAnnotation]; paused {
+	if _, paused := tcp.GetAnnotations()[capi.PausedAnnotation]; paused {
 		return flow.Gone("%s is paused", kube.Describe(tcp))
 	}
 	return flow.Holds()
@@ -200,7 +200,7 @@ func (r applyStep) restored(lost Lost, ip string) []*unstructured.Unstructured {
 			if ip == "" {
 				continue
 			}
-			backup.Annotate(o, situation.PausedAnnotation, "true")
+			backup.Annotate(o, capi.PausedAnnotation, "true")
 		}
 		if ip == "" && backup.Mentions(o.Object, was) {
 			continue

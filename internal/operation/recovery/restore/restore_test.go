@@ -24,7 +24,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -342,7 +341,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 					"status": map[string]any{"controlPlaneLoadBalancer": map[string]any{"ipv4": "127.0.0.9"}}})
 			}
 		case "TalosControlPlane":
-			_, held := o.GetAnnotations()[situation.PausedAnnotation]
+			_, held := o.GetAnnotations()[capi.PausedAnnotation]
 			mu.Lock()
 			states = append(states, fmt.Sprintf("%5s held=%v told=%v", o.GetResourceVersion(), held,
 				capi.Truth(o, "status", "bootstrapped")))
