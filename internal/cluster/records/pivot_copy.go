@@ -1,7 +1,6 @@
 package records
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,21 +52,11 @@ func PivotCopyOf(tools platform.Tools) PivotCopy {
 
 // State is the zero PivotState where there is no copy of this cluster.
 func (c PivotCopy) State(cluster string) (PivotState, error) {
-	data, err := c.Files.Read(PivotRecord)
-	if errors.Is(err, fs.ErrNotExist) {
-		return PivotState{}, nil
-	}
-	if err != nil {
+	s, err := read[PivotState](c.Files, PivotRecord)
+	if err != nil || s == nil || s.Cluster != cluster {
 		return PivotState{}, err
 	}
-	var s PivotState
-	if err := json.Unmarshal(data, &s); err != nil {
-		return PivotState{}, fmt.Errorf("read %s: %w", c.Files.Path(PivotRecord), err)
-	}
-	if s.Cluster != cluster {
-		return PivotState{}, nil
-	}
-	return s, nil
+	return *s, nil
 }
 
 // Underway tells whether the pivot of a cluster has passed its point of no return.
@@ -78,11 +67,7 @@ func (c PivotCopy) Underway(cluster string) (bool, error) {
 
 // SetState records how far the pivot has come.
 func (c PivotCopy) SetState(s PivotState) error {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return c.Files.Write(PivotRecord, append(data, '\n'))
+	return write(c.Files, PivotRecord, s)
 }
 
 // Put writes one object, as it is to be on the target.
@@ -101,22 +86,7 @@ func objectFile(k capi.ObjectKey) string {
 
 // Get reads one object; nil where the copy does not have it.
 func (c PivotCopy) Get(k capi.ObjectKey) (*unstructured.Unstructured, error) {
-	return c.read(objectFile(k))
-}
-
-func (c PivotCopy) read(file string) (*unstructured.Unstructured, error) {
-	data, err := c.Files.Read(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	o := &unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", c.Files.Path(file), err)
-	}
-	return o, nil
+	return read[unstructured.Unstructured](c.Files, objectFile(k))
 }
 
 // All reads every object, by file name.
@@ -130,7 +100,7 @@ func (c PivotCopy) All() ([]*unstructured.Unstructured, error) {
 		if !strings.Contains(e.Name(), "_") || strings.HasPrefix(e.Name(), ".") {
 			continue
 		}
-		o, err := c.read(e.Name())
+		o, err := read[unstructured.Unstructured](c.Files, e.Name())
 		if err != nil {
 			return nil, err
 		}

@@ -39,10 +39,10 @@ func (r Readopt) Write(files platform.Files) error {
 // refuses where RoomForReadopt does.
 func PrepareReadopt(files platform.Files, source backup.Cluster) error {
 	r, err := roomForReadopt(files, source)
-	if err != nil || r == nil || r.Ended.IsZero() {
+	if err != nil || r == nil {
 		return err
 	}
-	return files.Move(ReadoptFolder, ReadoptFolder+"-"+r.Ended.Format("20060102T150405Z"))
+	return setAside(files, ReadoptFolder, r.Ended)
 }
 
 // RoomForReadopt refuses where the readoption of another backup, or another recovery, is under way in a state folder.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -33,6 +34,14 @@ func write(files platform.Files, name string, record any) error {
 		return err
 	}
 	return files.Write(name, append(data, '\n'))
+}
+
+// setAside makes room for another operation whose records are in a folder: those of one that came to its end go.
+func setAside(files platform.Files, folder string, ended time.Time) error {
+	if ended.IsZero() {
+		return nil
+	}
+	return files.Move(folder, folder+"-"+ended.Format("20060102T150405Z"))
 }
 
 // ClusterFiles names the files and folders of the state folder that open a cluster or belong to its recovery. Where one

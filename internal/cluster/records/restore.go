@@ -43,10 +43,10 @@ func (r Restore) Write(files platform.Files) error {
 // refuses where RoomForRestore does.
 func PrepareRestore(files platform.Files, source backup.Cluster) error {
 	r, err := roomForRestore(files, source)
-	if err != nil || r == nil || r.Ended.IsZero() {
+	if err != nil || r == nil {
 		return err
 	}
-	return files.Move(RestoreFolder, RestoreFolder+"-"+r.Ended.Format("20060102T150405Z"))
+	return setAside(files, RestoreFolder, r.Ended)
 }
 
 // RoomForRestore refuses where the restore of another backup is under way in a state folder. It changes nothing.
