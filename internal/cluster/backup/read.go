@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"strings"
 
@@ -64,18 +63,14 @@ type Archive struct {
 	manifest *manifest // nil: it has not come yet
 	written  []byte    // the manifest as it was read
 
-	parts []byte    // room for one part of the snapshot
-	part  int       // how many there were
-	size  int64     // of all of them
-	whole hash.Hash // of all of them
-	end   *trailer
+	room     []byte // for one part of the snapshot
+	snapshot *snapshotParts
 }
 
 // Open begins to read a backup: it decrypts and reads the header, and nothing else yet. Without an identity only an
 // unencrypted one opens. errors.Is finds ErrLocked and ErrNewer, errors.As a *DamagedError and an *UnreadError.
 func Open(file io.Reader, identities ...age.Identity) (*Archive, error) {
-	a := &Archive{file: &source{Reader: file}, whole: sha256.New(), end: newTrailer(),
-		limits: limits{names: map[string]bool{}}}
+	a := &Archive{file: &source{Reader: file}, snapshot: newSnapshotParts(), limits: limits{names: map[string]bool{}}}
 	if err := a.open(identities); err != nil {
 		return nil, a.file.explain(err)
 	}
@@ -222,7 +217,7 @@ func (a *Archive) content(h *tar.Header) ([]byte, error) {
 	if err := a.limits.admit(h); err != nil {
 		return nil, err
 	}
-	data := a.room(h)
+	data := a.roomFor(h)
 	_, err := io.ReadFull(a.tar, data)
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 		return nil, damaged(h.Name, "it was cut off")
@@ -233,15 +228,15 @@ func (a *Archive) content(h *tar.Header) ([]byte, error) {
 	return data, nil
 }
 
-// room is for the content of an entry: the same for all parts of a snapshot, which are not kept.
-func (a *Archive) room(h *tar.Header) []byte {
+// roomFor is for the content of an entry: the same for all parts of a snapshot, which are not kept.
+func (a *Archive) roomFor(h *tar.Header) []byte {
 	if !strings.HasPrefix(h.Name, snapshotPrefix) {
 		return make([]byte, h.Size)
 	}
-	if int64(cap(a.parts)) < h.Size {
-		a.parts = make([]byte, h.Size) // the first part is the largest
+	if int64(cap(a.room)) < h.Size {
+		a.room = make([]byte, h.Size) // the first part is the largest
 	}
-	return a.parts[:h.Size]
+	return a.room[:h.Size]
 }
 
 // take puts an entry where it belongs.
@@ -269,11 +264,8 @@ func (a *Archive) take(name string, data []byte, snapshot io.Writer) error {
 		return a.takeObject(&c.Objects, name, data, objectName)
 	case strings.HasPrefix(name, secretsFolder):
 		return a.takeObject(&c.Secrets, name, data, secretName)
-	case name == partName(a.part):
-		a.part++
-		a.size += int64(len(data))
-		a.whole.Write(data)
-		_, _ = a.end.Write(data)
+	case name == partName(a.snapshot.n):
+		a.snapshot.add(data)
 		if _, err := io.Copy(snapshot, bytes.NewReader(data)); err != nil {
 			return fmt.Errorf("write the etcd snapshot of the backup: %w", err)
 		}
@@ -336,11 +328,11 @@ func (a *Archive) check() error {
 	if extra := len(a.manifest.Entries); extra < len(seen) {
 		return damaged(seen[extra].Name, "%s does not know it", manifestEntry)
 	}
-	s := Snapshot{Size: a.size, SHA256: hex.EncodeToString(a.whole.Sum(nil)), Parts: a.part}
+	s := a.snapshot.together()
 	if s != a.manifest.Snapshot || a.manifest.Format != a.contents.Header.Format {
 		return damaged(manifestEntry, "what it says of the etcd snapshot is not so")
 	}
-	if err := a.end.check(); err != nil {
+	if err := a.snapshot.check(); err != nil {
 		return damaged(snapshotPrefix+"*", "%w", err)
 	}
 	a.contents.Snapshot = s

@@ -119,31 +119,7 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	}
 	still := fmt.Errorf("read %s: the store stood still for %s in the middle of it: see whether it is well, and run again",
 		s.place(name), s.stall)
-	return &s3Body{ReadCloser: body, ctx: ctx, cancel: cancel, stall: s.stall, still: still}, nil
-}
-
-// s3Body is a stream that must not stall while a caller waits for it.
-type s3Body struct {
-	io.ReadCloser
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	stall  time.Duration
-	still  error
-}
-
-func (b *s3Body) Read(p []byte) (int, error) {
-	watch := time.AfterFunc(b.stall, func() { b.cancel(b.still) })
-	n, err := b.ReadCloser.Read(p)
-	watch.Stop()
-	if err != nil && err != io.EOF && context.Cause(b.ctx) == b.still {
-		err = b.still
-	}
-	return n, err
-}
-
-func (b *s3Body) Close() error {
-	defer b.cancel(nil)
-	return b.ReadCloser.Close()
+	return &steadyStream{ReadCloser: body, ctx: ctx, cancel: cancel, stall: s.stall, still: still}, nil
 }
 
 // Remove implements Store.

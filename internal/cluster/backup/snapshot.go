@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
@@ -33,33 +32,29 @@ const (
 // access to the machines from outside, it still leads to one of them.
 func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
 	h *Header) (io.ReadCloser, error) {
-	config, err := connect.SecretValue(ctx, manager, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
+	t, machines, err := etcdview.OfManager(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
-	t, err := tools.Talos(config)
-	if err != nil {
-		return nil, err
-	}
-	doors, err := etcdSources(ctx, cfg, manager)
+	sources, err := etcdSources(ctx, cfg, manager, machines)
 	if err != nil {
 		return nil, err
 	}
 	var why wait.Reasons
-	for _, d := range doors {
-		members, version, err := askSource(ctx, t, d)
+	for _, d := range sources {
+		members, node, err := etcdview.AskMember(ctx, t, d.route)
 		if err != nil {
 			why.Add(d.name, err.Error())
 			continue
 		}
 		say("streaming a snapshot of etcd from %s", d.name)
-		stream, err := openSnapshot(ctx, say, t, d.address, snapshotStall)
+		stream, err := openSnapshot(ctx, say, t, d.route)
 		if err != nil {
 			why.Add(d.name, err.Error())
 			continue
 		}
-		h.Versions["TALOS"+versionSuffix] = version
-		h.Etcd.From, h.Etcd.Members = d.address, nil
+		h.Versions["TALOS"+versionSuffix] = node.Version
+		h.Etcd.From, h.Etcd.Members = d.route.Endpoint, nil
 		for _, m := range members {
 			h.Etcd.Members = append(h.Etcd.Members,
 				EtcdMember{ID: fmt.Sprintf("%x", m.ID), Name: m.Name, Learner: m.Learner})
@@ -70,103 +65,94 @@ func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, 
 }
 
 // etcdSource is an address at which Talos may answer.
-type etcdSource struct{ name, address string }
+type etcdSource struct {
+	name  string
+	route talos.Route
+}
 
-func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster) ([]etcdSource, error) {
-	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
+func etcdSources(ctx context.Context, cfg config.Config, manager *kube.Cluster,
+	machines []unstructured.Unstructured) ([]etcdSource, error) {
+	var found []etcdSource
+	add := func(name string, route talos.Route) {
+		found = append(found, etcdSource{name + " (" + route.Endpoint + ")", route})
+	}
+	for i := range machines {
+		for _, route := range etcdview.RoutesOf(&machines[i], "") {
+			add(capi.Text(&machines[i], "spec", "infrastructureRef", "name"), route)
+		}
+	}
+	live, err := capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}
-	var found []etcdSource
-	for _, m := range capi.ControlPlaneMachines(machines) {
-		name := capi.Text(&m, "spec", "infrastructureRef", "name")
-		for _, address := range append(capi.Addresses(&m, capi.AddressExternal),
-			capi.Addresses(&m, capi.AddressInternal)...) {
-			found = append(found, etcdSource{name + " (" + address + ")", address})
-		}
-	}
-	var live *unstructured.Unstructured
-	if live, err = capi.Get(ctx, manager, cfg.Namespace, capi.HetznerClusterKind, cfg.ClusterName); err != nil {
-		return nil, err
-	}
 	if address := capi.Text(live, "spec", "controlPlaneEndpoint", "host"); address != "" {
-		found = append(found, etcdSource{"the load balancer (" + address + ")", address})
+		add("the load balancer", talos.Route{Endpoint: address})
 	}
 	return found, nil
 }
 
-// askSource expects a healthy member at the address.
-func askSource(ctx context.Context, t talos.Client, d etcdSource) ([]talos.EtcdMember, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-	defer cancel()
-	node, err := t.Ask(ctx, talos.Route{Endpoint: d.address})
-	if err != nil {
-		return nil, "", err
-	}
-	if !node.Healthy {
-		return nil, "", fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
-	}
-	members, err := t.EtcdMembers(ctx, talos.Route{Endpoint: d.address})
-	return members, node.Version, err
-}
-
 // openSnapshot waits for the stream's first byte: a refusal comes in its place.
-func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, address string,
-	stall time.Duration) (io.ReadCloser, error) {
+func openSnapshot(ctx context.Context, say flow.Say, t talos.Client, route talos.Route) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := t.EtcdSnapshot(ctx, talos.Route{Endpoint: address})
+	stream, err := t.EtcdSnapshot(ctx, route)
 	if err != nil {
 		cancel(nil)
 		return nil, err
 	}
-	s := &snapshotReader{
-		stream: stream, cancel: cancel, say: say, next: snapshotSay, stall: stall,
-		watch: time.AfterFunc(stall,
-			func() { cancel(fmt.Errorf("the snapshot of etcd stood still for %s", config.Duration(stall))) }),
-	}
-	s.buffered = bufio.NewReader(readerOf(s.receive))
-	if _, err := s.buffered.Peek(1); err != nil {
+	steady := &steadyStream{ReadCloser: stream, ctx: ctx, cancel: cancel, stall: snapshotStall,
+		still: fmt.Errorf("the snapshot of etcd stood still for %s", config.Duration(snapshotStall))}
+	buffered := bufio.NewReader(&progress{Reader: steady, say: say, next: snapshotSay})
+	if _, err := buffered.Peek(1); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("it sends an empty snapshot")
 		}
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(err, steady.Close())
 	}
-	return s, nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{buffered, steady}, nil
 }
 
-type readerOf func([]byte) (int, error)
-
-func (f readerOf) Read(p []byte) (int, error) { return f(p) }
-
-// snapshotReader reads a stream that must not stand still, and says how far it is.
-type snapshotReader struct {
-	stream   io.ReadCloser
-	buffered *bufio.Reader // over receive
-	cancel   context.CancelCauseFunc
-	stall    time.Duration
-	watch    *time.Timer
-	say      flow.Say
-	n, next  int64 // bytes
+// progress says how far a snapshot is.
+type progress struct {
+	io.Reader
+	say     flow.Say
+	n, next int64 // bytes
 }
 
 // Read implements io.Reader.
-func (s *snapshotReader) Read(p []byte) (int, error) { return s.buffered.Read(p) }
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.Reader.Read(b)
+	if p.n += int64(n); p.n >= p.next {
+		p.say("%d MB of the snapshot have come", p.n>>20)
+		p.next += snapshotSay
+	}
+	return n, err
+}
 
-// receive lets the time run only while it waits for the node, not while the caller processes what was read.
-func (s *snapshotReader) receive(p []byte) (int, error) {
-	s.watch.Reset(s.stall)
-	n, err := s.stream.Read(p)
-	s.watch.Stop()
-	if s.n += int64(n); s.n >= s.next {
-		s.say("%d MB of the snapshot have come", s.n>>20)
-		s.next += snapshotSay
+// steadyStream is a stream that must not stand still while its reader waits for it.
+type steadyStream struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc // of ctx, which ends the stream
+	stall  time.Duration
+	still  error
+}
+
+// Read lets the time run only while it waits, not while the caller processes what was read.
+func (s *steadyStream) Read(p []byte) (int, error) {
+	watch := time.AfterFunc(s.stall, func() { s.cancel(s.still) })
+	n, err := s.ReadCloser.Read(p)
+	watch.Stop()
+	if err != nil && err != io.EOF && context.Cause(s.ctx) == s.still {
+		err = s.still
 	}
 	return n, err
 }
 
 // Close implements io.Closer.
-func (s *snapshotReader) Close() error {
-	s.watch.Stop()
-	s.cancel(nil)
-	return s.stream.Close()
+func (s *steadyStream) Close() error {
+	defer s.cancel(nil)
+	return s.ReadCloser.Close()
 }

@@ -28,14 +28,13 @@ func TestSnapshotStandsStill(t *testing.T) {
 }
 
 func snapshotStandsStill(t *testing.T) {
-	const stall = 100 * time.Millisecond
 	hang := streams{open: map[string]func(context.Context) (io.ReadCloser, error){
 		"a": func(ctx context.Context) (io.ReadCloser, error) {
 			return io.NopCloser(io.MultiReader(strings.NewReader("begin"), waiting{ctx})), nil
 		},
 		"b": func(ctx context.Context) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader("all")), nil },
 	}}
-	stream, err := openSnapshot(t.Context(), clustertest.Silent, hang, "a", stall)
+	stream, err := openSnapshot(t.Context(), clustertest.Silent, hang, talos.Route{Endpoint: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,11 +42,11 @@ func snapshotStandsStill(t *testing.T) {
 	if data, err := io.ReadAll(stream); err == nil || !strings.Contains(err.Error(), "stood still") {
 		t.Errorf("got %q, %v", data, err)
 	}
-	if stream, err = openSnapshot(t.Context(), clustertest.Silent, hang, "b", stall); err != nil {
+	if stream, err = openSnapshot(t.Context(), clustertest.Silent, hang, talos.Route{Endpoint: "b"}); err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Close()
-	time.Sleep(3 * stall) // of synctest's clock: a store that takes its time
+	time.Sleep(3 * snapshotStall) // of synctest's clock: a store that takes its time
 	if data, err := io.ReadAll(stream); err != nil || string(data) != "all" {
 		t.Errorf("a slow reader got %q, %v", data, err)
 	}

@@ -158,29 +158,24 @@ func (w *writer) objects(all []unstructured.Unstructured, name func(*unstructure
 
 // snapshot writes the parts, and refuses a snapshot that is not whole.
 func (w *writer) snapshot(src io.Reader) error {
-	whole, end := sha256.New(), newTrailer()
-	part := make([]byte, partSize)
-	s := &w.manifest.Snapshot
+	s, part := newSnapshotParts(), make([]byte, partSize)
 	for {
 		n, err := io.ReadFull(src, part)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return fmt.Errorf("read the etcd snapshot after %d bytes: %w", s.Size+int64(n), err)
+			return fmt.Errorf("read the etcd snapshot after %d bytes: %w", s.size+int64(n), err)
 		}
 		if n > 0 {
-			whole.Write(part[:n])
-			_, _ = end.Write(part[:n])
-			if err := w.add(partName(s.Parts), part[:n]); err != nil {
+			if err := w.add(partName(s.n), part[:n]); err != nil {
 				return err
 			}
-			s.Parts++
-			s.Size += int64(n)
+			s.add(part[:n])
 		}
 		if err != nil {
 			break
 		}
 	}
-	s.SHA256 = hex.EncodeToString(whole.Sum(nil))
-	return end.check()
+	w.manifest.Snapshot = s.together()
+	return s.check()
 }
 
 func (w *writer) json(name string, v any) error {

@@ -42,10 +42,11 @@ func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMou
 // ErrNotMounted is wrapped where a server answers that it has no data of etcd, but may not have mounted its disk yet.
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
-// AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
-func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, namespace, cluster,
-	loadBalancerIP string) (talos.Client, []Node, error) {
-	config, err := connect.SecretValue(ctx, mgmt, namespace, cluster+"-talosconfig", "talosconfig")
+// OfManager are the Machines of a control plane, and a client to ask their Talos with, as the cluster that manages it
+// has them.
+func OfManager(ctx context.Context, tools platform.Tools, manager *kube.Cluster, namespace,
+	cluster string) (talos.Client, []unstructured.Unstructured, error) {
+	config, err := connect.SecretValue(ctx, manager, namespace, cluster+"-talosconfig", "talosconfig")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,11 +54,17 @@ func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 	if err != nil {
 		return nil, nil, err
 	}
-	machines, err := capi.List(ctx, mgmt, namespace, capi.MachineKind, cluster)
+	machines, err := capi.List(ctx, manager, namespace, capi.MachineKind, cluster)
+	return t, capi.ControlPlaneMachines(machines), err
+}
+
+// AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
+func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, namespace, cluster,
+	loadBalancerIP string) (talos.Client, []Node, error) {
+	t, machines, err := OfManager(ctx, tools, mgmt, namespace, cluster)
 	if err != nil {
 		return nil, nil, err
 	}
-	machines = capi.ControlPlaneMachines(machines)
 	nodes := make([]Node, len(machines))
 	var asking sync.WaitGroup
 	for i := range machines {
@@ -73,8 +80,7 @@ func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, 
 func askMachine(ctx context.Context, t talos.Client, machine *unstructured.Unstructured, balancer string) Node {
 	n := Node{Machine: machine.GetName(), Server: capi.Text(machine, "spec", "infrastructureRef", "name"),
 		Err: errors.New("it has no address yet")}
-	return n.ask(ctx, t, Routes(capi.Addresses(machine, capi.AddressExternal),
-		capi.Addresses(machine, capi.AddressInternal), balancer))
+	return n.ask(ctx, t, RoutesOf(machine, balancer))
 }
 
 // ask is the node with the answer over the first route that reaches its server; the error is that of the first route.
@@ -109,6 +115,11 @@ func hasData(ctx context.Context, t talos.Client, route talos.Route) (bool, erro
 			cmp.Or(is.Etcd, "not there"), Preparing)
 	}
 	return false, nil
+}
+
+// RoutesOf are the routes to the Talos API of a Machine's server, the direct ones first.
+func RoutesOf(machine *unstructured.Unstructured, balancer string) []talos.Route {
+	return Routes(capi.Addresses(machine, capi.AddressExternal), capi.Addresses(machine, capi.AddressInternal), balancer)
 }
 
 // Routes are the routes to a server's Talos API, the direct ones first.

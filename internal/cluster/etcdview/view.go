@@ -1,3 +1,5 @@
+// Package etcdview reads what the servers of a control plane say of etcd: which of them has data, and the latest, and
+// what the members say of each other.
 package etcdview
 
 import (
@@ -15,7 +17,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
@@ -120,20 +121,11 @@ var errOnItsWayOut = errors.New("its Machine is being deleted")
 // Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
 func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View,
 	error) {
-	config, err := connect.SecretValue(ctx, manager, cfg.Namespace, cfg.ClusterName+"-talosconfig", "talosconfig")
+	t, machines, err := OfManager(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return View{}, err
 	}
-	t, err := tools.Talos(config)
-	if err != nil {
-		return View{}, err
-	}
-	machines, err := capi.List(ctx, manager, cfg.Namespace, capi.MachineKind, cfg.ClusterName)
-	if err != nil {
-		return View{}, err
-	}
-	machines = slices.DeleteFunc(capi.ControlPlaneMachines(machines),
-		func(m unstructured.Unstructured) bool { return m.GetName() == but })
+	machines = slices.DeleteFunc(machines, func(m unstructured.Unstructured) bool { return m.GetName() == but })
 	e := View{Health: map[string]error{}}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -166,26 +158,31 @@ func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *
 // askMember asks one machine, at the first of its addresses that answers.
 func askMember(ctx context.Context, t talos.Client, machine *unstructured.Unstructured) ([]talos.EtcdMember, error) {
 	err := errors.New("it has no address yet")
-	for _, address := range append(capi.Addresses(machine, capi.AddressExternal),
-		capi.Addresses(machine, capi.AddressInternal)...) {
-		var node talos.Node
-		asking, cancel := context.WithTimeout(ctx, AskWithin)
-		if node, err = t.Ask(asking, talos.Route{Endpoint: address}); err == nil && why.EtcdStopped(node.Etcd) {
-			cancel()
+	for _, route := range RoutesOf(machine, "") {
+		members, node, routeErr := AskMember(ctx, t, route)
+		switch err = routeErr; {
+		case why.EtcdStopped(node.Etcd):
 			return nil, &StoppedError{node.Etcd}
-		} else if err == nil && !node.Healthy {
-			err = fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
-		}
-		var members []talos.EtcdMember
-		if err == nil {
-			members, err = t.EtcdMembers(asking, talos.Route{Endpoint: address})
-		}
-		cancel()
-		if err == nil {
+		case err == nil:
 			return members, nil
 		}
 	}
 	return nil, err
+}
+
+// AskMember asks a server, which is to be a healthy member of etcd, for all members.
+func AskMember(ctx context.Context, t talos.Client, route talos.Route) (members []talos.EtcdMember, node talos.Node,
+	err error) {
+	ctx, cancel := context.WithTimeout(ctx, AskWithin)
+	defer cancel()
+	if node, err = t.Ask(ctx, route); err != nil {
+		return nil, talos.Node{}, err
+	}
+	if !node.Healthy {
+		return nil, node, fmt.Errorf("its etcd is %q and does not call itself healthy", node.Etcd)
+	}
+	members, err = t.EtcdMembers(ctx, route)
+	return members, node, err
 }
 
 // Differs says in what etcd's voters are not exactly the wanted ones, all healthy.

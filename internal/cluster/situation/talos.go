@@ -6,12 +6,11 @@ import (
 	"errors"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/why"
 )
 
@@ -62,15 +61,8 @@ func MachineRoutes(s why.Situation) map[string][]talos.Route {
 	routes := map[string][]talos.Route{}
 	for _, m := range capi.ControlPlaneMachines(s.Machines) {
 		if server := capi.Text(&m, "spec", "infrastructureRef", "name"); s.Runs(server) {
-			routes[server] = routesTo(&m)
+			routes[server] = etcdview.RoutesOf(&m, "")
 		}
-	}
-	return routes
-}
-
-func routesTo(m *unstructured.Unstructured) (routes []talos.Route) {
-	for _, address := range append(capi.Addresses(m, capi.AddressExternal), capi.Addresses(m, capi.AddressInternal)...) {
-		routes = append(routes, talos.Route{Endpoint: address})
 	}
 	return routes
 }
