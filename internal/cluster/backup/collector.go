@@ -112,17 +112,11 @@ func (collector Collector) holder(ctx context.Context) (_ *kube.Cluster, self bo
 // holds connects to the cluster of a kubeconfig in the state folder; nil where there is none, or it does not hold the
 // Cluster object.
 func (collector Collector) holds(ctx context.Context, file string) (*kube.Cluster, error) {
-	c, err := connect.Cluster(collector.tools, file)
-	if errors.Is(err, fs.ErrNotExist) {
+	c, object, err := connect.HeldBy(ctx, collector.cfg, collector.tools, file)
+	switch {
+	case c == nil && errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, connect.AliveWithin)
-	defer cancel()
-	object, err := connect.FindCluster(ctx, collector.cfg, c)
-	if err != nil || object == nil {
+	case err != nil || object == nil:
 		return nil, err
 	}
 	return c, nil

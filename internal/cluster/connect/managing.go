@@ -45,8 +45,8 @@ func ManagesItself(ctx context.Context, cfg config.Config, target *kube.Cluster,
 	return nil
 }
 
-// AliveWithin is how long Verify waits for the cluster to answer before it asks the provider; both fit into flow's
-// bound.
+// AliveWithin is how long one question takes at most that tells whether a cluster answers. With one to the provider of
+// the management cluster it fits into flow's bound of a Verify.
 const AliveWithin = 8 * time.Second
 
 // Unsettled says what the controllers have not looked at yet, or not found well. A move does not take the status along,
@@ -156,6 +156,20 @@ func FindCluster(ctx context.Context, cfg config.Config, c *kube.Cluster) (*unst
 		}
 	}
 	return nil, err
+}
+
+// HeldBy opens the cluster of a kubeconfig in the state folder, and asks it for the Cluster object; nil where it holds
+// none. An error without a cluster says why that cannot be opened.
+func HeldBy(ctx context.Context, cfg config.Config, tools platform.Tools, file string) (*kube.Cluster,
+	*unstructured.Unstructured, error) {
+	c, err := Cluster(tools, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, AliveWithin)
+	defer cancel()
+	object, err := FindCluster(ctx, cfg, c)
+	return c, object, err
 }
 
 // Paused tells whether a Cluster object is paused.

@@ -8,16 +8,12 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kubeconfig"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
-
-// answerWithin is how long one question takes at most that tells whether a kubeconfig opens a cluster.
-const answerWithin = 8 * time.Second
 
 // Offered is a kubeconfig of the cluster, read from its manager, that may take the place of the one in the state
 // folder.
@@ -93,7 +89,7 @@ func mayReplace(ctx context.Context, tools platform.Tools, say flow.Say, data []
 	case silent != nil: // nothing to lose: the cluster's API may not answer yet
 		return nil
 	}
-	w := wait.Wait{What: "an answer to the kubeconfig in " + o.Source, Within: wait.TakenWithin, Each: answerWithin}
+	w := wait.Wait{What: "an answer to the kubeconfig in " + o.Source, Within: wait.TakenWithin, Each: AliveWithin}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) { return "", opens(ctx, tools, o.Data) })
 	if err != nil {
 		return fmt.Errorf("%s stays in use: %w", path, err)
@@ -107,7 +103,7 @@ func opens(ctx context.Context, tools platform.Tools, data []byte) error {
 	if err != nil {
 		return err
 	}
-	asking, cancel := context.WithTimeout(ctx, answerWithin)
+	asking, cancel := context.WithTimeout(ctx, AliveWithin)
 	defer cancel()
 	_, err = cluster.UID(asking)
 	return err

@@ -35,36 +35,22 @@ func AwaitSelfManaged(ctx context.Context, say flow.Say, cfg config.Config, tool
 // manages the cluster.
 func SelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources) (*kube.Cluster,
 	error) {
-	self, err := connect.Cluster(tools, platform.Kubeconfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if kubeconfig.Refused(err) && managedBeside(ctx, cfg, tools) {
-		return nil, nil // the step kubeconfig fetches another one
-	}
-	if err != nil {
-		return nil, err
-	}
-	asking, cancel := context.WithTimeout(ctx, connect.AliveWithin)
-	defer cancel()
-	object, err := connect.FindCluster(asking, cfg, self)
+	self, object, err := connect.HeldBy(ctx, cfg, tools, platform.Kubeconfig)
 	switch {
-	case err != nil:
-		return nil, ExplainSilence(ctx, cfg, tools, sources, self, err)
-	case object == nil:
+	case self == nil && errors.Is(err, fs.ErrNotExist):
 		return nil, nil
+	case self == nil && kubeconfig.Refused(err) && managedBeside(ctx, cfg, tools):
+		return nil, nil // the step kubeconfig fetches another one
+	case self != nil && err != nil:
+		return nil, ExplainSilence(ctx, cfg, tools, sources, self, err)
+	case err != nil || object == nil:
+		return nil, err
 	}
 	return self, nil
 }
 
 // managedBeside reports whether the management cluster answers and has the Cluster object, unpaused.
 func managedBeside(ctx context.Context, cfg config.Config, tools platform.Tools) bool {
-	manager, err := connect.Cluster(tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(ctx, connect.AliveWithin)
-	defer cancel()
-	object, err := connect.FindCluster(ctx, cfg, manager)
+	_, object, err := connect.HeldBy(ctx, cfg, tools, platform.ManagementKubeconfig)
 	return err == nil && object != nil && !connect.Paused(object)
 }
