@@ -116,7 +116,7 @@ func nodesFrom(nodes []corev1.Node, servers map[string]hetzner.Server) (all []No
 		}
 		all = append(all, Node{
 			Name: n.Name, ProviderID: n.Spec.ProviderID, Version: n.Status.NodeInfo.KubeletVersion, ControlPlane: controlPlane,
-			InternalIP: situation.NodeAddress(n, corev1.NodeInternalIP), ExternalIP: public,
+			InternalIP: situation.InternalIP(n), ExternalIP: public,
 		})
 	}
 	return all

@@ -93,17 +93,11 @@ func (b Bootstrap) poolConsequences(ctx context.Context, manager *kube.Cluster) 
 	if err != nil || len(b.Cfg.Workers)+len(deployments)+len(templates) == 0 {
 		return nil, nil, err
 	}
-	return objectsOfPools(ctx, b.Cfg, b.Tools, b.Sources, manager)
-}
-
-// objectsOfPools are the objects of the worker pools, and what applying them does in the cluster that manages this one.
-func objectsOfPools(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	manager *kube.Cluster) ([]*unstructured.Unstructured, []changes.Consequence, error) {
-	objects, err := pools.Render(ctx, cfg, tools, sources, manager)
+	objects, err := pools.Render(ctx, b.Cfg, b.Tools, b.Sources, manager)
 	if err != nil {
 		return nil, nil, err
 	}
-	all, err := changes.ConsequencesOfPools(ctx, cfg, tools, manager, objects)
+	all, err := changes.ConsequencesOfPools(ctx, b.Cfg, b.Tools, manager, objects)
 	return objects, all, err
 }
 

@@ -2,6 +2,7 @@ package changes
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/blang/semver/v4"
@@ -43,13 +44,7 @@ func (d Deviation) Summary() string {
 
 // RequestedDeviations are the deviations that ask for a change of the cluster.
 func RequestedDeviations(all []Deviation) []Deviation {
-	var found []Deviation
-	for _, d := range all {
-		if d.Requested {
-			found = append(found, d)
-		}
-	}
-	return found
+	return slices.DeleteFunc(slices.Clone(all), func(d Deviation) bool { return !d.Requested })
 }
 
 // change is how the cluster gets a value of the configuration.

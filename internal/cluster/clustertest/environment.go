@@ -166,6 +166,7 @@ const (
 	CAPI   = "cluster.x-k8s.io/v1beta1"
 	CAPH   = "infrastructure.cluster.x-k8s.io/v1beta1"
 	CACPPT = "controlplane.cluster.x-k8s.io/v1alpha3"
+	CABPT  = "bootstrap.cluster.x-k8s.io/v1alpha3"
 )
 
 func (w *Environment) namespace() string { return cmp.Or(w.Namespace, config.DefaultNamespace) }

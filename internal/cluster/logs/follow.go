@@ -3,7 +3,6 @@ package logs
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"sync"
 	"time"
 
@@ -105,9 +104,6 @@ func (l *latestTime) get() time.Time {
 	defer l.mu.Unlock()
 	return l.at
 }
-
-// kubeconfigMissing tells whether a file of the state folder is not there (yet).
-func kubeconfigMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // pause waits, but not longer than ctx.
 func pause(ctx context.Context, d time.Duration) {

@@ -1,3 +1,4 @@
+// Package logs reads and follows the logs of the controllers, in the management cluster and in the cluster itself.
 package logs
 
 import (
@@ -5,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strings"
@@ -25,44 +27,34 @@ import (
 // Controller is a program in one of the clusters whose log tells what becomes of a bootstrap.
 type Controller struct {
 	Name string // as people ask for it: "caph"
-	Doc  string
 
-	label      string   // clusterctl's name of a provider; empty: it is a Helm release
-	namespace  string   // of a provider by default, or of the release
-	workloads  []string // the beginnings of the names of a release's Pods
-	management bool     // it runs where Cluster API runs; else in the cluster that is made
+	label     string   // clusterctl's name of a provider; empty: it is a Helm release
+	namespace string   // of a provider by default, or of the release
+	workloads []string // the beginnings of the names of a release's Pods
 }
 
 // Controllers are those whose logs can be asked for, in the order in which a bootstrap needs them.
 func Controllers() []Controller {
-	release := func(doc string, c bootstrap.Chart, more ...string) Controller {
-		return Controller{Name: c.Program, Doc: doc, namespace: c.Namespace, workloads: append([]string{c.Release}, more...)}
+	release := func(c bootstrap.Chart, more ...string) Controller {
+		return Controller{Name: c.Program, namespace: c.Namespace, workloads: append([]string{c.Release}, more...)}
 	}
 	return []Controller{
-		{Name: "capi", Doc: "Cluster API itself", label: "cluster-api", namespace: "capi-system", management: true},
-		{Name: "caph", Doc: "its provider for Hetzner", label: "infrastructure-hetzner", namespace: "caph-system",
-			management: true},
-		{Name: "cabpt", Doc: "its bootstrap provider for Talos", label: "bootstrap-talos", namespace: "cabpt-system",
-			management: true},
-		{Name: "cacppt", Doc: "its control plane provider for Talos", label: "control-plane-talos",
-			namespace: "cacppt-system", management: true},
-		release("Hetzner's cloud controller manager", bootstrap.HCloudCCM()),
-		release("Talos's cloud controller manager", bootstrap.TalosCCM()),
-		release("the network, its operator and Hubble", bootstrap.Cilium(), "hubble"),
+		{Name: "capi", label: "cluster-api", namespace: "capi-system"},
+		{Name: "caph", label: "infrastructure-hetzner", namespace: "caph-system"},
+		{Name: "cabpt", label: "bootstrap-talos", namespace: "cabpt-system"},
+		{Name: "cacppt", label: "control-plane-talos", namespace: "cacppt-system"},
+		release(bootstrap.HCloudCCM()),
+		release(bootstrap.TalosCCM()),
+		release(bootstrap.Cilium(), "hubble"), // the network, its operator and Hubble
 	}
-}
-
-// OfAddons are the add-ons of a configuration as controllers.
-func OfAddons(cfg config.Config) (all []Controller) {
-	for _, a := range cfg.InstallOrder() {
-		all = append(all, Controller{Name: a.Name, Doc: "an add-on", namespace: a.Namespace, workloads: []string{a.Name}})
-	}
-	return all
 }
 
 // Wanted are the controllers of the names; all where there is none. The add-ons of a configuration are among them.
 func Wanted(names []string, cfg config.Config) ([]Controller, error) {
-	all := append(Controllers(), OfAddons(cfg)...)
+	all := Controllers()
+	for _, a := range cfg.InstallOrder() {
+		all = append(all, Controller{Name: a.Name, namespace: a.Namespace, workloads: []string{a.Name}})
+	}
 	if len(names) == 0 {
 		return all, nil
 	}
@@ -89,8 +81,12 @@ func (c Controller) has(pod *corev1.Pod) bool {
 	if c.label != "" {
 		return pod.Labels[capi.ProviderLabel] == c.label || pod.Namespace == c.namespace
 	}
-	return pod.Namespace == c.namespace &&
-		slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod.Name, name+"-") })
+	return pod.Namespace == c.namespace && c.releases(pod.Name)
+}
+
+// releases tells whether a Pod's name is that of one of the release's.
+func (c Controller) releases(pod string) bool {
+	return slices.ContainsFunc(c.workloads, func(name string) bool { return strings.HasPrefix(pod, name+"-") })
 }
 
 // Line is a line of a controller's log.
@@ -131,7 +127,7 @@ func openLogSide(ctx context.Context, cfg config.Config, tools platform.Tools, s
 	error) {
 	cluster, err := connect.Cluster(tools, s.file)
 	if err != nil {
-		if kubeconfigMissing(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w yet: the state folder has no %s", errNoSuchCluster, s.file)
 		}
 		return nil, err
@@ -177,8 +173,11 @@ func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, 
 // options is that of one cluster.
 func (w Options) of(s logSide) kube.LogOptions {
 	out := kube.LogOptions{
-		Pods: func(pod *corev1.Pod) bool { _, ok := w.controllerOf(pod); return ok }, Lines: w.Lines,
-		Line: func(line kube.LogLine) { w.Line(w.line(s, line)) },
+		Pods: func(pod *corev1.Pod) bool {
+			return slices.ContainsFunc(w.Controllers, func(c Controller) bool { return c.has(pod) })
+		},
+		Lines: w.Lines,
+		Line:  func(line kube.LogLine) { w.Line(w.line(s, line)) },
 		Trouble: func(where kube.LogLine, err error) {
 			w.Note(w.line(s, where), whyNoLog(err))
 		},
@@ -201,22 +200,10 @@ func whyNoLog(err error) string {
 	return text
 }
 
-func (w Options) controllerOf(pod *corev1.Pod) (Controller, bool) {
-	i := slices.IndexFunc(w.Controllers, func(c Controller) bool { return c.has(pod) })
-	if i < 0 {
-		return Controller{}, false
-	}
-	return w.Controllers[i], true
-}
-
 func (w Options) line(s logSide, line kube.LogLine) Line {
 	out := Line{LogLine: line, Cluster: s.name}
 	for _, c := range w.Controllers {
-		if line.Namespace == c.namespace &&
-			(c.label != "" || slices.ContainsFunc(c.workloads, func(name string) bool {
-				return strings.HasPrefix(line.Pod, name+
-					"-")
-			})) {
+		if line.Namespace == c.namespace && (c.label != "" || c.releases(line.Pod)) {
 			out.Controller = c.Name
 		}
 	}

@@ -29,7 +29,7 @@ func chosen(hostname, address string) bool {
 // metadata service; nil: the node has its server's name, or is of no Machine. The two are compared by their private
 // address.
 func Unnamed(n *corev1.Node, machines []unstructured.Unstructured) *unstructured.Unstructured {
-	address := NodeAddress(n, corev1.NodeInternalIP)
+	address := InternalIP(n)
 	if n.Spec.ProviderID != "" || address == "" || !chosen(n.Name, address) {
 		return nil
 	}

@@ -40,7 +40,7 @@ func NodeProblems(n *corev1.Node, servers map[string]hetzner.Server, network net
 	if _, ok := n.Labels[ExcludeFromBalancer]; ok {
 		add("has the label %s", ExcludeFromBalancer)
 	}
-	ip := NodeAddress(n, corev1.NodeInternalIP)
+	ip := InternalIP(n)
 	if a, err := netip.ParseAddr(ip); err != nil || !network.Contains(a) {
 		add("its address %q is not in the network %s", ip, network)
 	}
@@ -60,10 +60,10 @@ func NodeReady(n *corev1.Node) (ready bool, why string) {
 	return false, "its kubelet has not reported yet"
 }
 
-// NodeAddress is a node's first IPv4 address of a type.
-func NodeAddress(n *corev1.Node, kind corev1.NodeAddressType) string {
+// InternalIP is a node's first private IPv4 address.
+func InternalIP(n *corev1.Node) string {
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); a.Type == kind && err == nil && ip.Is4() {
+		if ip, err := netip.ParseAddr(a.Address); a.Type == corev1.NodeInternalIP && err == nil && ip.Is4() {
 			return a.Address
 		}
 	}

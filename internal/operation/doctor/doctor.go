@@ -13,6 +13,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -115,14 +116,11 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 
 // inTime is a check's finding; that there is none in time is one.
 func inTime(ctx context.Context, c check) Finding {
-	done := make(chan Finding, 1)
-	go func() { done <- c.examine(ctx) }()
-	select {
-	case f := <-done:
-		return f
-	case <-ctx.Done():
-		return unknown("ask again, or use --skip-doctor", "%v", context.Cause(ctx))
+	f, late := situation.Within(ctx, func() (Finding, error) { return c.examine(ctx), nil })
+	if late != nil {
+		return unknown("ask again, or use --skip-doctor", "%v", late)
 	}
+	return f
 }
 
 // What For takes beside steps: operations that make servers outside of the graph.

@@ -1,4 +1,0 @@
-package clustertest
-
-// ReservedBy is the label of a reservation that names its state folder.
-const ReservedBy = "slipway-reserved-by"
