@@ -168,8 +168,8 @@ func (s Situation) unmade(m member) bool {
 	if c, ok := worst(complaints(m.config)); ok && c.reason == configurationFailed {
 		return slices.Contains(s.Outdated, m.machine.GetName())
 	}
-	return s.replaced(m) && capi.Text(m.machine, "spec", "providerID") == "" && capi.Text(m.server, "spec", "providerID") == "" &&
-		len(complaints(m.server)) > 0
+	return s.replaced(m) && capi.Text(m.machine, "spec", "providerID") == "" &&
+		capi.Text(m.server, "spec", "providerID") == "" && len(complaints(m.server)) > 0
 }
 
 // replaced reports whether the server of a Machine was ordered by another template than the control plane has now.
@@ -177,7 +177,8 @@ func (s Situation) replaced(m member) bool {
 	if m.server == nil || s.ControlPlane == nil {
 		return false
 	}
-	by, now := m.server.GetAnnotations()[capi.ClonedFromAnnotation], capi.Text(s.ControlPlane, "spec", "infrastructureTemplate", "name")
+	by := m.server.GetAnnotations()[capi.ClonedFromAnnotation]
+	now := capi.Text(s.ControlPlane, "spec", "infrastructureTemplate", "name")
 	return m.controlPlane() && by != "" && now != "" && by != now
 }
 
