@@ -44,20 +44,7 @@ func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 
 // writeBlob stores a blob that was verified.
 func (s *Store) writeBlob(h v1.Hash, data []byte) error {
-	path := s.blobPath(h)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("store %s: %w", h, err)
-	}
-	unfinished, err := os.CreateTemp(filepath.Dir(path), "unfinished-")
-	if err != nil {
-		return fmt.Errorf("store %s: %w", h, err)
-	}
-	defer os.Remove(unfinished.Name())
-	_, err = unfinished.Write(data)
-	if err = errors.Join(err, unfinished.Close()); err == nil {
-		err = os.Rename(unfinished.Name(), path)
-	}
-	if err != nil {
+	if err := replace(s.blobPath(h), data); err != nil {
 		return fmt.Errorf("store %s: %w", h, err)
 	}
 	return nil
@@ -70,13 +57,7 @@ func (p *pull) blob(ctx context.Context, d v1.Descriptor, bound int64) error {
 		return fmt.Errorf("it has %d bytes, and at most %d are fetched", d.Size, bound)
 	}
 	path := p.store.blobPath(d.Digest)
-	if _, err := os.Stat(path); err == nil {
-		return nil
-	}
-	return exclusively(ctx, path+".lock", func() error {
-		if _, err := os.Stat(path); err == nil { // by whom we waited for
-			return nil
-		}
+	return unlessThere(ctx, path, func() error {
 		return p.eachEndpoint(ctx, func(c *client) error { return p.download(ctx, c, d, path) })
 	})
 }
@@ -117,10 +98,7 @@ func (p *pull) download(ctx context.Context, c *client, d v1.Descriptor, path st
 		return refused(fmt.Errorf("what was received has the digest sha256:%s in place of %s: it is refused and was "+
 			"removed", sum, d.Digest))
 	}
-	if err := os.Rename(path+".partial", path); err != nil {
-		return err
-	}
-	return os.Remove(path + ".lock")
+	return os.Rename(path+".partial", path)
 }
 
 // part receives a blob from where the partial file ends.

@@ -11,20 +11,12 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
-
-// clients are the authorized clients of a store, one for each repository of an endpoint: a registry's token is for one
-// repository.
-type clients struct {
-	mu  sync.Mutex
-	all map[string]*client
-}
 
 // client sends requests to one repository of one endpoint.
 type client struct {
@@ -38,22 +30,14 @@ const connectWithin = 10 * time.Second
 // client returns the client of a repository at an endpoint, and negotiates its authorization the first time.
 func (s *Store) client(ctx context.Context, e Endpoint, repository string) (*client, error) {
 	key := e.URL + " " + repository
-	s.clients.mu.Lock()
-	known := s.clients.all[key]
-	s.clients.mu.Unlock()
-	if known != nil {
-		return known, nil
+	if known, ok := s.clients.Load(key); ok {
+		return known.(*client), nil
 	}
 	made, err := s.newClient(ctx, e, repository)
 	if err != nil {
 		return nil, err
 	}
-	s.clients.mu.Lock()
-	defer s.clients.mu.Unlock()
-	if s.clients.all == nil {
-		s.clients.all = map[string]*client{}
-	}
-	s.clients.all[key] = made
+	s.clients.Store(key, made)
 	return made, nil
 }
 

@@ -44,7 +44,8 @@ type Store struct {
 	// Patience is how long a registry may send nothing; 0: DefaultPatience.
 	Patience time.Duration
 
-	clients clients
+	// clients has a *client for each repository of an endpoint: a registry's token is for one repository.
+	clients sync.Map
 	lock    sync.Mutex // serializes this process's access to the lock file
 }
 
@@ -175,6 +176,40 @@ func (s *Store) patience() time.Duration {
 		return s.Patience
 	}
 	return DefaultPatience
+}
+
+// unlessThere has work make a file or a folder where there is none, in one process at a time.
+func unlessThere(ctx context.Context, path string, work func() error) error {
+	there := func() bool { _, err := os.Stat(path); return err == nil }
+	if there() {
+		return nil
+	}
+	return exclusively(ctx, path+".lock", func() error {
+		if there() { // by whom we waited for
+			return nil
+		}
+		if err := work(); err != nil {
+			return err
+		}
+		return os.Remove(path + ".lock")
+	})
+}
+
+// replace writes a file in one piece.
+func replace(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	unfinished, err := os.CreateTemp(filepath.Dir(path), "unfinished-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(unfinished.Name())
+	_, err = unfinished.Write(data)
+	if err = errors.Join(err, unfinished.Close()); err != nil {
+		return err
+	}
+	return os.Rename(unfinished.Name(), path)
 }
 
 // exclusively holds a lock file while work runs, and waits for another process that holds it.

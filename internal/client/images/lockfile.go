@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -58,16 +57,8 @@ func (s *Store) recorded(ref name.Reference) (string, error) {
 	return s.Pinned(ref.Name())
 }
 
-// record writes the digest of a reference at its first use, and refuses another one later.
-func (s *Store) record(ctx context.Context, ref name.Reference, digest, from string) error {
-	if _, ok := ref.(name.Digest); ok {
-		return nil
-	}
-	return s.Pin(ctx, ref.Name(), digest, from)
-}
-
-// Pin records the digest of something else than an image at its first use, and refuses another one later. name is an
-// address; from says who served it.
+// Pin records the digest of something at its first use, and refuses another one later. name is the reference of an image
+// or an address; from says who served it.
 func (s *Store) Pin(ctx context.Context, name, digest, from string) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -140,16 +131,7 @@ func (s *Store) writeLock(entries []entry) error {
 	for _, e := range entries {
 		fmt.Fprintf(&out, "%s %s\n", e.reference, e.digest)
 	}
-	unfinished, err := os.CreateTemp(filepath.Dir(s.LockFile), "unfinished-")
-	if err != nil {
-		return fmt.Errorf("record the digest of an image: %w", err)
-	}
-	defer os.Remove(unfinished.Name())
-	_, err = unfinished.WriteString(out.String())
-	if err = errors.Join(err, unfinished.Close()); err == nil {
-		err = os.Rename(unfinished.Name(), s.LockFile)
-	}
-	if err != nil {
+	if err := replace(s.LockFile, []byte(out.String())); err != nil {
 		return fmt.Errorf("record the digest of an image: %w", err)
 	}
 	return nil

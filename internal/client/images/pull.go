@@ -45,11 +45,15 @@ func (p *pull) resolve(ctx context.Context) (string, error) {
 		return "", err
 	}
 	digest := hashOf(data)
-	if byDigest, ok := p.ref.(name.Digest); ok && byDigest.DigestStr() != digest.String() {
-		return "", refused(fmt.Errorf("%s answers with a manifest of the digest %s: it is refused", from, digest))
-	}
-	if err := p.store.record(ctx, p.ref, digest.String(), from); err != nil {
-		return "", err
+	switch ref := p.ref.(type) {
+	case name.Digest:
+		if ref.DigestStr() != digest.String() {
+			return "", refused(fmt.Errorf("%s answers with a manifest of the digest %s: it is refused", from, digest))
+		}
+	default:
+		if err := p.store.Pin(ctx, ref.Name(), digest.String(), from); err != nil {
+			return "", err
+		}
 	}
 	return digest.String(), p.store.writeBlob(digest, data)
 }

@@ -32,13 +32,7 @@ func imageBounds() bounds { return bounds{bytes: 4 << 30, files: 200_000} }
 // unpack unpacks an image's layers, beside their folder, and renames it when it is whole.
 func (s *Store) unpack(ctx context.Context, manifest v1.Hash, m *v1.Manifest, config *v1.ConfigFile) error {
 	dir := s.root(manifest)
-	if _, err := os.Stat(dir); err == nil {
-		return nil
-	}
-	return exclusively(ctx, dir+".lock", func() error {
-		if _, err := os.Stat(dir); err == nil { // by whom we waited for
-			return nil
-		}
+	return unlessThere(ctx, dir, func() error {
 		unfinished := dir + ".unfinished"
 		if err := os.RemoveAll(unfinished); err != nil { // of a pull that was killed
 			return err
@@ -49,10 +43,7 @@ func (s *Store) unpack(ctx context.Context, manifest v1.Hash, m *v1.Manifest, co
 		if err := s.unpackLayers(ctx, unfinished, m, config); err != nil {
 			return errors.Join(err, os.RemoveAll(unfinished))
 		}
-		if err := os.Rename(unfinished, dir); err != nil {
-			return err
-		}
-		return os.Remove(dir + ".lock")
+		return os.Rename(unfinished, dir)
 	})
 }
 
