@@ -20,6 +20,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/base/telemetry"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
@@ -167,7 +168,7 @@ func TestNoSpansUnlessAskedFor(t *testing.T) {
 			t.Errorf("%v: %v, %v", environment, tracer, err)
 		}
 		tracer.StepBegan("x", time.Now(), 1, "")
-		tracer.Call(telemetry.Call{})(0, nil)
+		tracer.Call(effect.Seen{})(0, nil)
 		if err := tracer.End(); err != nil {
 			t.Error(err)
 		}

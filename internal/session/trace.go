@@ -60,10 +60,7 @@ func (d traceDisplay) Close() {
 // watchCalls sends a span of each call.
 func watchCalls(tracer *telemetry.Tracer, hide *redact.Redactor) func(context.Context, effect.Seen) func(int, error) {
 	return func(_ context.Context, s effect.Seen) func(int, error) {
-		ended := tracer.Call(telemetry.Call{
-			Step: s.Step, System: string(s.System), Verb: s.Verb, Object: s.Object,
-			Method: s.Method, RPC: s.RPC, Scheme: s.Scheme, Host: s.Host, Path: s.Path,
-		})
+		ended := tracer.Call(s)
 		return func(status int, err error) {
 			if err != nil { // it may repeat what was sent
 				err = errors.New(hide.Text(err.Error()))

@@ -12,7 +12,7 @@ type Seen struct {
 	Verb, Object string // as a Line has them, with the names as they are
 	Method       string // of HTTP; empty: it is not HTTP
 	RPC          bool   // it is gRPC: Verb is its method, Object its service
-	Scheme, Host string
+	Scheme, Host string // the host with its port, where that is known
 	Path         string
 	Step         string
 }

@@ -10,24 +10,13 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.34.0"
 	"go.opentelemetry.io/otel/trace"
-)
 
-// Call is a call that is about to leave. Bodies, headers and queries are no part of it: they may hold secrets.
-type Call struct {
-	Step   string // that makes it; empty or unknown: the run itself
-	System string // "hetzner", "management", …
-	Verb   string // "create", or an RPC's method
-	Object string // "firewalls/k8s", or an RPC's service
-	Method string // of HTTP; empty: it is not HTTP
-	RPC    bool   // it is gRPC
-	Scheme string
-	Host   string // with its port, where that is known
-	Path   string
-}
+	"github.com/slipway-k8s/slipway/internal/base/effect"
+)
 
 // Call begins a call's span; the function that it returns ends it. status is that of HTTP, 0 where there is none. Of a
 // call whose answer comes in pieces, a watch say, it is the answer's beginning.
-func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
+func (t *Tracer) Call(c effect.Seen) (ended func(status int, err error)) {
 	if t == nil {
 		return func(int, error) {}
 	}
@@ -37,8 +26,8 @@ func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
 		parent = ctx
 	}
 	t.mu.Unlock()
-	_, span := t.tracer.Start(context.WithoutCancel(parent), c.name(), trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(c.attributes()...))
+	_, span := t.tracer.Start(context.WithoutCancel(parent), spanName(c), trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attributes(c)...))
 	return func(status int, err error) {
 		if status > 0 {
 			span.SetAttributes(semconv.HTTPResponseStatusCode(status))
@@ -55,14 +44,14 @@ func (t *Tracer) Call(c Call) (ended func(status int, err error)) {
 	}
 }
 
-// name has few values: the kind of the object, and not the object.
-func (c Call) name() string {
+// spanName has few values: the kind of the object, and not the object.
+func spanName(c effect.Seen) string {
 	kind, _, _ := strings.Cut(c.Object, "/")
-	return strings.Join(strings.Fields(c.System+" "+c.Verb+" "+kind), " ")
+	return strings.Join(strings.Fields(string(c.System)+" "+c.Verb+" "+kind), " ")
 }
 
-func (c Call) attributes() []attribute.KeyValue {
-	all := []attribute.KeyValue{attribute.String("slipway.world", c.System)}
+func attributes(c effect.Seen) []attribute.KeyValue {
+	all := []attribute.KeyValue{attribute.String("slipway.world", string(c.System))}
 	if c.Object != "" && !c.RPC {
 		all = append(all, attribute.String("slipway.object", c.Object))
 	}
