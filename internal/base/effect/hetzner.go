@@ -19,23 +19,34 @@ func HetznerCall(request *http.Request) (verb, object string, ok bool) {
 	if request.Method == http.MethodDelete && cutPrefix(request.URL.Path, "/v1/") == asksForWrite {
 		return "", "", false
 	}
-	words := strings.Split(cutPrefix(request.URL.Path, "/v1/"), "/")
+	words := wordsOf(request, "/v1/")
+	if i := len(words) - 2; i > 0 && words[i] == "actions" {
+		return words[i+1], strings.Join(words[:i], "/"), true
+	}
+	if request.Method == http.MethodPost {
+		words = append(words, madeName(request))
+	}
+	return methodVerb(request.Method), strings.Join(words, "/"), true
+}
+
+// wordsOf are those of a request's path behind a prefix, with * in the place of numbers.
+func wordsOf(request *http.Request, prefix string) []string {
+	words := strings.Split(cutPrefix(request.URL.Path, prefix), "/")
 	for i, word := range words {
 		if number.MatchString(word) {
 			words[i] = "*"
 		}
 	}
-	if i := len(words) - 2; i > 0 && words[i] == "actions" {
-		return words[i+1], strings.Join(words[:i], "/"), true
+	return words
+}
+
+// madeName is the name of what a request creates; empty: its body has none.
+func madeName(request *http.Request) string {
+	var made struct {
+		Name string `json:"name"`
 	}
-	if request.Method == http.MethodPost {
-		var made struct {
-			Name string `json:"name"`
-		}
-		_ = json.Unmarshal(body(request), &made) // a body without a name has none
-		words = append(words, made.Name)
-	}
-	return methodVerb(request.Method), strings.Join(words, "/"), true
+	_ = json.Unmarshal(body(request), &made)
+	return made.Name
 }
 
 // methodVerb is what a method of HTTP does.
