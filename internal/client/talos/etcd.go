@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/siderolabs/talos/pkg/machinery/api/machine"
+	"github.com/siderolabs/talos/pkg/machinery/client"
 )
 
 // EtcdMember is a member of the cluster's etcd, as etcd itself lists it.
@@ -30,14 +31,14 @@ func (c *Credentials) LocalEtcdMembers(ctx context.Context, r Route) ([]EtcdMemb
 }
 
 func (c *Credentials) members(ctx context.Context, r Route, own bool) ([]EtcdMember, error) {
-	t, ctx, err := c.reach(ctx, r)
+	var list *machine.EtcdMemberListResponse
+	doing := "list etcd's members through " + r.String()
+	err := c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) (err error) {
+		list, err = t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: own})
+		return err
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer t.Close()
-	list, err := t.EtcdMemberList(ctx, &machine.EtcdMemberListRequest{QueryLocal: own})
-	if err != nil {
-		return nil, plain("list etcd's members through "+r.String(), err)
 	}
 	var members []EtcdMember
 	for _, m := range list.GetMessages() {

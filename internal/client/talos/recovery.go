@@ -45,6 +45,20 @@ func (c *Credentials) reach(ctx context.Context, r Route) (*client.Client, conte
 	return t, ctx, err
 }
 
+// call makes a call of a node; doing says which, in its error.
+func (c *Credentials) call(ctx context.Context, r Route, doing string,
+	call func(context.Context, *client.Client) error) error {
+	t, ctx, err := c.reach(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := call(ctx, t); err != nil {
+		return plain(doing, err)
+	}
+	return nil
+}
+
 // HasEtcdData tells whether a node holds data of an etcd member. An error is no answer.
 func (c *Credentials) HasEtcdData(ctx context.Context, r Route) (bool, error) {
 	found, err := c.files(ctx, r, etcdMemberFolder)
@@ -174,15 +188,10 @@ func noSuchFile(message string) bool {
 // UploadSnapshot brings a snapshot of etcd to a control plane node, for a BootstrapRecovered. What was uploaded before
 // is replaced.
 func (c *Credentials) UploadSnapshot(ctx context.Context, r Route, snapshot io.Reader) error {
-	t, ctx, err := c.reach(ctx, r)
-	if err != nil {
+	return c.call(ctx, r, "upload the snapshot to "+r.String(), func(ctx context.Context, t *client.Client) error {
+		_, err := t.EtcdRecover(ctx, &wholeReader{source: snapshot})
 		return err
-	}
-	defer t.Close()
-	if _, err := t.EtcdRecover(ctx, &wholeReader{source: snapshot}); err != nil {
-		return plain("upload the snapshot to "+r.String(), err)
-	}
-	return nil
+	})
 }
 
 // wholeReader tells of the end only after the last bytes: the client drops what comes together with an end.
@@ -205,36 +214,32 @@ func (w *wholeReader) Read(p []byte) (int, error) {
 // BootstrapRecovered has a node restore the uploaded snapshot, whose hash it checks, into an etcd of which it is the
 // only member. Its error wraps ErrEtcdData where the node holds data already.
 func (c *Credentials) BootstrapRecovered(ctx context.Context, r Route) error {
-	t, ctx, err := c.reach(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	err = t.Bootstrap(ctx, &machine.BootstrapRequest{RecoverEtcd: true})
-	if err == nil {
-		return nil
-	}
-	told := plain("restore etcd on "+r.String(), err)
+	err := c.call(ctx, r, "restore etcd on "+r.String(), func(ctx context.Context, t *client.Client) error {
+		return t.Bootstrap(ctx, &machine.BootstrapRequest{RecoverEtcd: true})
+	})
 	if status.Code(err) == codes.AlreadyExists {
-		return fmt.Errorf("%w: %w", ErrEtcdData, told)
+		return fmt.Errorf("%w: %w", ErrEtcdData, err)
 	}
-	return told
+	return err
 }
 
 // WipeEphemeral resets the EPHEMERAL partition of a node, with etcd's data and everything that Pods keep on it, and
 // reboots it. The node does not leave etcd in order: it is for an etcd that cannot answer.
 func (c *Credentials) WipeEphemeral(ctx context.Context, r Route) error {
-	t, ctx, err := c.reach(ctx, r)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	err = t.ResetGeneric(ctx, &machine.ResetRequest{
-		Reboot: true, SystemPartitionsToWipe: []*machine.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel,
-			Wipe: true}},
+	partition := []*machine.ResetPartitionSpec{{Label: constants.EphemeralPartitionLabel, Wipe: true}}
+	doing := "reset the EPHEMERAL partition of " + r.String()
+	return c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) error {
+		return t.ResetGeneric(ctx, &machine.ResetRequest{Reboot: true, SystemPartitionsToWipe: partition})
 	})
-	if err != nil {
-		return plain("reset the EPHEMERAL partition of "+r.String(), err)
-	}
-	return nil
+}
+
+// Upgrade has a node install the Talos of an installer image beside the one that it runs, and reboot into it. Talos
+// drains the node first, and keeps what is on its disk. It refuses while a member of etcd does not serve, and boots the
+// old Talos again where the new one does not start. The call returns when the node has accepted it.
+func (c *Credentials) Upgrade(ctx context.Context, r Route, installer string) error {
+	doing := "upgrade " + r.String() + " to " + installer
+	return c.call(ctx, r, doing, func(ctx context.Context, t *client.Client) error {
+		_, err := t.UpgradeWithOptions(ctx, client.WithUpgradeImage(installer), client.WithUpgradePreserve(true))
+		return err
+	})
 }
