@@ -37,12 +37,12 @@ func (r Repository) Files(branch string) map[string]string {
 
 // repositories adds the part of the API that is about repositories.
 func (s *Server) repositories(mux *http.ServeMux) {
-	mux.HandleFunc("POST /api/v1/user/repos", s.createRepository)
-	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}", s.repository)
-	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/branches/{branch}", s.branch)
-	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/contents", s.contents)
-	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/contents/{path...}", s.contents)
-	mux.HandleFunc("POST /api/v1/repos/{user}/{repo}/contents", s.commit)
+	mux.HandleFunc("POST /api/v1/user/repos", allowed(authorized, s.createRepository))
+	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}", allowed(s.reads, s.repository))
+	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/branches/{branch}", allowed(s.reads, s.branch))
+	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/contents", allowed(s.reads, s.contents))
+	mux.HandleFunc("GET /api/v1/repos/{user}/{repo}/contents/{path...}", allowed(s.reads, s.contents))
+	mux.HandleFunc("POST /api/v1/repos/{user}/{repo}/contents", allowed(authorized, s.commit))
 }
 
 // Repository is one of the user's, as it is; nil: there is none of this name.
@@ -106,10 +106,6 @@ func (s *Server) reads(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (s *Server) createRepository(w http.ResponseWriter, r *http.Request) {
-	r.SetPathValue("user", User)
-	if !authorized(w, r) {
-		return
-	}
 	var want struct {
 		Name    string
 		Private bool
@@ -145,9 +141,6 @@ func (s *Server) of(w http.ResponseWriter, r *http.Request) (is *Repository, don
 }
 
 func (s *Server) repository(w http.ResponseWriter, r *http.Request) {
-	if !s.reads(w, r) {
-		return
-	}
 	is, done := s.of(w, r)
 	defer done()
 	if is != nil {
@@ -156,9 +149,6 @@ func (s *Server) repository(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) branch(w http.ResponseWriter, r *http.Request) {
-	if !s.reads(w, r) {
-		return
-	}
 	is, done := s.of(w, r)
 	defer done()
 	name, _ := url.PathUnescape(r.PathValue("branch"))
@@ -173,9 +163,6 @@ func (s *Server) branch(w http.ResponseWriter, r *http.Request) {
 
 // contents lists a folder, or describes a file.
 func (s *Server) contents(w http.ResponseWriter, r *http.Request) {
-	if !s.reads(w, r) {
-		return
-	}
 	is, done := s.of(w, r)
 	defer done()
 	if is == nil {
@@ -209,9 +196,6 @@ func (s *Server) contents(w http.ResponseWriter, r *http.Request) {
 
 // commit adds files to a branch: all of them, or none where one is there.
 func (s *Server) commit(w http.ResponseWriter, r *http.Request) {
-	if !authorized(w, r) {
-		return
-	}
 	var want struct {
 		Branch, Message string
 		Files           []struct{ Operation, Path, Content string }

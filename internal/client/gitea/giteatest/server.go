@@ -53,9 +53,9 @@ func New() *Server {
 	mux.HandleFunc("GET /api/v1/version", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusOK, map[string]string{"version": "1.27.0"})
 	})
-	mux.HandleFunc("GET /api/v1/users/{user}/tokens", s.list)
-	mux.HandleFunc("POST /api/v1/users/{user}/tokens", s.mint)
-	mux.HandleFunc("DELETE /api/v1/users/{user}/tokens/{id}", s.delete)
+	mux.HandleFunc("GET /api/v1/users/{user}/tokens", allowed(authorized, s.list))
+	mux.HandleFunc("POST /api/v1/users/{user}/tokens", allowed(authorized, s.mint))
+	mux.HandleFunc("DELETE /api/v1/users/{user}/tokens/{id}", allowed(authorized, s.delete))
 	mux.HandleFunc("GET /api/v1/repos/search", s.search)
 	s.repositories(mux)
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -118,12 +118,21 @@ func (s *Server) add(name string, scopes []string) Token {
 	return t
 }
 
+// allowed answers a request that passes a check, which refuses the others.
+func allowed(check func(http.ResponseWriter, *http.Request) bool, answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if check(w, r) {
+			answer(w, r)
+		}
+	}
+}
+
 func authorized(w http.ResponseWriter, r *http.Request) bool {
 	if user, password, ok := r.BasicAuth(); !ok || user != User || password != Password {
 		refuse(w, http.StatusUnauthorized, "user does not exist or the password is wrong")
 		return false
 	}
-	if r.PathValue("user") != User {
+	if user := r.PathValue("user"); user != "" && user != User {
 		refuse(w, http.StatusNotFound, "no such user")
 		return false
 	}
@@ -131,9 +140,6 @@ func authorized(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (s *Server) list(w http.ResponseWriter, r *http.Request) {
-	if !authorized(w, r) {
-		return
-	}
 	page, _ := strconv.Atoi(r.URL.Query().Get("page"))
 	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
 	limit = min(max(limit, 1), s.PageSize)
@@ -149,9 +155,6 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) mint(w http.ResponseWriter, r *http.Request) {
-	if !authorized(w, r) {
-		return
-	}
 	var want struct {
 		Name   string
 		Scopes []string
@@ -176,9 +179,6 @@ func (s *Server) mint(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
-	if !authorized(w, r) {
-		return
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.tokens, func(t Token) bool {
