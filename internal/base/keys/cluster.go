@@ -132,9 +132,6 @@ func (c Cluster) String() string { return "key of cluster " + c.scope.String() }
 // GoString does the same for %#v.
 func (c Cluster) GoString() string { return c.String() }
 
-// Scope is the cluster that the key belongs to.
-func (c Cluster) Scope() Scope { return c.scope }
-
 // Secret is the key as ParseClusters reads it, for a process that works for this cluster alone. It is a secret.
 func (c Cluster) Secret() string {
 	return clusterIntro + c.scope.String() + ":" + base64.RawURLEncoding.EncodeToString(c.seed[:])

@@ -3,6 +3,8 @@ package ratelimit
 import (
 	"fmt"
 	"time"
+
+	"github.com/slipway-k8s/slipway/internal/base/text"
 )
 
 // Counts are the requests of the command so far.
@@ -15,12 +17,12 @@ type Counts struct {
 
 // String is "57 requests, 12 waited 34s in total for the rate limit, 3 answers were 429".
 func (c Counts) String() string {
-	s := plural(c.Requests, "request", "requests")
+	s := text.Plural(c.Requests, "request", "requests")
 	if c.Slowed > 0 {
 		s += fmt.Sprintf(", %d waited %s in total for the rate limit", c.Slowed, short(c.Waited))
 	}
 	if c.Refused > 0 {
-		s += fmt.Sprintf(", %s 429", plural(c.Refused, "answer was", "answers were"))
+		s += fmt.Sprintf(", %s 429", text.Plural(c.Refused, "answer was", "answers were"))
 	}
 	return s
 }
@@ -43,7 +45,7 @@ type Error struct {
 func (e *Error) Error() string {
 	seen := "waited " + short(e.Waited) + " for the rate limit of the Hetzner Cloud API"
 	if e.Refused > 0 {
-		seen += fmt.Sprintf(", which refused it %s with 429", plural(e.Refused, "time", "times"))
+		seen += fmt.Sprintf(", which refused it %s with 429", text.Plural(e.Refused, "time", "times"))
 	}
 	return fmt.Sprintf("%s (%s): %v; the limit counts all tokens and programs of the project together: wait, or find "+
 		"what else sends requests, and run the same command again", seen, e.Last, e.Err)
@@ -58,13 +60,6 @@ func short(d time.Duration) string {
 		return d.Round(time.Second / 10).String()
 	}
 	return d.Round(time.Second).String()
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // errPatience ends a request that has no deadline of its own.
