@@ -23,23 +23,7 @@ import (
 
 	"github.com/slipway-k8s/slipway/internal/base/effect"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 )
-
-// connectRecorded are the real Tools.Connect and Tools.ConnectTrusted: one connection to each cluster, whose changes
-// are recorded.
-func (t Tools) connectRecorded() (connect, trusted func(kubeconfig []byte) (*kube.Cluster, error)) {
-	connections := &kube.Connections{}
-	connect = func(kubeconfig []byte) (*kube.Cluster, error) {
-		return connections.Connect(kubeconfig,
-			func() transport.WrapperFunc { return t.recorded(kubeconfig, false) })
-	}
-	trusted = func(kubeconfig []byte) (*kube.Cluster, error) {
-		return connections.ConnectTrusted(kubeconfig,
-			func() transport.WrapperFunc { return t.recorded(kubeconfig, true) })
-	}
-	return connect, trusted
-}
 
 // recorded is the transport for the cluster of a kubeconfig; nil where its changes are not recorded.
 func (t Tools) recorded(kubeconfig []byte, trusted bool) transport.WrapperFunc {

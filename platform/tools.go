@@ -152,12 +152,12 @@ func (t Tools) WithDefaults() Tools {
 		t.OwnAddress = AskOwnAddress
 	}
 	t.Files = t.RecordedFiles()
-	connect, trusted := t.connectRecorded()
+	connections := &kube.Connections{Wrap: t.recorded} // whose changes are recorded
 	if t.Connect == nil {
-		t.Connect = connect
+		t.Connect = connections.Connect
 	}
 	if t.ConnectTrusted == nil {
-		t.ConnectTrusted = trusted
+		t.ConnectTrusted = connections.ConnectTrusted
 	}
 	if t.Clusterctl == nil {
 		t.Clusterctl = t.clusterctlRecorded

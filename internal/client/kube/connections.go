@@ -29,8 +29,12 @@ const (
 	leftFor = time.Second
 )
 
-// Connections keeps one Cluster for each kubeconfig. The zero value is ready for use, by several goroutines at once.
+// Connections keeps one Cluster for each kubeconfig, for several goroutines at once.
 type Connections struct {
+	// Wrap makes the transport around the one that a kubeconfig makes, as in ConnectThrough. It is called when the Cluster
+	// is made, after the kubeconfig was accepted. nil: there is none.
+	Wrap func(kubeconfig []byte, trusted bool) transport.WrapperFunc
+
 	mu       sync.Mutex
 	clusters map[connectionKey]*Cluster
 }
@@ -41,30 +45,31 @@ type connectionKey struct {
 	trusted bool
 }
 
-// Connect returns the Cluster of a kubeconfig. wrap is the transport around the one that the kubeconfig makes, as in
-// ConnectThrough; it is called when the Cluster is made, after the kubeconfig was accepted.
-func (c *Connections) Connect(kubeconfig []byte, wrap func() transport.WrapperFunc) (*Cluster, error) {
-	return c.open(kubeconfig, false, func() (*Cluster, error) {
-		if err := accept(kubeconfig); err != nil {
-			return nil, err
-		}
-		return connect(kubeconfig, wrap())
-	})
-}
+// Connect returns the Cluster of a kubeconfig.
+func (c *Connections) Connect(kubeconfig []byte) (*Cluster, error) { return c.open(kubeconfig, false) }
 
 // ConnectTrusted is Connect for a kubeconfig that the operator named, or that this process made.
-func (c *Connections) ConnectTrusted(kubeconfig []byte, wrap func() transport.WrapperFunc) (*Cluster, error) {
-	return c.open(kubeconfig, true, func() (*Cluster, error) { return connect(kubeconfig, wrap()) })
+func (c *Connections) ConnectTrusted(kubeconfig []byte) (*Cluster, error) {
+	return c.open(kubeconfig, true)
 }
 
-func (c *Connections) open(kubeconfig []byte, trusted bool, connect func() (*Cluster, error)) (*Cluster, error) {
+func (c *Connections) open(kubeconfig []byte, trusted bool) (*Cluster, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := connectionKey{sha256.Sum256(kubeconfig), trusted}
 	if known := c.clusters[key]; known != nil {
 		return known, nil
 	}
-	cluster, err := connect()
+	if !trusted {
+		if err := accept(kubeconfig); err != nil {
+			return nil, err
+		}
+	}
+	var wrap transport.WrapperFunc
+	if c.Wrap != nil {
+		wrap = c.Wrap(kubeconfig, trusted)
+	}
+	cluster, err := connect(kubeconfig, wrap)
 	if err != nil {
 		return nil, err
 	}

@@ -14,8 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"k8s.io/client-go/transport"
 )
 
 // readyServer answers everything with 200 over TLS, and counts its connections.
@@ -34,8 +32,6 @@ func readyServer(t *testing.T) (s *httptest.Server, connections *atomic.Int64) {
 	return s, connections
 }
 
-func unwrapped() transport.WrapperFunc { return nil }
-
 func kubeconfigOf(s *httptest.Server, address string) []byte {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	return fmt.Appendf(nil, `apiVersion: v1
@@ -53,7 +49,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	connections := &Connections{}
 	before := runtime.NumGoroutine()
 	for i := range 200 {
-		cluster, err := connections.Connect(kubeconfigOf(s, s.URL), unwrapped)
+		cluster, err := connections.Connect(kubeconfigOf(s, s.URL))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +63,7 @@ func TestConnectionsAreShared(t *testing.T) {
 	if more := runtime.NumGoroutine() - before; more > 10 {
 		t.Errorf("%d goroutines more", more)
 	}
-	another, err := connections.Connect(append(kubeconfigOf(s, s.URL), '\n'), unwrapped)
+	another, err := connections.Connect(append(kubeconfigOf(s, s.URL), '\n'))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -86,43 +87,60 @@ func (r *records) Update(ctx context.Context, s *corev1.Secret, opts metav1.Upda
 	return r.SecretInterface.Update(ctx, r.sign(s, recovered), opts)
 }
 
-// record is what the metadata of one of Helm's Secrets says.
-type record struct {
-	secret    metav1.ObjectMeta // the names, UID and resourceVersion of it
-	revision  int
-	status    string
-	owner     string
-	recovered string
-	written   time.Time // last, by the API server's clock; zero: it does not say
+// ReleaseRecord is one of the records that Helm keeps of a release, a Secret, without the chart inside.
+type ReleaseRecord struct {
+	Name     string // of the Secret
+	UID      types.UID
+	Revision int
+	Status   string    // Helm's status: deployed, pending-upgrade, …
+	Written  time.Time // last, by the API server's clock; zero: it does not say
+
+	namespace, resourceVersion string
+	owner, recovered           string // the annotations
 }
 
-// release lists the records of a release, the oldest first, without the charts inside.
-func (c *Cluster) release(ctx context.Context, namespace, name string) ([]record, error) {
+// Pending reports whether an operation has begun with the record and not ended.
+func (r ReleaseRecord) Pending() bool { return release.Status(r.Status).IsPending() }
+
+// Deployed reports whether the operation of the record has ended well.
+func (r ReleaseRecord) Deployed() bool { return r.Status == release.StatusDeployed.String() }
+
+// ReleaseRecords lists the records of a release, the oldest first.
+func (c *Cluster) ReleaseRecords(ctx context.Context, namespace, name string) ([]ReleaseRecord, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(secretGVK)
 	if err := c.List(ctx, list, client.InNamespace(namespace), ReleaseLabels(name)); err != nil {
 		return nil, fmt.Errorf("list the records of helm release %s: %w", name, err)
 	}
-	var all []record
+	var all []ReleaseRecord
 	for _, o := range list.Items {
 		revision, err := strconv.Atoi(o.Labels["version"])
 		if err != nil {
 			continue
 		}
-		r := record{
-			secret:   metav1.ObjectMeta{Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion},
-			revision: revision, status: o.Labels["status"], written: o.CreationTimestamp.Time,
-			owner: o.Annotations[OwnerAnnotation], recovered: o.Annotations[RecoveredAnnotation],
-		}
+		r := ReleaseRecord{Name: o.Name, UID: o.UID, Revision: revision, Status: o.Labels["status"],
+			Written: o.CreationTimestamp.Time, namespace: o.Namespace, resourceVersion: o.ResourceVersion,
+			owner: o.Annotations[OwnerAnnotation], recovered: o.Annotations[RecoveredAnnotation]}
 		for _, f := range o.ManagedFields {
-			if f.Time != nil && f.Time.After(r.written) {
-				r.written = f.Time.Time
+			if f.Time != nil && f.Time.After(r.Written) {
+				r.Written = f.Time.Time
 			}
 		}
 		all = append(all, r)
 	}
-	slices.SortFunc(all, func(a, b record) int { return a.revision - b.revision })
+	slices.SortFunc(all, func(a, b ReleaseRecord) int { return a.Revision - b.Revision })
 	return all, nil
+}
+
+// RemoveReleaseRecord deletes a record if it is as it was read. One that was written since is a conflict.
+func (c *Cluster) RemoveReleaseRecord(ctx context.Context, r ReleaseRecord) error {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(secretGVK)
+	o.Namespace, o.Name = r.namespace, r.Name
+	if err := c.Delete(ctx, o, client.Preconditions{UID: &r.UID, ResourceVersion: &r.resourceVersion}); err != nil {
+		return fmt.Errorf("delete helm's record %s in namespace %s: %w", r.Name, r.namespace, err)
+	}
+	return nil
 }
 
 // ReleaseLabels select the records of a release among a namespace's Secrets.
@@ -130,9 +148,9 @@ func ReleaseLabels(name string) client.MatchingLabels {
 	return client.MatchingLabels{"owner": "helm", "name": name}
 }
 
-// clock is the API server's own time, to a second: ages of its objects are not measured with this machine's clock,
+// Clock is the API server's own time, to a second: ages of its objects are not measured with this machine's clock,
 // which may be set differently and may jump.
-func (c *Cluster) clock(ctx context.Context) (time.Time, error) {
+func (c *Cluster) Clock(ctx context.Context) (time.Time, error) {
 	resp, err := c.get(ctx, "/version")
 	if err != nil {
 		return time.Time{}, err
@@ -148,12 +166,9 @@ func (c *Cluster) clock(ctx context.Context) (time.Time, error) {
 // DeployedRevision is the revision of a release that is deployed; 0 when its last revision is in any other state or
 // there is none. It reads the labels of Helm's records only, not the charts inside.
 func (c *Cluster) DeployedRevision(ctx context.Context, namespace, name string) (int, error) {
-	all, err := c.release(ctx, namespace, name)
-	if err != nil || len(all) == 0 {
+	all, err := c.ReleaseRecords(ctx, namespace, name)
+	if err != nil || len(all) == 0 || !all[len(all)-1].Deployed() {
 		return 0, err
 	}
-	if last := all[len(all)-1]; last.status == release.StatusDeployed.String() {
-		return last.revision, nil
-	}
-	return 0, nil
+	return all[len(all)-1].Revision, nil
 }

@@ -107,7 +107,7 @@ func (h *Helm) remove(name string, keepRecords bool) error {
 // abandoned names the process that left a release unfinished, or removed it and left its records. As long as that may
 // not be so the error is a *BusyError. A record of ours is of an ended run: there is no other run of ours at the same
 // time. One of another process may be in progress until it is unchanged for longer than Helm works.
-func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (whose string, err error) {
+func (h *Helm) abandoned(last *release.Release, r ReleaseRecord, still time.Duration) (whose string, err error) {
 	switch {
 	case r.owner == h.records.owner:
 		return "an interrupted run", nil
@@ -116,32 +116,32 @@ func (h *Helm) abandoned(last *release.Release, r record, still time.Duration) (
 	case still < abandonedAfter:
 		return "", &BusyError{
 			Release: last.Name, Namespace: h.namespace, Status: last.Info.Status.String(), Revision: last.Version,
-			Since: r.written, Until: r.written.Add(abandonedAfter),
+			Since: r.Written, Until: r.Written.Add(abandonedAfter),
 		}
 	}
 	return fmt.Sprintf("helm or a run with another state folder, without a change for %s", still), nil
 }
 
 // still finds how long the record of a revision has been as it is, by the API server's clock.
-func (h *Helm) still(ctx context.Context, name string, revision int) (record, time.Duration, error) {
-	all, err := h.cluster.release(ctx, h.namespace, name)
+func (h *Helm) still(ctx context.Context, name string, revision int) (ReleaseRecord, time.Duration, error) {
+	all, err := h.cluster.ReleaseRecords(ctx, h.namespace, name)
 	if err != nil {
-		return record{}, 0, err
+		return ReleaseRecord{}, 0, err
 	}
-	now, err := h.cluster.clock(ctx)
+	now, err := h.cluster.Clock(ctx)
 	if err != nil {
-		return record{}, 0, fmt.Errorf("find out how old the records of helm release %s are: %w", name, err)
+		return ReleaseRecord{}, 0, fmt.Errorf("find out how old the records of helm release %s are: %w", name, err)
 	}
 	for _, r := range all {
-		if r.revision != revision {
+		if r.Revision != revision {
 			continue
 		}
-		if r.written.IsZero() {
-			r.written = now // it does not say, so it may be new
+		if r.Written.IsZero() {
+			r.Written = now // it does not say, so it may be new
 		}
-		return r, now.Sub(r.written), nil
+		return r, now.Sub(r.Written), nil
 	}
-	return record{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
+	return ReleaseRecord{}, 0, fmt.Errorf("revision %d of helm release %s has just gone", revision, name)
 }
 
 // canStay reports whether a release that is deployed as it is wanted can stay. It cannot where a workload of it is
@@ -179,7 +179,7 @@ func (h *Helm) recovering(ctx context.Context, say func(string, ...any), w Wante
 			"%s -n %s) and run again",
 			why, was, w.Name, h.namespace)
 	}
-	at, err := h.cluster.clock(ctx)
+	at, err := h.cluster.Clock(ctx)
 	if err != nil {
 		return err
 	}
