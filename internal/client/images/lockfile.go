@@ -57,8 +57,8 @@ func (s *Store) recorded(ref name.Reference) (string, error) {
 	return s.Pinned(ref.Name())
 }
 
-// Pin records the digest of something at its first use, and refuses another one later. name is the reference of an image
-// or an address; from says who served it.
+// Pin records the digest of something at its first use, and refuses another one later. name is the reference of an
+// image, or an address; from says who served it.
 func (s *Store) Pin(ctx context.Context, name, digest, from string) error {
 	s.lock.Lock()
 	defer s.lock.Unlock()
