@@ -25,7 +25,7 @@ const token = hetznertest.Token
 func offline(t *testing.T, h *hetznertest.Server) slipway.Options {
 	t.Helper()
 	return slipway.Options{StateDir: filepath.Join(t.TempDir(), "state"), Token: platform.NewSecret(token),
-		Hetzner: h.Client(hetznertest.Token), Management: noCluster{}, SkipDoctor: true}
+		Hetzner: h.Client(nil), Management: noCluster{}, SkipDoctor: true}
 }
 
 func fakeHetzner(t *testing.T) *hetznertest.Server {

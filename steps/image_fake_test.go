@@ -28,7 +28,7 @@ const testImage = "talos-amd64-v1.12.2"
 
 // studio is a Hetzner project in which runs make images.
 type studio struct {
-	*hetznertest.Project
+	*hetznertest.Server
 	t     *testing.T
 	state string
 	cfg   config.Config
@@ -39,7 +39,7 @@ type studio struct {
 }
 
 func newStudio(t *testing.T) *studio {
-	s := &studio{Project: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: config.Defaults(),
+	s := &studio{Server: hetznertest.NewProject(), t: t, state: t.TempDir(), cfg: config.Defaults(),
 		during: func(context.Context) {}}
 	s.cfg.ImageTimeout = config.Duration(20 * time.Second)
 	t.Cleanup(s.Close)
@@ -173,11 +173,11 @@ func (m *mortal) RoundTrip(r *http.Request) (*http.Response, error) {
 // ours, which may be at work on another image.
 func foreign(s *studio) {
 	library := map[string]string{"apricote.de/created-by": "hcloud-upload-image"}
-	s.PutServer(schema.Server{ID: 1, Name: "hcloud-upload-image-1", Labels: library})
-	s.PutKey(schema.SSHKey{ID: 2, Name: "hcloud-upload-image-1", Labels: library})
+	s.Put("servers", 1, schema.Server{ID: 1, Name: "hcloud-upload-image-1", Labels: library})
+	s.Put("ssh_keys", 2, schema.SSHKey{ID: 2, Name: "hcloud-upload-image-1", Labels: library})
 	other := ours("another-run")
 	other["slipway-cluster"], other["caph-image-name"] = "other", "talos-amd64-v1.11.0"
-	s.PutServer(schema.Server{ID: 3, Name: "hcloud-upload-image-3", Labels: other,
+	s.Put("servers", 3, schema.Server{ID: 3, Name: "hcloud-upload-image-3", Labels: other,
 		Created: time.Now().Add(-24 * time.Hour)})
 	s.PutImage(schema.Image{ID: 4, Type: "snapshot", Status: "available", Architecture: "x86",
 		Labels: map[string]string{"os": "talos"}, Description: testImage})
@@ -206,8 +206,8 @@ func withoutForeign(s *studio) {
 	if _, err := c.SSHKey.Delete(s.t.Context(), &hcloud.SSHKey{ID: 2}); err != nil {
 		s.t.Fatal(err)
 	}
-	s.Drop(4)
-	s.Drop(5)
+	s.Drop("images", 4)
+	s.Drop("images", 5)
 }
 
 // made is a snapshot that a run made, or is making.

@@ -79,7 +79,7 @@ func newPivotWorld(t *testing.T) *pivotWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tools := platform.Tools{Hetzner: w.hetzner.Client(hetznertest.Token), Management: w.provider, Files: w.files}
+	tools := platform.Tools{Hetzner: w.hetzner.Client(nil), Management: w.provider, Files: w.files}
 	tools.Clusterctl = func(context.Context, clusterctlconfig.Client) (platform.Clusterctl, error) { return w, nil }
 	w.b = newSet(cfg, tools, s)
 	clustertest.Define(w.source, kinds)

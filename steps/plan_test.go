@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/bootstrap"
@@ -405,7 +406,7 @@ func TestWhatOnlyTheCloudKnows(t *testing.T) {
 			clustertest.Configure(t, c, "SERVER_TYPE=cx99")
 		}, "cx33"},
 		"wrong token": {func(_ *testing.T, w *clustertest.Environment, _ *config.Config, tools *platform.Tools) {
-			tools.Hetzner = w.Hetzner.Client("wrong-token")
+			tools.Hetzner = hcloud.NewClient(hcloud.WithEndpoint(w.Hetzner.URL), hcloud.WithToken("wrong-token"))
 		}, "token"},
 	} {
 		t.Run(name, func(t *testing.T) {

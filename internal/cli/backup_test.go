@@ -71,7 +71,7 @@ func TestBackupMistakes(t *testing.T) {
 
 // TestBackupOfNothing has a token and a key, and no cluster.
 func TestBackupOfNothing(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	t.Chdir(dir)

@@ -21,7 +21,7 @@ import (
 // wellWorld is a project and an environment in which the doctor asks nobody
 // beyond this machine and finds nothing wrong: charts and providers are here, and
 // a kubeconfig stands for the management cluster.
-func wellWorld(t *testing.T) (*hetznertest.Store, string) {
+func wellWorld(t *testing.T) (*hetznertest.Server, string) {
 	t.Helper()
 	market := newMarket(t)
 	market.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",

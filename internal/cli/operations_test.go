@@ -14,9 +14,9 @@ import (
 )
 
 // smallProject has a load balancer of cluster k8s, one of cluster demo, and one of nobody's.
-func smallProject(t *testing.T) (s *hetznertest.Store, environment string) {
+func smallProject(t *testing.T) (s *hetznertest.Server, environment string) {
 	t.Helper()
-	s = hetznertest.NewStore()
+	s = hetznertest.NewEmpty()
 	t.Cleanup(s.Close)
 	for id, labels := range map[int64]map[string]string{1: {"caph-cluster-k8s": "owned"},
 		2: {"caph-cluster-demo": "owned"}, 3: nil} {

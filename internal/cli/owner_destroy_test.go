@@ -26,7 +26,7 @@ import (
 
 // twoClusters is a project with clusters k8s and other, one management cluster for both, and the state folder of k8s.
 type twoClusters struct {
-	project    *hetznertest.Store
+	project    *hetznertest.Server
 	management *kubetest.Server
 	dir        string
 	state      statedir.Dir
@@ -34,7 +34,7 @@ type twoClusters struct {
 
 func newTwoClusters(t *testing.T) *twoClusters {
 	t.Helper()
-	c := &twoClusters{project: hetznertest.NewStore(), dir: t.TempDir()}
+	c := &twoClusters{project: hetznertest.NewEmpty(), dir: t.TempDir()}
 	c.state = statedir.Dir(filepath.Join(c.dir, "state"))
 	t.Cleanup(c.project.Close)
 	kinds := []kubetest.Resource{

@@ -23,9 +23,9 @@ import (
 )
 
 // newMarket is an empty project at a Hetzner that has what the defaults ask for.
-func newMarket(t *testing.T) *hetznertest.Store {
+func newMarket(t *testing.T) *hetznertest.Server {
 	t.Helper()
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	t.Cleanup(s.Close)
 	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
 	s.Put("server_types", 1, schema.ServerType{Name: "cx33", Architecture: "x86",
@@ -34,7 +34,7 @@ func newMarket(t *testing.T) *hetznertest.Store {
 	return s
 }
 
-func inProject(s *hetznertest.Store) string {
+func inProject(s *hetznertest.Server) string {
 	return "HCLOUD_TOKEN=a-real-looking-token HCLOUD_ENDPOINT=" + s.URL
 }
 

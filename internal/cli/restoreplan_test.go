@@ -168,7 +168,7 @@ func TestRestoreAsksOnceBeforeItSpends(t *testing.T) {
 
 // offerImage has the image of the lost cluster in the project: without it the step image, which runs at the same time,
 // may fail before the management cluster is asked for.
-func offerImage(market *hetznertest.Store) {
+func offerImage(market *hetznertest.Server) {
 	market.Put("images", 1, hetznertest.Image(1, "talos-v1", "x86", "available"))
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-func billOf(t *testing.T, s *hetznertest.Store, journal flow.Journal, kvs ...string) (orders.Bill, []string) {
+func billOf(t *testing.T, s *hetznertest.Server, journal flow.Journal, kvs ...string) (orders.Bill, []string) {
 	t.Helper()
 	cfg := config.Defaults()
 	for _, kv := range kvs {

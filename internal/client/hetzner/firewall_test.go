@@ -9,7 +9,6 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/client/hetzner/hetznertest"
 )
 
 func rules(sources ...string) []hetzner.FirewallRule {
@@ -23,7 +22,7 @@ func rules(sources ...string) []hetzner.FirewallRule {
 
 func TestTheFirewallConverges(t *testing.T) {
 	s := start(t)
-	c := s.Client(hetznertest.Token)
+	c := s.Client(nil)
 	f, changed, err := hetzner.EnsureFirewall(t.Context(), c, "k8s", rules("10.0.0.0/8", "192.168.0.0/16"))
 	if err != nil || !changed {
 		t.Fatalf("made: %v, %v", changed, err)
@@ -58,7 +57,7 @@ func TestAFirewallOfAnotherIsNotTouched(t *testing.T) {
 	s := start(t)
 	s.SetFirewalls(schema.Firewall{ID: 7, Name: "k8s"}, schema.Firewall{ID: 8, Name: "demo",
 		Labels: map[string]string{"slipway-cluster": "demo"}})
-	_, _, err := hetzner.EnsureFirewall(t.Context(), s.Client(hetznertest.Token), "k8s", rules("10.0.0.0/8"))
+	_, _, err := hetzner.EnsureFirewall(t.Context(), s.Client(nil), "k8s", rules("10.0.0.0/8"))
 	if err == nil || !strings.Contains(err.Error(), "firewall 7 is called k8s") {
 		t.Errorf("got %v", err)
 	}
@@ -69,7 +68,7 @@ func TestAFirewallOfAnotherIsNotTouched(t *testing.T) {
 
 func TestCoverByLabel(t *testing.T) {
 	s := start(t)
-	c := s.Client(hetznertest.Token)
+	c := s.Client(nil)
 	mine := map[string]string{"caph-cluster-k8s": "owned"}
 	s.SetServers(schema.Server{ID: 1, Name: "a", Labels: mine}, schema.Server{ID: 2, Name: "b", Labels: mine},
 		schema.Server{ID: 3, Name: "other"})

@@ -11,7 +11,7 @@ import (
 )
 
 func TestQuote(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	orders := []Order{
 		{Kind: KindServer, Count: 3, Type: "cx33", Location: "nbg1"}, {Kind: KindPrimaryIP, Count: 3, Type: "ipv4",

@@ -17,7 +17,7 @@ import (
 )
 
 // sells is a project at a Hetzner that has nothing in stock of what is named ("cx33 nbg1").
-func sells(t *testing.T, out ...string) (*hetznertest.Store, *hcloud.Client) {
+func sells(t *testing.T, out ...string) (*hetznertest.Server, *hcloud.Client) {
 	t.Helper()
 	s := hetznertest.NewSelling(out...)
 	t.Cleanup(s.Close)
@@ -142,7 +142,8 @@ func TestWhatDoesNotExistIsNamed(t *testing.T) {
 func TestWrongToken(t *testing.T) {
 	s := hetznertest.New()
 	t.Cleanup(s.Close)
-	_, err := capacity.Choose(t.Context(), s.Client("a-token-nobody-knows"), config.Defaults())
+	c := hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken("a-token-nobody-knows"))
+	_, err := capacity.Choose(t.Context(), c, config.Defaults())
 	if !errors.Is(err, hetzner.ErrToken) || strings.Contains(err.Error(), "a-token-nobody-knows") {
 		t.Errorf("got %v", err)
 	}

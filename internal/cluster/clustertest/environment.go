@@ -132,7 +132,7 @@ func (w *Environment) Config() config.Config {
 // Tools work with the environment's clusters, Hetzner and state folder.
 func (w *Environment) Tools() platform.Tools {
 	tools := platform.Tools{
-		Hetzner: w.Hetzner.Client(hetznertest.Token), Token: platform.NewSecret(hetznertest.Token), Management: w.Provider,
+		Hetzner: w.Hetzner.Client(nil), Token: platform.NewSecret(hetznertest.Token), Management: w.Provider,
 		Files: platform.FilesIn(filepath.Join(w.State, "state")), Log: w.Log, Overrides: filepath.Join(w.State, "own"),
 	}
 	tools.Clusterctl = func(_ context.Context, c clusterctlconfig.Client) (platform.Clusterctl, error) {

@@ -9,9 +9,9 @@ import (
 )
 
 // NewMarket is an empty project at a Hetzner that has what the defaults ask for.
-func NewMarket(t *testing.T) *hetznertest.Store {
+func NewMarket(t *testing.T) *hetznertest.Server {
 	t.Helper()
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	t.Cleanup(s.Close)
 	s.Put("locations", 1, schema.Location{Name: "nbg1", NetworkZone: "eu-central"})
 	s.Put("server_types", 1,

@@ -36,7 +36,7 @@ func TestTokenOfOtherProjectIsNotGivenToTheManagementCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			if tt.token != "" {
 				w.Management.Put(kubetest.Object("v1", "Secret", config.DefaultNamespace, config.TokenSecretName,
@@ -100,7 +100,7 @@ func TestTokenIsNotReplacedUnderAnotherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := clustertest.New(t)
 			clustertest.Define(w.Management, clustertest.ClusterAPIKinds())
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			w.Management.Put(kubetest.Object("v1", "Namespace", "", namespace, nil))
 			w.Management.Put(kubetest.Object("v1", "Secret", namespace, config.TokenSecretName,

@@ -219,7 +219,7 @@ func TestCheckProject(t *testing.T) {
 	if err := check(); err != nil {
 		t.Errorf("in its project: %v", err)
 	}
-	empty := hetznertest.NewStore()
+	empty := hetznertest.NewEmpty()
 	defer empty.Close()
 	tools.Hetzner = empty.Client(nil)
 	if err := check(); err != nil {

@@ -31,7 +31,7 @@ type environment struct {
 	t       *testing.T
 	cfg     config.Config
 	objects *kubetest.Server
-	hetzner *hetznertest.Store
+	hetzner *hetznertest.Server
 	mgmt    *kube.Cluster
 	said    *clustertest.Messages
 	consent bool

@@ -49,25 +49,25 @@ const sweepBudget = 1000
 func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 	hour := config.Defaults()
 	hour.DestroyTimeout = config.Duration(time.Hour)
-	for name, plant := range map[string]func(*hetznertest.Store){
-		"a server": func(s *hetznertest.Store) { s.Lock(1, 1e6) },
-		"a hundred servers that are being deleted": func(s *hetznertest.Store) {
+	for name, plant := range map[string]func(*hetznertest.Server){
+		"a server": func(s *hetznertest.Server) { s.Lock(1, 1e6) },
+		"a hundred servers that are being deleted": func(s *hetznertest.Server) {
 			for id := int64(1000); id < 1100; id++ {
 				s.Put("servers", id, schema.Server{Name: fmt.Sprint("k8s-", id),
 					Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 			}
 			s.DeletionTakes(1e6)
 		},
-		"a load balancer": func(s *hetznertest.Store) { s.Lock(20, 1e6) },
-		"the network":     func(s *hetznertest.Store) { s.Lock(10, 1e6) },
-		"one of each": func(s *hetznertest.Store) {
+		"a load balancer": func(s *hetznertest.Server) { s.Lock(20, 1e6) },
+		"the network":     func(s *hetznertest.Server) { s.Lock(10, 1e6) },
+		"one of each": func(s *hetznertest.Server) {
 			for _, id := range []int64{20, 30, 40, 60, 10, 4} {
 				s.Lock(id, 1e6)
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			plantCluster(s)
 			plant(s)
@@ -96,7 +96,7 @@ func TestAnHourOfSweepingStaysInItsBudget(t *testing.T) {
 
 // What Cluster API is waited for to delete is looked at whenever a watched object changes, and Hetzner is not asked each time.
 func TestAnHourOfWaitingForClusterAPIStaysInItsBudget(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	for _, id := range []int64{1, 2, 3} {

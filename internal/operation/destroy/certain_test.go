@@ -25,7 +25,7 @@ import (
 // A project without the cluster, and a cluster that nothing can be asked of, may be a wrong token and a broken network.
 // The keys stay.
 func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
 	cluster.Close()
@@ -78,7 +78,7 @@ func TestDestroyKeepsTheKeysOfAClusterThatItDidNotSee(t *testing.T) {
 
 // A server that Hetzner refuses to delete ends the wait for Cluster API.
 func TestDestroyNamesAProtectedServer(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	s.Put("servers", 2, schema.Server{Name: "k8s-b", Labels: map[string]string{"caph-cluster-k8s": "owned"},
@@ -129,7 +129,7 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 		"none is recorded": {ownership.Management{}, nil, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			plantCluster(s)
 			o := demolisher(t, s, nil)
@@ -166,7 +166,7 @@ func TestDestroyAsksTheRecordedManagementCluster(t *testing.T) {
 // A management cluster that stays, because it manages others, and still holds the Cluster object would create the
 // servers again.
 func TestDestroyIsNotOverWhileTheClusterObjectExists(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	mgmt := kubetest.New("management", clustertest.ClusterAPIKinds()...)

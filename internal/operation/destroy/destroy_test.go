@@ -30,7 +30,7 @@ import (
 )
 
 func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	foreign := plantCluster(s)
 	var before []string
@@ -84,7 +84,7 @@ func TestDestroyTakesWhatIsLabelledAndNothingElse(t *testing.T) {
 // A process that dies at any request, and is run again, leaves nothing and has touched nothing of others.
 func TestDestroyKilledAtEveryRequest(t *testing.T) {
 	opts := Options{Images: true, Volumes: true}
-	whole := hetznertest.NewStore()
+	whole := hetznertest.NewEmpty()
 	defer whole.Close()
 	plantCluster(whole)
 	if err := listAndDestroy(t.Context(), demolisher(t, whole, nil), opts, quietly); err != nil {
@@ -93,7 +93,7 @@ func TestDestroyKilledAtEveryRequest(t *testing.T) {
 	requests := whole.Requests()
 	for n := 1; n <= requests; n++ {
 		for _, arrives := range []bool{false, true} {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			foreign := plantCluster(s)
 			ctx, cancel := context.WithCancel(t.Context())
 			if err := listAndDestroy(ctx, demolisher(t, s, &dying{n: n, arrives: arrives, kill: cancel}), opts,
@@ -122,7 +122,7 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 		return kubetest.Object("v1", "PersistentVolume", "", name,
 			clustertest.Map{"spec": clustertest.Map{"csi": clustertest.Map{"driver": csiDriver, "volumeHandle": handle}}})
 	}
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	foreign := plantCluster(s)
 	self := kubetest.New("workload", kinds...)
@@ -171,7 +171,7 @@ func TestDestroyDeletesTheVolumesThatItListed(t *testing.T) {
 // Resources of another cluster that use the cluster's are named, and not touched. A destroy that was killed halfway
 // leaves a kubeconfig behind whose cluster has no servers any more. The next one resumes.
 func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
@@ -198,7 +198,7 @@ func TestDestroyGoesOnWhereTheClusterIsSilent(t *testing.T) {
 // TestDestroyAsksASilentClusterOnce: each question to a cluster that has lost its quorum takes seconds until it is
 // given up.
 func TestDestroyAsksASilentClusterOnce(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	cluster := kubetest.New("workload", clustertest.ClusterAPIKinds()...)
@@ -230,15 +230,15 @@ func TestDestroyAsksASilentClusterOnce(t *testing.T) {
 func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
-		plant func(*hetznertest.Store)
+		plant func(*hetznertest.Server)
 		want  string
 	}{
-		{"a foreign server in the network", func(s *hetznertest.Store) {
+		{"a foreign server in the network", func(s *hetznertest.Server) {
 			s.Put("networks", 10,
 				schema.Network{Name: "k8s", Labels: map[string]string{"caph-cluster-k8s": "owned"}, IPRange: "10.10.0.0/16",
 					Servers: []int64{1, 2, 101}})
 		}, "network k8s (10) is not deleted: server 101 is in it"},
-		{"a load balancer of a Service before a foreign server, too", func(s *hetznertest.Store) {
+		{"a load balancer of a Service before a foreign server, too", func(s *hetznertest.Server) {
 			target := func(id int64) schema.LoadBalancerTarget {
 				return schema.LoadBalancerTarget{Type: "server", Server: &schema.LoadBalancerTargetServer{ID: id}}
 			}
@@ -247,18 +247,18 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 					PrivateNet: []schema.LoadBalancerPrivateNet{{Network: 10}},
 					Targets:    []schema.LoadBalancerTarget{target(1), target(101)}})
 		}, "network k8s (10) is not deleted: load balancer a1b2c3 (21) is in it, and not of this cluster alone"},
-		{"the firewall over a foreign server", func(s *hetznertest.Store) {
+		{"the firewall over a foreign server", func(s *hetznertest.Server) {
 			s.Put("firewalls", 40, schema.Firewall{Name: "k8s", Labels: map[string]string{"slipway-cluster": "k8s"},
 				AppliedTo: []schema.FirewallResource{{Type: "server", Server: &schema.FirewallResourceServer{ID: 101}}}})
 		}, "firewall k8s (40) is not deleted: it is applied to server 101"},
-		{"a protected load balancer", func(s *hetznertest.Store) {
+		{"a protected load balancer", func(s *hetznertest.Server) {
 			s.Put("load_balancers", 20,
 				schema.LoadBalancer{Name: "k8s-kube-apiserver-x", Labels: map[string]string{"caph-cluster-k8s": "owned"},
 					Protection: schema.LoadBalancerProtection{Delete: true}})
 		}, "it is protected"},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			foreign := plantCluster(s)
 			tt.plant(s)
@@ -278,7 +278,7 @@ func TestDestroyStopsAtWhatIsShared(t *testing.T) {
 // What a recovery that was under way knows goes with the cluster: it would keep every target out of the folder, for
 // good.
 func TestDestroyEndsARecovery(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	o := demolisher(t, s, nil)
@@ -302,7 +302,7 @@ func TestDestroyEndsARecovery(t *testing.T) {
 
 // A cluster that manages itself is paused before anything of it is deleted.
 func TestDestroyPausesAClusterThatManagesItself(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	kind := clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io", "v1beta1")
@@ -353,7 +353,7 @@ func TestDestroyLeavesNoManagementClusterUnasked(t *testing.T) {
 		"the folder opens only the cluster": {map[string][]byte{platform.Kubeconfig: self.Kubeconfig()}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			plantCluster(s)
 			s.Put("placement_groups", 31,
@@ -414,7 +414,7 @@ func TestDestroyGoesOnWhereTheWebhooksAreDown(t *testing.T) {
 			says: "etcdserver: no space"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			plantCluster(s)
 			source := kubetest.New("management", clustertest.ClusterAPIKinds()...)
@@ -487,7 +487,7 @@ func TestDestroyInAGivenManagementCluster(t *testing.T) {
 			mgmt.Get("v1", "Secret", "team-b", config.TokenSecretName))
 	}
 	before := theirs()
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	o := demolisher(t, s, nil)

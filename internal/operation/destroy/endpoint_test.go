@@ -12,7 +12,7 @@ import (
 
 // The control plane's address is the last that goes of what costs money, and is unprotected only then.
 func TestDestroyDeletesTheAddressLast(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	plantEndpoint(s)
@@ -39,7 +39,7 @@ func TestDestroyDeletesTheAddressLast(t *testing.T) {
 
 // An address that its load balancer still has is not unprotected.
 func TestAssignedAddressIsNotTouched(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantEndpoint(s)
 	inventory, err := hetzner.ListResources(t.Context(), s.Client(nil))
@@ -61,7 +61,7 @@ func TestAssignedAddressIsNotTouched(t *testing.T) {
 
 // With --keep-address it stays as it is, protected; a later destroy takes it.
 func TestDestroyKeepsTheAddress(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	plantCluster(s)
 	plantEndpoint(s)
@@ -87,7 +87,7 @@ func TestDestroyKeepsTheAddress(t *testing.T) {
 // A destroy that dies at any request leaves no address unprotected that something still has, and its next run ends it.
 func TestDestroyOfTheAddressKilledAtEveryRequest(t *testing.T) {
 	for n := 1; ; n++ {
-		s := hetznertest.NewStore()
+		s := hetznertest.NewEmpty()
 		plantEndpoint(s)
 		ctx, cancel := context.WithCancel(t.Context())
 		err := listAndDestroy(ctx, demolisher(t, s, &dying{n: n, arrives: n%2 == 0, kill: cancel}), Options{}, quietly)

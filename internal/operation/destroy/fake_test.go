@@ -20,7 +20,7 @@ import (
 )
 
 // plantCluster puts a whole cluster k8s into a project, and things of others that look like it. foreign are the latter.
-func plantCluster(s *hetznertest.Store) (foreign []string) {
+func plantCluster(s *hetznertest.Server) (foreign []string) {
 	mine := map[string]string{"caph-cluster-k8s": "owned"}
 	ours := map[string]string{"slipway-cluster": "k8s"}
 	nbg1 := schema.Location{Name: "nbg1"}
@@ -88,7 +88,7 @@ func plantCluster(s *hetznertest.Store) (foreign []string) {
 }
 
 // demolisher is a destroyer of cluster k8s without any management cluster.
-func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper) *Destroyer {
+func demolisher(t *testing.T, s *hetznertest.Server, transport http.RoundTripper) *Destroyer {
 	t.Helper()
 	d := New(config.Defaults(),
 		platform.Tools{Hetzner: s.Client(transport), Management: &clustertest.Provider{},
@@ -99,7 +99,7 @@ func demolisher(t *testing.T, s *hetznertest.Store, transport http.RoundTripper)
 }
 
 // plantEndpoint adds a control plane endpoint: primary_ips/80, protected, that load_balancers/81 has.
-func plantEndpoint(s *hetznertest.Store) {
+func plantEndpoint(s *hetznertest.Server) {
 	labels := map[string]string{"slipway-cluster": "k8s", "slipway-role": "control-plane-endpoint"}
 	lb, nbg1 := int64(81), schema.Location{Name: "nbg1"}
 	s.Put("primary_ips", 80, schema.PrimaryIP{Name: "k8s-control-plane", Type: "ipv4", IP: "127.0.0.80", Labels: labels,
@@ -125,7 +125,7 @@ func sorted(names []string, more ...string) []string {
 	return all
 }
 
-func snapshot(s *hetznertest.Store, what string) string {
+func snapshot(s *hetznertest.Server, what string) string {
 	collection, number, _ := strings.Cut(what, "/")
 	var id int64
 	_, _ = fmt.Sscan(number, &id)

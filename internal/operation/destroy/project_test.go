@@ -20,20 +20,20 @@ import (
 // A token of another project finds nothing of the cluster there. That is not taken for gone, whoever manages it.
 func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 	owned := map[string]string{"caph-cluster-k8s": "owned"}
-	server := func(id int64, name string) func(*hetznertest.Store) {
-		return func(s *hetznertest.Store) {
+	server := func(id int64, name string) func(*hetznertest.Server) {
+		return func(s *hetznertest.Server) {
 			s.Put("servers", id, schema.Server{Name: name, Labels: owned})
 		}
 	}
 	for name, tt := range map[string]struct {
-		project func(*hetznertest.Store)
+		project func(*hetznertest.Server)
 		token   string // in the manager
 		began   bool   // the Cluster is being deleted
 		restore string // what the folder knows of one
 		says    string // empty: it is destroyed
 	}{
 		"nothing is there": {says: "the token's project has nothing of it: the token is of another project"},
-		"a snapshot of an earlier cluster is there": {project: func(s *hetznertest.Store) {
+		"a snapshot of an earlier cluster is there": {project: func(s *hetznertest.Server) {
 			s.Put("images", 70, schema.Image{Type: "snapshot",
 				Labels: map[string]string{"slipway-cluster": "k8s", "caph-image-name": "talos"}})
 		}, says: "nothing of it"},
@@ -42,7 +42,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 			says: "others of that name, k8s-x"},
 		"its server is there":          {project: server(1, "k8s-a")},
 		"its server was created again": {project: server(11, "k8s-a")},
-		"a destroy was killed before its end": {project: func(s *hetznertest.Store) {
+		"a destroy was killed before its end": {project: func(s *hetznertest.Server) {
 			s.Put("placement_groups", 31,
 				schema.PlacementGroup{Name: "slipway-k8s",
 					Labels: map[string]string{"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
@@ -56,7 +56,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 	} {
 		for _, file := range []string{platform.Kubeconfig, platform.ManagementKubeconfig} {
 			t.Run(name+", by "+file, func(t *testing.T) {
-				s := hetznertest.NewStore()
+				s := hetznertest.NewEmpty()
 				defer s.Close()
 				if tt.project != nil {
 					tt.project(s)
@@ -108,7 +108,7 @@ func TestDestroyRefusesTheTokenOfAnotherProject(t *testing.T) {
 
 // The name is given free when everything else is gone, and not before.
 func TestDestroyReleasesTheNameLast(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	foreign := plantCluster(s)
 	s.Put("placement_groups", 31,

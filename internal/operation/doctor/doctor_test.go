@@ -28,7 +28,7 @@ import (
 
 // clinic is a doctor with an environment in which every check passes, to be changed until one fails.
 type clinic struct {
-	store      *hetznertest.Store
+	store      *hetznertest.Server
 	charts     *httptest.Server
 	index      string
 	github     string // what GitHub says of its budget

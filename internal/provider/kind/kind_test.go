@@ -326,7 +326,7 @@ func TestKindLook(t *testing.T) {
 
 // A partially created kind cluster is not created again to be deleted.
 func TestDestroyMakesNoKindCluster(t *testing.T) {
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	cfg := config.Defaults()
 	name := cfg.ManagementName()
@@ -356,7 +356,7 @@ func TestDestroyLeavesAnothersKindCluster(t *testing.T) {
 	name := cfg.ManagementName()
 	for title, whole := range map[string]bool{"whole": true, "partially created": false} {
 		t.Run(title, func(t *testing.T) {
-			s := hetznertest.NewStore()
+			s := hetznertest.NewEmpty()
 			defer s.Close()
 			kinds := clustertest.ClusterAPIKinds()
 			theirs := kubetest.New("theirs", kinds...)

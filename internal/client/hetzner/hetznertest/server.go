@@ -1,148 +1,292 @@
-// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests: it answers reads, and keeps firewalls
-// and placement groups.
+// Package hetznertest is a part of the Hetzner Cloud API in memory, for tests. It lists, labels, creates and deletes
+// what a cluster has as the real API does it: what is in use is not deleted, servers take their time, and with a server
+// what depends on it is deleted. Its clock is the requests.
 package hetznertest
 
 import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"strings"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// Server is the API. It sells cx33 and cax21 in nbg1, and nothing else unless a test adds it.
+// Token is the one that the server is asked with.
+const Token = "planted-token-of-the-tests"
+
+// EndpointIP is the address of the first Primary IP that is created; the next ones follow it.
+const EndpointIP = "127.0.0.9"
+
+// deletionTakes is how many requests a server outlives its deletion by.
+const deletionTakes = 3
+
+// resource is one as the API's JSON has it.
+type resource = map[string]any
+
+// Server is the API of one project, on loopback. It answers one request at a time.
 type Server struct {
-	api
+	*httptest.Server
 
-	images   []schema.Image
-	networks []schema.Network
-	servers  []schema.Server
-	lbs      []schema.LoadBalancer
-	walls    []schema.Firewall
-	groups   []schema.PlacementGroup
-	ips      []schema.PrimaryIP
+	mu       sync.Mutex
+	requests int
+	writes   []string
+	readOnly bool
+	budget   [2]int // requests an hour, and how many are left; 0: none is reported
 
-	addresses int // Primary IPs that were created so far
+	all       map[string][]resource // by collection
+	made      int64                 // the id that was given last; those that tests give are lower
+	addresses int                   // Primary IPs that were created so far
+	actions   []*action
+	locked    map[int64]int // resource → attempts at its deletion that are refused
+	takes     int           // requests that a server outlives its deletion by
 }
 
-// New starts a server on loopback.
-func New() *Server {
-	s := &Server{}
-	s.start(s.serve)
+// NewEmpty starts an empty project, at a Hetzner that sells nothing unless a test puts it in.
+func NewEmpty() *Server {
+	s := &Server{all: map[string][]resource{}, made: 500, locked: map[int64]int{}, takes: deletionTakes}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// another one for each answer, which hcloud-go puts into the texts of errors
+		w.Header().Set("X-Correlation-Id", fmt.Sprintf("%016x", rand.Uint64()))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.requests++
+		if r.Method != http.MethodGet {
+			s.writes = append(s.writes, r.Method+" "+r.URL.Path)
+			if s.readOnly {
+				refuse(w, http.StatusForbidden, "token_readonly", "the token is only allowed to perform GET requests")
+				return
+			}
+		}
+		if limit := s.budget[0]; limit > 0 {
+			w.Header().Set("RateLimit-Limit", strconv.Itoa(limit))
+			w.Header().Set("RateLimit-Remaining", strconv.Itoa(s.budget[1]))
+			w.Header().Set("RateLimit-Reset", strconv.FormatInt(time.Now().Unix(), 10))
+		}
+		s.serve(w, r)
+	}))
 	return s
 }
 
-// Client speaks to the server with a token. It does not retry.
-func (s *Server) Client(token string) *hcloud.Client {
-	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(token),
-		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}))
+// Client speaks to the server through a transport; nil: the usual one. It polls fast and does not retry.
+func (s *Server) Client(transport http.RoundTripper) *hcloud.Client {
+	return hcloud.NewClient(hcloud.WithEndpoint(s.URL), hcloud.WithToken(Token),
+		hcloud.WithHTTPClient(&http.Client{Transport: transport}),
+		hcloud.WithRetryOpts(hcloud.RetryOpts{MaxRetries: 0}),
+		hcloud.WithPollOpts(hcloud.PollOpts{BackoffFunc: hcloud.ConstantBackoff(time.Millisecond)}))
 }
 
-// SetImages replaces the images.
-func (s *Server) SetImages(images ...schema.Image) { s.between(func() { s.images = images }) }
+// between reads or changes the project between two requests.
+func (s *Server) between(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
 
-// SetNetworks replaces the networks.
-func (s *Server) SetNetworks(networks ...schema.Network) { s.between(func() { s.networks = networks }) }
+// ReadOnly makes the token one for reading alone.
+func (s *Server) ReadOnly() { s.between(func() { s.readOnly = true }) }
 
-// SetServers replaces the servers.
-func (s *Server) SetServers(servers ...schema.Server) { s.between(func() { s.servers = servers }) }
+// Budget is in every answer: how many requests an hour there are, and how many are left.
+func (s *Server) Budget(limit, remaining int) {
+	s.between(func() { s.budget = [2]int{limit, remaining} })
+}
 
-// SetLoadBalancers replaces the load balancers.
-func (s *Server) SetLoadBalancers(balancers ...schema.LoadBalancer) {
+// Requests is how many there were.
+func (s *Server) Requests() (n int) {
+	s.between(func() { n = s.requests })
+	return n
+}
+
+// Writes lists the requests so far that were not GET.
+func (s *Server) Writes() (writes []string) {
+	s.between(func() { writes = slices.Clone(s.writes) })
+	return writes
+}
+
+// Put plants a resource, one of schema's types, in a collection ("load_balancers"), in place of one with its id.
+func (s *Server) Put(collection string, id int64, value any) {
+	r := asResource(value)
+	r["id"] = float64(id)
 	s.between(func() {
-		s.lbs = balancers
-		s.unassign()
+		s.drop(collection, id)
+		s.all[collection] = append(s.all[collection], r)
 	})
 }
 
-// LoadBalancer is one at a public address, that listens on some ports.
-func LoadBalancer(id int64, name, ip string, labels map[string]string, ports ...int) schema.LoadBalancer {
-	lb := schema.LoadBalancer{ID: id, Name: name, Labels: labels}
-	lb.PublicNet.Enabled, lb.PublicNet.IPv4.IP = true, ip
-	for _, p := range ports {
-		lb.Services = append(lb.Services, schema.LoadBalancerService{Protocol: "tcp", ListenPort: p, DestinationPort: p})
-	}
-	return lb
+// Drop removes a resource at once, whatever uses it.
+func (s *Server) Drop(collection string, id int64) { s.between(func() { s.drop(collection, id) }) }
+
+func (s *Server) drop(collection string, id int64) {
+	s.all[collection] = slices.DeleteFunc(s.all[collection], func(r resource) bool { return idOf(r) == id })
 }
 
-// Image is a snapshot with the label that CAPH looks for.
-func Image(id int64, name, architecture, status string) schema.Image {
-	return schema.Image{ID: id, Type: "snapshot", Status: status, Architecture: architecture,
-		Labels: map[string]string{"caph-image-name": name, "os": "talos"}}
+// Lock refuses the next attempts at a resource's deletion: another client is working on it.
+func (s *Server) Lock(id int64, attempts int) { s.between(func() { s.locked[id] = attempts }) }
+
+// DeletionTakes sets how many requests a server outlives its deletion by.
+func (s *Server) DeletionTakes(requests int) { s.between(func() { s.takes = requests }) }
+
+// SellOut has no server of a type in stock.
+func (s *Server) SellOut(serverType string) {
+	s.between(func() { s.named("server_types", serverType)["sold_out"] = true })
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+Token {
-		refuse(w, http.StatusUnauthorized, "unauthorized", "unable to authenticate")
-		return
-	}
-	nbg1 := schema.Location{ID: 1, Name: "nbg1", NetworkZone: "eu-central"}
-	serverType := func(id int64, name, architecture string) schema.ServerType {
-		return schema.ServerType{ID: id, Name: name, Architecture: architecture,
-			Prices: []schema.PricingServerTypePrice{{Location: "nbg1"}}}
-	}
-	q := r.URL.Query()
-	named := func(name string) bool { return q.Get("name") == "" || q.Get("name") == name }
-	chosen := func(of map[string]string) bool { return matches(q.Get("label_selector"), of) }
-	switch r.URL.Path {
-	case "/locations":
-		all := []schema.Location{nbg1, {ID: 2, Name: "fsn1", NetworkZone: "eu-central"}}
-		reply(w, http.StatusOK, map[string]any{"locations": keep(all, func(l schema.Location) bool { return named(l.Name) })})
-	case "/server_types":
-		all := []schema.ServerType{serverType(1, "cx33", "x86"), serverType(2, "cax21", "arm"), serverType(3, "cx43", "x86")}
-		reply(w, http.StatusOK, map[string]any{"server_types": keep(all,
-			func(t schema.ServerType) bool { return named(t.Name) })})
-	case "/load_balancer_types":
-		all := []schema.LoadBalancerType{{ID: 1, Name: "lb11", MaxTargets: 25, MaxServices: 5},
-			{ID: 2, Name: "lb21", MaxTargets: 75, MaxServices: 15}}
-		reply(w, http.StatusOK, map[string]any{"load_balancer_types": keep(all,
-			func(t schema.LoadBalancerType) bool { return named(t.Name) })})
-	case "/pricing":
-		reply(w, http.StatusOK, map[string]any{"pricing": priceList()})
-	case "/images":
-		reply(w, http.StatusOK, map[string]any{"images": keep(s.images, func(i schema.Image) bool {
-			name := ""
-			if i.Name != nil {
-				name = *i.Name
+// Left lists what there is, as "networks/7".
+func (s *Server) Left() (left []string) {
+	s.between(func() {
+		for collection, all := range s.all {
+			for _, r := range all {
+				left = append(left, fmt.Sprintf("%s/%d", collection, idOf(r)))
 			}
-			return named(name) && chosen(i.Labels) && (q.Get("architecture") == "" || q.Get("architecture") == i.Architecture)
-		})})
-	case "/networks":
-		reply(w, http.StatusOK, map[string]any{"networks": keep(s.networks,
-			func(n schema.Network) bool { return chosen(n.Labels) })})
-	case "/primary_ips":
-		if r.Method == http.MethodPost {
-			s.serveEndpoint(w, r)
-			return
 		}
-		reply(w, http.StatusOK, map[string]any{"primary_ips": keep(s.ips,
-			func(ip schema.PrimaryIP) bool { return named(ip.Name) && chosen(ip.Labels) })})
-	case "/ssh_keys", "/volumes":
-		// what makes some works with a Project or a Store
-		reply(w, http.StatusOK, map[string]any{strings.TrimPrefix(r.URL.Path, "/"): []any{}})
-	case "/load_balancers":
-		if r.Method == http.MethodPost {
-			s.serveEndpoint(w, r)
-			return
+	})
+	slices.Sort(left)
+	return left
+}
+
+// Snapshot is a resource as JSON.
+func (s *Server) Snapshot(collection string, id int64) string {
+	var data []byte
+	s.between(func() { data, _ = json.Marshal(s.find(collection, id)) })
+	return string(data)
+}
+
+// find is a resource by its id; nil: there is none.
+func (s *Server) find(collection string, id int64) resource {
+	for _, r := range s.all[collection] {
+		if idOf(r) == id {
+			return r
 		}
-		reply(w, http.StatusOK, map[string]any{"load_balancers": keep(s.lbs,
-			func(lb schema.LoadBalancer) bool { return chosen(lb.Labels) })})
-	case "/servers":
-		reply(w, http.StatusOK, map[string]any{"servers": keep(s.servers,
-			func(v schema.Server) bool { return chosen(v.Labels) })})
-	default:
-		if strings.HasPrefix(r.URL.Path, "/primary_ips/") || strings.HasPrefix(r.URL.Path, "/load_balancers/") {
-			s.serveEndpoint(w, r)
-			return
-		}
-		if strings.HasPrefix(r.URL.Path, "/firewalls") {
-			s.serveFirewalls(w, r, named, chosen)
-			return
-		}
-		if strings.HasPrefix(r.URL.Path, "/placement_groups") {
-			s.servePlacementGroups(w, r, named, chosen)
-			return
-		}
-		refuse(w, http.StatusNotFound, "not_found", r.URL.Path)
 	}
+	return nil
+}
+
+// named is a resource by its name; nil: there is none.
+func (s *Server) named(collection, name string) resource {
+	for _, r := range s.all[collection] {
+		if r["name"] == name {
+			return r
+		}
+	}
+	return nil
+}
+
+func idOf(r resource) int64 {
+	id, _ := r["id"].(float64)
+	return int64(id)
+}
+
+// asResource is a value of a type of package schema as JSON has it.
+func asResource(value any) (r resource) {
+	convert(value, &r)
+	return r
+}
+
+func convert(from, to any) {
+	data, err := json.Marshal(from)
+	if err == nil {
+		err = json.Unmarshal(data, to)
+	}
+	if err != nil {
+		panic(err) // of a test's own making
+	}
+}
+
+func set[T any](s *Server, collection string, all []T) {
+	var resources []resource
+	convert(all, &resources)
+	s.between(func() { s.all[collection] = resources })
+}
+
+func get[T any](s *Server, collection string) (all []T) {
+	s.between(func() { convert(s.list(collection, nil), &all) })
+	return all
+}
+
+// The resources of a kind at present, the oldest first, and what replaces them.
+
+// Images are the snapshots.
+func (s *Server) Images() []schema.Image { return get[schema.Image](s, "images") }
+
+// SetImages replaces the images.
+func (s *Server) SetImages(all ...schema.Image) { set(s, "images", all) }
+
+// Servers are the servers.
+func (s *Server) Servers() []schema.Server { return get[schema.Server](s, "servers") }
+
+// SetServers replaces the servers.
+func (s *Server) SetServers(all ...schema.Server) { set(s, "servers", all) }
+
+// Keys are the SSH keys.
+func (s *Server) Keys() []schema.SSHKey { return get[schema.SSHKey](s, "ssh_keys") }
+
+// SetNetworks replaces the networks.
+func (s *Server) SetNetworks(all ...schema.Network) { set(s, "networks", all) }
+
+// LoadBalancers are the load balancers.
+func (s *Server) LoadBalancers() []schema.LoadBalancer {
+	return get[schema.LoadBalancer](s, "load_balancers")
+}
+
+// SetLoadBalancers replaces the load balancers.
+func (s *Server) SetLoadBalancers(all ...schema.LoadBalancer) {
+	set(s, "load_balancers", all)
+	s.between(s.unassign)
+}
+
+// PrimaryIPs are the Primary IPs.
+func (s *Server) PrimaryIPs() []schema.PrimaryIP { return get[schema.PrimaryIP](s, "primary_ips") }
+
+// SetPrimaryIPs replaces the Primary IPs.
+func (s *Server) SetPrimaryIPs(all ...schema.PrimaryIP) { set(s, "primary_ips", all) }
+
+// Firewalls are the firewalls.
+func (s *Server) Firewalls() []schema.Firewall { return get[schema.Firewall](s, "firewalls") }
+
+// SetFirewalls replaces the firewalls.
+func (s *Server) SetFirewalls(all ...schema.Firewall) { set(s, "firewalls", all) }
+
+// PlacementGroups are the placement groups.
+func (s *Server) PlacementGroups() []schema.PlacementGroup {
+	return get[schema.PlacementGroup](s, "placement_groups")
+}
+
+// SetPlacementGroups replaces the placement groups.
+func (s *Server) SetPlacementGroups(all ...schema.PlacementGroup) { set(s, "placement_groups", all) }
+
+// PutImage plants a snapshot and returns its id. An id of 0 gets the next one.
+func (s *Server) PutImage(i schema.Image) int64 {
+	if i.ID == 0 {
+		s.between(func() { i.ID = s.newID("images") })
+	}
+	s.Put("images", i.ID, i)
+	return i.ID
+}
+
+// OwnLoadBalancer gives a load balancer a label, as CAPH does when it adopts one.
+func (s *Server) OwnLoadBalancer(name, label string) {
+	s.between(func() {
+		if lb := s.named("load_balancers", name); lb != nil {
+			labels, _ := lb["labels"].(resource)
+			labels[label] = "owned"
+		}
+	})
+}
+
+// TargetServers makes all servers targets of the load balancers with a label, as CAPH does.
+func (s *Server) TargetServers(label string) {
+	s.between(func() {
+		for _, lb := range s.list("load_balancers", selecting(label+"=owned")) {
+			lb["targets"] = []any{}
+			for _, server := range s.all["servers"] {
+				target(lb, idOf(server), true)
+			}
+		}
+	})
 }

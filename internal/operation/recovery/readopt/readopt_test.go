@@ -291,7 +291,7 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	}
 	listed, sweep := []hetzner.Server{{ID: 100}, {ID: 101}}, Comparison{Gone: []string{"k8s-control-plane-2"}}
 	node := func() *unstructured.Unstructured { return w.Workload.Get("v1", "Node", "", "k8s-control-plane-2") }
-	s := hetznertest.NewStore()
+	s := hetznertest.NewEmpty()
 	defer s.Close()
 	r.tools.Hetzner = s.Client(nil)
 	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
@@ -304,7 +304,7 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 		node() == nil {
 		t.Errorf("the node of a server that lives is removed: %v", err)
 	}
-	empty := hetznertest.NewStore()
+	empty := hetznertest.NewEmpty()
 	defer empty.Close()
 	r.tools.Hetzner = empty.Client(nil)
 	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
