@@ -115,8 +115,7 @@ func findEndpointIP(ctx context.Context, c *hcloud.Client, cluster string) (*hcl
 		return found[0], nil
 	case named != nil:
 		return nil, &ForeignError{fmt.Sprintf("primary IP %d is called %s, as that of cluster %s would be, and does not "+
-			"carry "+
-			"the labels %s, so it is not touched: rename it, or give it the labels if the cluster may have it", named.ID,
+			"carry the labels %s, so it is not touched: rename it, or give it the labels if the cluster may have it", named.ID,
 			named.Name, cluster, endpointSelector(cluster))}
 	}
 	return nil, nil

@@ -37,9 +37,8 @@ func EnsureEndpoint(ctx context.Context, c *hcloud.Client, spec EndpointSpec,
 	}
 	if e.Location != spec.Location {
 		return nil, fmt.Errorf("primary IP %s of cluster %s is in location %s, the load balancer that is to have it in %s: "+
-			"an "+
-			"address cannot leave its location; set LOCATION to %s, or delete the Primary IP (its protection first) to get "+
-			"another address", EndpointName(spec.Cluster), spec.Cluster, e.Location, spec.Location, e.Location)
+			"an address cannot leave its location; set LOCATION to %s, or delete the Primary IP (its protection first) to "+
+			"get another address", EndpointName(spec.Cluster), spec.Cluster, e.Location, spec.Location, e.Location)
 	}
 	if err := deleteThoseByCAPH(ctx, c, e, say); err != nil {
 		return nil, err
@@ -67,10 +66,7 @@ func createEndpointIP(ctx context.Context, c *hcloud.Client, spec EndpointSpec) 
 // protectEndpointIP protects a Primary IP against deletion, or takes the protection away.
 func protectEndpointIP(ctx context.Context, c *hcloud.Client, id int64, protect bool) error {
 	action, _, err := c.PrimaryIP.ChangeProtection(ctx, hcloud.PrimaryIPChangeProtectionOpts{ID: id, Delete: protect})
-	if err == nil {
-		err = c.Action.WaitFor(ctx, action)
-	}
-	if err != nil {
+	if err = finish(ctx, c, err, action); err != nil {
 		return fmt.Errorf("set the protection of Primary IP %d against deletion to %t: %w", id, protect, explain(err))
 	}
 	return nil
@@ -83,8 +79,8 @@ func deleteThoseByCAPH(ctx context.Context, c *hcloud.Client, e *Endpoint,
 	for _, id := range e.ByCAPH {
 		say("deleting load balancer %d: CAPH created it at an address that no kubeconfig, certificate or server names", id)
 		action, err := deleteLoadBalancer(ctx, c, id)
-		if err == nil && action != nil {
-			err = c.Action.WaitFor(ctx, action)
+		if action != nil {
+			err = finish(ctx, c, err, action)
 		}
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeNotFound) {
 			return fmt.Errorf("delete load balancer %d, which CAPH created in the place of the one at %s: %w", id, e.IPv4,
@@ -126,17 +122,13 @@ func createEndpointBalancer(ctx context.Context, c *hcloud.Client, spec Endpoint
 		opts.Network = &hcloud.Network{ID: network}
 	}
 	created, _, err := c.LoadBalancer.Create(ctx, opts)
-	if err == nil {
-		err = c.Action.WaitFor(ctx, created.Action)
-	}
-	if err != nil {
+	if err = finish(ctx, c, err, created.Action); err != nil {
 		return 0, fmt.Errorf("create load balancer %s with Primary IP %d (%s): %w", e.Name, e.PrimaryIP, e.IPv4, explain(err))
 	}
 	if at := created.LoadBalancer.PublicNet.IPv4.IP; at.String() != e.IPv4.String() {
 		_, err := deleteLoadBalancer(ctx, c, created.LoadBalancer.ID)
 		return 0, errors.Join(fmt.Errorf("load balancer %s was created with the address %s instead of %s, its Primary IP: "+
-			"the "+
-			"Hetzner API at this address is older than October 2026; use CONTROL_PLANE_ENDPOINT=load-balancer", e.Name, at,
+			"the Hetzner API at this address is older than October 2026; use CONTROL_PLANE_ENDPOINT=load-balancer", e.Name, at,
 			e.IPv4), err)
 	}
 	return created.LoadBalancer.ID, nil

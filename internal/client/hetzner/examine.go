@@ -132,50 +132,28 @@ type Names struct {
 // allows no second network, placement group, firewall, server or load balancer of a name.
 func Taken(ctx context.Context, c *hcloud.Client, cluster string, names Names) ([]string, error) {
 	var taken []string
-	like := func(kind Kind, id int64, name string, wanted bool, labels map[string]string) {
+	note := func(kind Kind, id int64, name string, wanted bool, labels map[string]string) {
 		if of, _ := owner(labels); wanted && of != cluster {
 			taken = append(taken, Resource{Kind: kind, ID: id, Name: name}.String())
 		}
 	}
-	note := func(kind Kind, id int64, name string, wanted []string, labels map[string]string) {
-		like(kind, id, name, slices.Contains(wanted, name), labels)
-	}
-	nets, err := c.Network.All(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
-	for _, n := range nets {
-		note(KindNetwork, n.ID, n.Name, names.Networks, n.Labels)
-	}
-	groups, err := c.PlacementGroup.All(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
-	for _, g := range groups {
-		note(KindPlacementGroup, g.ID, g.Name, names.PlacementGroups, g.Labels)
-	}
-	walls, err := c.Firewall.All(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
-	for _, w := range walls {
-		note(KindFirewall, w.ID, w.Name, names.Firewalls, w.Labels)
-	}
-	servers, err := c.Server.All(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
-	for _, s := range servers {
-		like(KindServer, s.ID, s.Name, matches(names.Servers, s.Name), s.Labels)
-	}
-	balancers, err := c.LoadBalancer.All(ctx)
-	if err != nil {
-		return nil, explain(err)
-	}
-	for _, b := range balancers {
-		like(KindLoadBalancer, b.ID, b.Name, matches(names.LoadBalancers, b.Name), b.Labels)
-	}
-	return taken, nil
+	err := inTurn(
+		visit(ctx, KindNetwork, c.Network.All, func(n *hcloud.Network) {
+			note(KindNetwork, n.ID, n.Name, slices.Contains(names.Networks, n.Name), n.Labels)
+		}),
+		visit(ctx, KindPlacementGroup, c.PlacementGroup.All, func(g *hcloud.PlacementGroup) {
+			note(KindPlacementGroup, g.ID, g.Name, slices.Contains(names.PlacementGroups, g.Name), g.Labels)
+		}),
+		visit(ctx, KindFirewall, c.Firewall.All, func(w *hcloud.Firewall) {
+			note(KindFirewall, w.ID, w.Name, slices.Contains(names.Firewalls, w.Name), w.Labels)
+		}),
+		visit(ctx, KindServer, c.Server.All, func(s *hcloud.Server) {
+			note(KindServer, s.ID, s.Name, matches(names.Servers, s.Name), s.Labels)
+		}),
+		visit(ctx, KindLoadBalancer, c.LoadBalancer.All, func(b *hcloud.LoadBalancer) {
+			note(KindLoadBalancer, b.ID, b.Name, matches(names.LoadBalancers, b.Name), b.Labels)
+		}))
+	return taken, err
 }
 
 func matches(pattern *regexp.Regexp, name string) bool {

@@ -22,19 +22,14 @@ type FirewallRule struct {
 	Description string         `json:"description"`
 }
 
-// Firewall is a firewall as far as the bootstrap looks at it.
-type Firewall struct {
-	ID     int64
-	Name   string
-	Rules  []hcloud.FirewallRule
-	covers []hcloud.FirewallResource
-}
+// Firewall is the firewall of a cluster.
+type Firewall struct{ *hcloud.Firewall }
 
 // FindFirewall finds the cluster's own firewall by its label; nil where there is none. A firewall of the wanted name
 // without the label has another owner, and is an error: names are unique in a project.
 func FindFirewall(ctx context.Context, c *hcloud.Client, cluster string) (*Firewall, error) {
-	found, err := c.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{ListOpts: hcloud.ListOpts{LabelSelector: OwnerLabel +
-		"==" + cluster}})
+	found, err := c.Firewall.AllWithOpts(ctx, hcloud.FirewallListOpts{
+		ListOpts: hcloud.ListOpts{LabelSelector: OwnerLabel + "==" + cluster}})
 	if err != nil {
 		return nil, fmt.Errorf("look for the firewall of cluster %s: %w", cluster, explain(err))
 	}
@@ -43,7 +38,7 @@ func FindFirewall(ctx context.Context, c *hcloud.Client, cluster string) (*Firew
 			len(found), OwnerLabel, cluster)
 	}
 	if len(found) == 1 {
-		return firewall(found[0]), nil
+		return &Firewall{found[0]}, nil
 	}
 	foreign, _, err := c.Firewall.GetByName(ctx, cluster)
 	if err != nil {
@@ -56,10 +51,6 @@ func FindFirewall(ctx context.Context, c *hcloud.Client, cluster string) (*Firew
 	return nil, nil
 }
 
-func firewall(f *hcloud.Firewall) *Firewall {
-	return &Firewall{ID: f.ID, Name: f.Name, Rules: f.Rules, covers: f.AppliedTo}
-}
-
 // EnsureFirewall makes the cluster's firewall, or sets its rules where they differ. changed reports whether it had to.
 func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules []FirewallRule) (f *Firewall,
 	changed bool, err error) {
@@ -70,23 +61,16 @@ func EnsureFirewall(ctx context.Context, c *hcloud.Client, cluster string, rules
 		made, _, err := c.Firewall.Create(ctx, hcloud.FirewallCreateOpts{
 			Name: cluster, Labels: map[string]string{OwnerLabel: cluster}, Rules: wire(rules),
 		})
-		if err != nil {
+		if err = finish(ctx, c, err, made.Actions...); err != nil {
 			return nil, false, fmt.Errorf("create firewall %s: %w", cluster, explain(err))
 		}
-		if err := c.Action.WaitFor(ctx, made.Actions...); err != nil {
-			return nil, false, fmt.Errorf("create firewall %s: %w", cluster, err)
-		}
-		return firewall(made.Firewall), true, nil
+		return &Firewall{made.Firewall}, true, nil
 	}
 	if f.Differs(rules) == "" {
 		return f, false, nil
 	}
-	actions, _, err := c.Firewall.SetRules(ctx, &hcloud.Firewall{ID: f.ID},
-		hcloud.FirewallSetRulesOpts{Rules: wire(rules)})
-	if err == nil {
-		err = c.Action.WaitFor(ctx, actions...)
-	}
-	if err != nil {
+	actions, _, err := c.Firewall.SetRules(ctx, f.Firewall, hcloud.FirewallSetRulesOpts{Rules: wire(rules)})
+	if err = finish(ctx, c, err, actions...); err != nil {
 		return nil, false, fmt.Errorf("set the rules of firewall %s: %w", f.Name, explain(err))
 	}
 	f.Rules = wire(rules)
@@ -156,14 +140,11 @@ func CoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster st
 	if f.Selects(cluster) {
 		return nil
 	}
-	actions, _, err := c.Firewall.ApplyResources(ctx, &hcloud.Firewall{ID: f.ID}, serversOf(cluster))
+	actions, _, err := c.Firewall.ApplyResources(ctx, f.Firewall, serversOf(cluster))
 	if hcloud.IsError(err, hcloud.ErrorCodeFirewallAlreadyApplied) {
 		return nil
 	}
-	if err == nil {
-		err = c.Action.WaitFor(ctx, actions...)
-	}
-	if err != nil {
+	if err = finish(ctx, c, err, actions...); err != nil {
 		return fmt.Errorf("apply firewall %s to the servers with %s: %w", f.Name, clusterSelector(cluster), explain(err))
 	}
 	return nil
@@ -179,7 +160,7 @@ func serversOf(cluster string) []hcloud.FirewallResource {
 
 // Selects reports whether the firewall is applied to all servers that CAPH makes for a cluster.
 func (f *Firewall) Selects(cluster string) bool {
-	return slices.ContainsFunc(f.covers, func(r hcloud.FirewallResource) bool {
+	return slices.ContainsFunc(f.AppliedTo, func(r hcloud.FirewallResource) bool {
 		return r.LabelSelector != nil && r.LabelSelector.Selector == clusterSelector(cluster)
 	})
 }
@@ -190,8 +171,7 @@ func Uncovered(ctx context.Context, c *hcloud.Client, f *Firewall, cluster strin
 	if !f.Selects(cluster) {
 		return []string{"every server: the firewall is not applied to " + clusterSelector(cluster)}, nil
 	}
-	servers, err := c.Server.AllWithOpts(ctx,
-		hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}})
+	servers, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: ofCluster(cluster)})
 	if err != nil {
 		return nil, fmt.Errorf("list the servers of cluster %s: %w", cluster, explain(err))
 	}
@@ -213,11 +193,8 @@ func UncoverServers(ctx context.Context, c *hcloud.Client, f *Firewall, cluster 
 	if !f.Selects(cluster) {
 		return nil
 	}
-	actions, _, err := c.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: f.ID}, serversOf(cluster))
-	if err == nil {
-		err = c.Action.WaitFor(ctx, actions...)
-	}
-	if err != nil {
+	actions, _, err := c.Firewall.RemoveResources(ctx, f.Firewall, serversOf(cluster))
+	if err = finish(ctx, c, err, actions...); err != nil {
 		return fmt.Errorf("take firewall %s off the servers with %s: %w", f.Name, clusterSelector(cluster), explain(err))
 	}
 	return nil

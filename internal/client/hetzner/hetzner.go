@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -69,10 +70,62 @@ func clusterSelector(cluster string) string {
 	return clusterLabelPrefix + cluster + "==" + clusterLabelValue
 }
 
+// ofCluster selects what CAPH made for a cluster, in a list.
+func ofCluster(cluster string) hcloud.ListOpts {
+	return hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}
+}
+
+// look goes through the project's resources of a kind.
+type look struct {
+	kind Kind
+	run  func() error
+}
+
+// visit has something done with each resource of a kind.
+func visit[T any](ctx context.Context, kind Kind, all func(context.Context) ([]T, error), do func(T)) look {
+	return look{kind, func() error {
+		list, err := all(ctx)
+		if err != nil {
+			return fmt.Errorf("list the project's %ss: %w", kind, explain(err))
+		}
+		for _, one := range list {
+			do(one)
+		}
+		return nil
+	}}
+}
+
+// inTurn looks until one of them fails.
+func inTurn(looks ...look) error {
+	for _, l := range looks {
+		if err := l.run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish waits for the actions that a request began; err is the request's.
+func finish(ctx context.Context, c *hcloud.Client, err error, actions ...*hcloud.Action) error {
+	if err != nil {
+		return err
+	}
+	return c.Action.WaitFor(ctx, actions...)
+}
+
+// addressesOf leaves out those that there are not.
+func addressesOf(all ...net.IP) (found []netip.Addr) {
+	for _, ip := range all {
+		if a, ok := netip.AddrFromSlice(ip); ok && !a.IsUnspecified() {
+			found = append(found, a.Unmap())
+		}
+	}
+	return found
+}
+
 // NetworkID finds the network that CAPH made for a cluster; 0 where there is none.
 func NetworkID(ctx context.Context, c *hcloud.Client, cluster string) (int64, error) {
-	opts := hcloud.NetworkListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	networks, err := c.Network.AllWithOpts(ctx, opts)
+	networks, err := c.Network.AllWithOpts(ctx, hcloud.NetworkListOpts{ListOpts: ofCluster(cluster)})
 	switch {
 	case err != nil:
 		return 0, fmt.Errorf("look for the network of cluster %s: %w", cluster, explain(err))
@@ -114,6 +167,15 @@ func ByProviderID(servers []Server) map[string]Server {
 	return keyed
 }
 
+// ServerNames lists the names of servers, with commas.
+func ServerNames(servers []Server) string {
+	names := make([]string, len(servers))
+	for i, s := range servers {
+		names[i] = s.Name
+	}
+	return strings.Join(names, ", ")
+}
+
 // ServerGone reports whether the project has no server with a Node's provider ID. One that is not of Hetzner Cloud is
 // an error.
 func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool, error) {
@@ -130,8 +192,7 @@ func ServerGone(ctx context.Context, c *hcloud.Client, providerID string) (bool,
 
 // Servers lists the servers that CAPH made for a cluster, by name.
 func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, error) {
-	opts := hcloud.ServerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	list, err := c.Server.AllWithOpts(ctx, opts)
+	list, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: ofCluster(cluster)})
 	if err != nil {
 		return nil, fmt.Errorf("list the servers of cluster %s: %w", cluster, explain(err))
 	}
@@ -143,13 +204,11 @@ func Servers(ctx context.Context, c *hcloud.Client, cluster string) ([]Server, e
 			Worker:    s.Labels[roleLabel] == workerRole,
 			Protected: s.Protection.Delete,
 		}
-		if a, ok := netip.AddrFromSlice(s.PublicNet.IPv4.IP); ok && !a.IsUnspecified() {
-			server.Public = a.Unmap()
+		if public := addressesOf(s.PublicNet.IPv4.IP); len(public) > 0 {
+			server.Public = public[0]
 		}
 		for _, n := range s.PrivateNet {
-			if a, ok := netip.AddrFromSlice(n.IP); ok {
-				server.Private = append(server.Private, a.Unmap())
-			}
+			server.Private = append(server.Private, addressesOf(n.IP)...)
 		}
 		servers = append(servers, server)
 	}

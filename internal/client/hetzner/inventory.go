@@ -166,21 +166,22 @@ func ListResources(ctx context.Context, c *hcloud.Client, kinds ...Kind) (Invent
 func inventoryOf(ctx context.Context, c *hcloud.Client, list prices, kinds []Kind) (Inventory, error) {
 	t := &stocktaking{prices: list, servers: map[int64]string{}, networks: map[int64]string{}, guests: map[int64]string{}}
 	// Servers and networks first: load balancers and volumes are attributed by them.
-	for _, take := range []struct {
-		kind Kind
-		list func(context.Context, *hcloud.Client) error
-	}{
-		{KindServer, t.takeServers}, {KindNetwork, t.takeNetworks}, {KindLoadBalancer, t.takeLoadBalancers},
-		{KindVolume, t.takeVolumes},
-		{KindPrimaryIP, t.takePrimaryIPs}, {KindFirewall, t.takeFirewalls}, {KindPlacementGroup, t.takePlacementGroups},
-		{KindSSHKey, t.takeSSHKeys}, {KindSnapshot, t.takeSnapshots},
-	} {
-		if !slices.Contains(kinds, take.kind) {
-			continue
-		}
-		if err := take.list(ctx, c); err != nil {
-			return Inventory{}, explain(err)
-		}
+	looks := []look{
+		visit(ctx, KindServer, c.Server.All, t.takeServer), visit(ctx, KindNetwork, c.Network.All, t.takeNetwork),
+		visit(ctx, KindLoadBalancer, c.LoadBalancer.All, t.takeLoadBalancer),
+		visit(ctx, KindVolume, c.Volume.All, t.takeVolume), visit(ctx, KindPrimaryIP, c.PrimaryIP.All, t.takePrimaryIP),
+		visit(ctx, KindFirewall, c.Firewall.All, t.takeFirewall),
+		visit(ctx, KindPlacementGroup, c.PlacementGroup.All, t.takePlacementGroup),
+		visit(ctx, KindSSHKey, c.SSHKey.All, func(k *hcloud.SSHKey) {
+			t.add(Resource{Kind: KindSSHKey, ID: k.ID, Name: k.Name, labels: k.Labels})
+		}),
+		visit(ctx, KindSnapshot, func(ctx context.Context) ([]*hcloud.Image, error) {
+			return c.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
+		}, t.takeSnapshot),
+	}
+	looks = slices.DeleteFunc(looks, func(l look) bool { return !slices.Contains(kinds, l.kind) })
+	if err := inTurn(looks...); err != nil {
+		return Inventory{}, err
 	}
 	for i, r := range t.found {
 		if r.Kind == KindNetwork {
@@ -213,119 +214,91 @@ func (t *stocktaking) add(r Resource) {
 	}
 }
 
-func (t *stocktaking) takeServers(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.Server.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's servers: %w", err)
+func (t *stocktaking) takeServer(s *hcloud.Server) {
+	r := Resource{Kind: KindServer, ID: s.ID, Name: s.Name, Location: placeOf(s.Location), labels: s.Labels}
+	r.Type = typeOf(s.ServerType)
+	if s.Image != nil {
+		r.image = s.Image.ID
 	}
-	for _, s := range all {
-		r := Resource{Kind: KindServer, ID: s.ID, Name: s.Name, Location: placeOf(s.Location), labels: s.Labels}
-		r.Type = typeOf(s.ServerType)
-		if s.Image != nil {
-			r.image = s.Image.ID
-		}
-		r.Addresses = addresses(s.PublicNet.IPv4.IP, s.PublicNet.IPv6.IP)
-		for _, n := range s.PrivateNet {
-			r.Addresses = append(r.Addresses, addresses(n.IP)...)
-		}
-		r.Price = t.prices.server(r.Type, r.Location)
-		if !s.PublicNet.IPv4.IsUnspecified() {
-			r.Price = r.Price.plus(t.prices.primaryIP("ipv4", r.Location))
-		}
-		t.servers[s.ID], _ = owner(s.Labels)
-		t.add(r)
+	r.Addresses = addresses(s.PublicNet.IPv4.IP, s.PublicNet.IPv6.IP)
+	for _, n := range s.PrivateNet {
+		r.Addresses = append(r.Addresses, addresses(n.IP)...)
 	}
-	return nil
+	r.Price = t.prices.of(KindServer, r.Type, r.Location)
+	if !s.PublicNet.IPv4.IsUnspecified() {
+		r.Price = r.Price.plus(t.prices.of(KindPrimaryIP, "ipv4", r.Location))
+	}
+	t.servers[s.ID], _ = owner(s.Labels)
+	t.add(r)
 }
 
-func (t *stocktaking) takeNetworks(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.Network.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's networks: %w", err)
-	}
-	for _, n := range all {
-		cluster, _ := owner(n.Labels)
-		t.networks[n.ID] = cluster
-		for _, s := range n.Servers {
-			if t.servers[s.ID] != cluster {
-				t.guests[n.ID] = fmt.Sprintf("server %d is in it, which is not of the cluster", s.ID)
-			}
+func (t *stocktaking) takeNetwork(n *hcloud.Network) {
+	cluster, _ := owner(n.Labels)
+	t.networks[n.ID] = cluster
+	for _, s := range n.Servers {
+		if t.servers[s.ID] != cluster {
+			t.guests[n.ID] = fmt.Sprintf("server %d is in it, which is not of the cluster", s.ID)
 		}
-		r := Resource{Kind: KindNetwork, ID: n.ID, Name: n.Name, labels: n.Labels}
-		if n.IPRange != nil {
-			r.Addresses = []string{n.IPRange.String()}
-		}
-		t.add(r)
 	}
-	return nil
+	r := Resource{Kind: KindNetwork, ID: n.ID, Name: n.Name, labels: n.Labels}
+	if n.IPRange != nil {
+		r.Addresses = []string{n.IPRange.String()}
+	}
+	t.add(r)
 }
 
-// takeLoadBalancers takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which
+// takeLoadBalancer takes CAPH's, and those of hcloud-ccm, which say of which Service they are but not of which
 // cluster: their network, or the servers behind them, do.
-func (t *stocktaking) takeLoadBalancers(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.LoadBalancer.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's load balancers: %w", err)
+func (t *stocktaking) takeLoadBalancer(lb *hcloud.LoadBalancer) {
+	r := Resource{Kind: KindLoadBalancer, ID: lb.ID, Name: lb.Name, Location: placeOf(lb.Location), labels: lb.Labels}
+	if lb.LoadBalancerType != nil {
+		r.Type = lb.LoadBalancerType.Name
 	}
-	for _, lb := range all {
-		r := Resource{Kind: KindLoadBalancer, ID: lb.ID, Name: lb.Name, Location: placeOf(lb.Location), labels: lb.Labels}
-		if lb.LoadBalancerType != nil {
-			r.Type = lb.LoadBalancerType.Name
-		}
-		r.Price = t.prices.loadBalancer(r.Type, r.Location)
-		r.Addresses = addresses(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
-		for _, n := range lb.PrivateNet {
-			r.Addresses = append(r.Addresses, addresses(n.IP)...)
-		}
-		if cluster, because := owner(lb.Labels); because != "" || lb.Labels[serviceLabel] == "" {
-			for _, n := range lb.PrivateNet {
-				if t.networks[n.Network.ID] != cluster {
-					t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, which is not of the cluster", lb.Name, lb.ID)
-				}
-			}
-			t.add(r)
-			continue
-		}
-		around := map[string]bool{}
-		for _, n := range lb.PrivateNet {
-			around[t.networks[n.Network.ID]] = true
-		}
-		for _, target := range lb.Targets {
-			if target.Server != nil && target.Server.Server != nil {
-				around[t.servers[target.Server.Server.ID]] = true
-			}
-		}
-		if len(around) > 1 {
-			for _, n := range lb.PrivateNet {
-				t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, and not of this cluster alone", lb.Name,
-					lb.ID)
-			}
-		}
-		t.addBySurroundings(r, serviceLabel, around)
+	r.Price = t.prices.of(KindLoadBalancer, r.Type, r.Location)
+	r.Addresses = addresses(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
+	for _, n := range lb.PrivateNet {
+		r.Addresses = append(r.Addresses, addresses(n.IP)...)
 	}
-	return nil
+	if cluster, because := owner(lb.Labels); because != "" || lb.Labels[serviceLabel] == "" {
+		for _, n := range lb.PrivateNet {
+			if t.networks[n.Network.ID] != cluster {
+				t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, which is not of the cluster", lb.Name, lb.ID)
+			}
+		}
+		t.add(r)
+		return
+	}
+	around := map[string]bool{}
+	for _, n := range lb.PrivateNet {
+		around[t.networks[n.Network.ID]] = true
+	}
+	for _, target := range lb.Targets {
+		if target.Server != nil && target.Server.Server != nil {
+			around[t.servers[target.Server.Server.ID]] = true
+		}
+	}
+	if len(around) > 1 {
+		for _, n := range lb.PrivateNet {
+			t.guests[n.Network.ID] = fmt.Sprintf("load balancer %s (%d) is in it, and not of this cluster alone", lb.Name,
+				lb.ID)
+		}
+	}
+	t.addBySurroundings(r, serviceLabel, around)
 }
 
-func (t *stocktaking) takeVolumes(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.Volume.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's volumes: %w", err)
+func (t *stocktaking) takeVolume(v *hcloud.Volume) {
+	r := Resource{Kind: KindVolume, ID: v.ID, Name: v.Name, Type: fmt.Sprintf("%d GB", v.Size),
+		Location: placeOf(v.Location), labels: v.Labels}
+	r.Price = t.prices.volume.times(float64(v.Size))
+	if _, because := owner(v.Labels); because != "" || v.Labels[managedByLabel] != managedByCSI {
+		t.add(r)
+		return
 	}
-	for _, v := range all {
-		r := Resource{Kind: KindVolume, ID: v.ID, Name: v.Name, Type: fmt.Sprintf("%d GB", v.Size),
-			Location: placeOf(v.Location), labels: v.Labels}
-		r.Price = t.prices.volume.times(float64(v.Size))
-		if _, because := owner(v.Labels); because != "" || v.Labels[managedByLabel] != managedByCSI {
-			t.add(r)
-			continue
-		}
-		around := map[string]bool{}
-		if v.Server != nil {
-			around[t.servers[v.Server.ID]] = true
-		}
-		t.addBySurroundings(r, managedByLabel+"="+managedByCSI, around)
+	around := map[string]bool{}
+	if v.Server != nil {
+		around[t.servers[v.Server.ID]] = true
 	}
-	return nil
+	t.addBySurroundings(r, managedByLabel+"="+managedByCSI, around)
 }
 
 // addBySurroundings adds what a controller inside some cluster made. It is that cluster's if everything around it is.
@@ -338,104 +311,62 @@ func (t *stocktaking) addBySurroundings(r Resource, label string, around map[str
 	t.found = append(t.found, r)
 }
 
-// takePrimaryIPs takes those that are labelled. One that CAPH's server brought has no label, is counted with its server
+// takePrimaryIP takes those that are labelled. One that CAPH's server brought has no label, is counted with its server
 // and goes with it.
-func (t *stocktaking) takePrimaryIPs(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.PrimaryIP.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's primary IPs: %w", err)
+func (t *stocktaking) takePrimaryIP(ip *hcloud.PrimaryIP) {
+	r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location),
+		Addresses: addresses(ip.IP), labels: ip.Labels, protected: ip.Protection.Delete, assigned: ip.AssigneeID != 0}
+	if ip.AssigneeID == 0 || r.IsEndpointAddress() {
+		r.Price = t.prices.of(KindPrimaryIP, r.Type, r.Location)
 	}
-	for _, ip := range all {
-		r := Resource{Kind: KindPrimaryIP, ID: ip.ID, Name: ip.Name, Type: string(ip.Type), Location: placeOf(ip.Location),
-			Addresses: addresses(ip.IP), labels: ip.Labels, protected: ip.Protection.Delete, assigned: ip.AssigneeID != 0}
-		if ip.AssigneeID == 0 || r.IsEndpointAddress() {
-			r.Price = t.prices.primaryIP(r.Type, r.Location)
+	t.add(r)
+}
+
+func (t *stocktaking) takeFirewall(f *hcloud.Firewall) {
+	r := Resource{Kind: KindFirewall, ID: f.ID, Name: f.Name, labels: f.Labels}
+	cluster, _ := owner(f.Labels)
+	for _, a := range f.AppliedTo {
+		switch {
+		case a.LabelSelector != nil && a.LabelSelector.Selector == clusterSelector(cluster):
+			r.covers = append(r.covers, hcloud.FirewallResource{Type: a.Type, LabelSelector: a.LabelSelector})
+		case a.LabelSelector != nil:
+			r.Shared = "it is applied to the selector " + a.LabelSelector.Selector
+		case a.Server != nil && t.servers[a.Server.ID] != cluster:
+			r.Shared = fmt.Sprintf("it is applied to server %d, which is not of the cluster", a.Server.ID)
 		}
-		t.add(r)
 	}
-	return nil
+	t.add(r)
 }
 
-func (t *stocktaking) takeFirewalls(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.Firewall.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's firewalls: %w", err)
-	}
-	for _, f := range all {
-		r := Resource{Kind: KindFirewall, ID: f.ID, Name: f.Name, labels: f.Labels}
-		cluster, _ := owner(f.Labels)
-		for _, a := range f.AppliedTo {
-			switch {
-			case a.LabelSelector != nil && a.LabelSelector.Selector == clusterSelector(cluster):
-				r.covers = append(r.covers, hcloud.FirewallResource{Type: a.Type, LabelSelector: a.LabelSelector})
-			case a.LabelSelector != nil:
-				r.Shared = "it is applied to the selector " + a.LabelSelector.Selector
-			case a.Server != nil && t.servers[a.Server.ID] != cluster:
-				r.Shared = fmt.Sprintf("it is applied to server %d, which is not of the cluster", a.Server.ID)
-			}
+func (t *stocktaking) takePlacementGroup(g *hcloud.PlacementGroup) {
+	r := Resource{Kind: KindPlacementGroup, ID: g.ID, Name: g.Name, labels: g.Labels}
+	cluster, _ := owner(g.Labels)
+	for _, id := range g.Servers {
+		if t.servers[id] != cluster {
+			r.Shared = fmt.Sprintf("server %d is in it, which is not of the cluster", id)
 		}
-		t.add(r)
 	}
-	return nil
+	t.add(r)
 }
 
-func (t *stocktaking) takePlacementGroups(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.PlacementGroup.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's placement groups: %w", err)
-	}
-	for _, g := range all {
-		r := Resource{Kind: KindPlacementGroup, ID: g.ID, Name: g.Name, labels: g.Labels}
-		cluster, _ := owner(g.Labels)
-		for _, id := range g.Servers {
-			if t.servers[id] != cluster {
-				r.Shared = fmt.Sprintf("server %d is in it, which is not of the cluster", id)
-			}
-		}
-		t.add(r)
-	}
-	return nil
-}
-
-func (t *stocktaking) takeSSHKeys(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.SSHKey.All(ctx)
-	if err != nil {
-		return fmt.Errorf("list the project's SSH keys: %w", err)
-	}
-	for _, k := range all {
-		t.add(Resource{Kind: KindSSHKey, ID: k.ID, Name: k.Name, labels: k.Labels})
-	}
-	return nil
-}
-
-// takeSnapshots takes what Slipway uploaded, and the images that CAPH would use, of which no label says for whom they
+// takeSnapshot takes what Slipway uploaded, and the images that CAPH would use, of which no label says for whom they
 // were made.
-func (t *stocktaking) takeSnapshots(ctx context.Context, c *hcloud.Client) error {
-	all, err := c.Image.AllWithOpts(ctx, hcloud.ImageListOpts{Type: []hcloud.ImageType{hcloud.ImageTypeSnapshot}})
-	if err != nil {
-		return fmt.Errorf("list the project's snapshots: %w", err)
+func (t *stocktaking) takeSnapshot(i *hcloud.Image) {
+	r := Resource{Kind: KindSnapshot, ID: i.ID, Name: cmp.Or(i.Labels[imageLabel], i.Description),
+		Type: Architecture(i.Architecture), labels: i.Labels}
+	r.Price = t.prices.image.times(float64(i.ImageSize))
+	if _, because := owner(i.Labels); because == "" && i.Labels[imageLabel] != "" {
+		r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not created by Slipway"
+		t.found = append(t.found, r)
+		return
 	}
-	for _, i := range all {
-		r := Resource{Kind: KindSnapshot, ID: i.ID, Name: cmp.Or(i.Labels[imageLabel], i.Description),
-			Type: Architecture(i.Architecture), labels: i.Labels}
-		r.Price = t.prices.image.times(float64(i.ImageSize))
-		if _, because := owner(i.Labels); because == "" && i.Labels[imageLabel] != "" {
-			r.Because = imageLabel + "=" + i.Labels[imageLabel] + ", not created by Slipway"
-			t.found = append(t.found, r)
-			continue
-		}
-		t.add(r)
-	}
-	return nil
+	t.add(r)
 }
 
-// addresses leaves out those that there are not.
-func addresses(all ...net.IP) []string {
-	var found []string
-	for _, ip := range all {
-		if len(ip) > 0 && !ip.IsUnspecified() {
-			found = append(found, ip.String())
-		}
+// addresses are those that there are, as text.
+func addresses(all ...net.IP) (found []string) {
+	for _, a := range addressesOf(all...) {
+		found = append(found, a.String())
 	}
 	return found
 }

@@ -3,7 +3,6 @@ package hetzner
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -32,17 +31,11 @@ func LoadBalancers(ctx context.Context, c *hcloud.Client, cluster string) ([]Loa
 			continue
 		}
 		one := LoadBalancer{ID: lb.ID, Name: lb.Name, Public: lb.PublicNet.Enabled}
-		add := func(ip net.IP) {
-			if a, ok := netip.AddrFromSlice(ip); ok {
-				one.Addresses = append(one.Addresses, a.Unmap())
-			}
-		}
 		if one.Public {
-			add(lb.PublicNet.IPv4.IP)
-			add(lb.PublicNet.IPv6.IP)
+			one.Addresses = addressesOf(lb.PublicNet.IPv4.IP, lb.PublicNet.IPv6.IP)
 		}
 		for _, n := range lb.PrivateNet {
-			add(n.IP)
+			one.Addresses = append(one.Addresses, addressesOf(n.IP)...)
 		}
 		for _, s := range lb.Services {
 			one.Ports = append(one.Ports, s.ListenPort)

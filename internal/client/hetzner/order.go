@@ -66,12 +66,8 @@ func Quote(ctx context.Context, c *hcloud.Client, orders []Order) (Price, error)
 	for i := range orders {
 		o := &orders[i]
 		switch o.Kind {
-		case KindServer:
-			o.Price = list.server(o.Type, o.Location).times(float64(o.Count))
-		case KindLoadBalancer:
-			o.Price = list.loadBalancer(o.Type, o.Location).times(float64(o.Count))
-		case KindPrimaryIP:
-			o.Price = list.primaryIP(o.Type, o.Location).times(float64(o.Count))
+		case KindServer, KindLoadBalancer, KindPrimaryIP:
+			o.Price = list.of(o.Kind, o.Type, o.Location).times(float64(o.Count))
 		case KindSnapshot:
 			o.Price, o.Each = Price{Currency: list.currency, Unknown: true}, list.image
 		default:

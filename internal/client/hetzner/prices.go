@@ -48,15 +48,21 @@ func Total(resources []Resource) Price {
 
 // prices is Hetzner's price list, as far as clusters need it.
 type prices struct {
-	currency                  string
-	servers, balancers, addrs map[[2]string]Price // by type and location
-	volume, image             Price               // a GB
+	currency      string
+	types         map[offer]Price
+	volume, image Price // a GB
+}
+
+// offer is something that has a price of its own in each location.
+type offer struct {
+	kind           Kind
+	name, location string // "cx33", "nbg1"
 }
 
 // askPrices asks for the list. That it cannot be had is no reason not to delete: then every price is unknown. It asks
 // past hcloud-go's own method, which panics on a list with more kinds of primary than of floating IPs.
 func askPrices(ctx context.Context, c *hcloud.Client) prices {
-	list := prices{servers: map[[2]string]Price{}, balancers: map[[2]string]Price{}, addrs: map[[2]string]Price{}}
+	list := prices{types: map[offer]Price{}}
 	var answer schema.PricingGetResponse
 	if request, err := c.NewRequest(ctx, "GET", "/pricing", nil); err == nil {
 		_, _ = c.Do(request, &answer)
@@ -66,17 +72,17 @@ func askPrices(ctx context.Context, c *hcloud.Client) prices {
 	list.volume, list.image = list.read(p.Volume.PricePerGBPerMonth.Gross), list.read(p.Image.PricePerGBMonth.Gross)
 	for _, t := range p.ServerTypes {
 		for _, at := range t.Prices {
-			list.servers[[2]string{t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
+			list.types[offer{KindServer, t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	for _, t := range p.LoadBalancerTypes {
 		for _, at := range t.Prices {
-			list.balancers[[2]string{t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
+			list.types[offer{KindLoadBalancer, t.Name, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	for _, t := range p.PrimaryIPs {
 		for _, at := range t.Prices {
-			list.addrs[[2]string{t.Type, at.Location}] = list.read(at.PriceMonthly.Gross)
+			list.types[offer{KindPrimaryIP, t.Type, at.Location}] = list.read(at.PriceMonthly.Gross)
 		}
 	}
 	return list
@@ -88,13 +94,10 @@ func (l prices) read(amount string) Price {
 	return Price{Monthly: f, Currency: l.currency, Unknown: err != nil}
 }
 
-func (l prices) in(list map[[2]string]Price, what, location string) Price {
-	if p, ok := list[[2]string{what, location}]; ok {
+// of is the price of a server, a load balancer or a primary IP of a type.
+func (l prices) of(kind Kind, name, location string) Price {
+	if p, ok := l.types[offer{kind, name, location}]; ok {
 		return p
 	}
 	return Price{Currency: l.currency, Unknown: true}
 }
-
-func (l prices) server(name, location string) Price       { return l.in(l.servers, name, location) }
-func (l prices) loadBalancer(name, location string) Price { return l.in(l.balancers, name, location) }
-func (l prices) primaryIP(kind, location string) Price    { return l.in(l.addrs, kind, location) }

@@ -210,9 +210,7 @@ func DeleteServer(ctx context.Context, c *hcloud.Client, id int64) error {
 func (m *Removal) deleteFirewall(ctx context.Context, r Resource) error {
 	if len(r.covers) > 0 {
 		actions, _, err := m.client.Firewall.RemoveResources(ctx, &hcloud.Firewall{ID: r.ID}, r.covers)
-		if err == nil {
-			err = m.client.Action.WaitFor(ctx, actions...)
-		}
+		err = finish(ctx, m.client, err, actions...)
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeFirewallResourceNotFound) {
 			return err
 		}

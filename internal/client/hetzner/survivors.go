@@ -55,8 +55,7 @@ func SurvivingBalancer(ctx context.Context, c *hcloud.Client, cluster, ip string
 // PlacementGroups are the names of the placement groups that CAPH made for a cluster. It deletes those that it finds
 // and that the cluster does not want.
 func PlacementGroups(ctx context.Context, c *hcloud.Client, cluster string) ([]string, error) {
-	opts := hcloud.PlacementGroupListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	groups, err := c.PlacementGroup.AllWithOpts(ctx, opts)
+	groups, err := c.PlacementGroup.AllWithOpts(ctx, hcloud.PlacementGroupListOpts{ListOpts: ofCluster(cluster)})
 	if err != nil {
 		return nil, fmt.Errorf("list the placement groups of cluster %s: %w", cluster, explain(err))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/hetznercloud/hcloud-go/v2/hcloud"
 )
@@ -19,12 +18,20 @@ type Target struct {
 	Health       string `json:"health"` // Hetzner's status: healthy, unhealthy or unknown
 }
 
-// Targets lists the targets of the load balancers that CAPH made for a cluster, by load balancer, port and server.
-func Targets(ctx context.Context, c *hcloud.Client, cluster string) ([]Target, error) {
-	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	list, err := c.LoadBalancer.AllWithOpts(ctx, opts)
+// balancersOf lists the load balancers that CAPH made or adopted for a cluster.
+func balancersOf(ctx context.Context, c *hcloud.Client, cluster string) ([]*hcloud.LoadBalancer, error) {
+	list, err := c.LoadBalancer.AllWithOpts(ctx, hcloud.LoadBalancerListOpts{ListOpts: ofCluster(cluster)})
 	if err != nil {
 		return nil, fmt.Errorf("list the load balancers of cluster %s: %w", cluster, explain(err))
+	}
+	return list, nil
+}
+
+// Targets lists the targets of the load balancers that CAPH made for a cluster, by load balancer, port and server.
+func Targets(ctx context.Context, c *hcloud.Client, cluster string) ([]Target, error) {
+	list, err := balancersOf(ctx, c, cluster)
+	if err != nil {
+		return nil, err
 	}
 	found := []Target{}
 	for _, lb := range list {
@@ -56,15 +63,7 @@ type Untargeted struct {
 
 // String is "load balancer k8s-control-plane does not have a and b as targets".
 func (u Untargeted) String() string {
-	return fmt.Sprintf("load balancer %s does not have %s among its targets", u.Name, serverNames(u.Servers))
-}
-
-func serverNames(servers []Server) string {
-	names := make([]string, 0, len(servers))
-	for _, s := range servers {
-		names = append(names, s.Name)
-	}
-	return strings.Join(names, ", ")
+	return fmt.Sprintf("load balancer %s does not have %s among its targets", u.Name, ServerNames(u.Servers))
 }
 
 // FindUntargeted compares the load balancers that CAPH made or adopted for a cluster with the servers that are to be
@@ -73,10 +72,9 @@ func FindUntargeted(ctx context.Context, c *hcloud.Client, cluster string, serve
 	if len(servers) == 0 {
 		return nil, nil
 	}
-	opts := hcloud.LoadBalancerListOpts{ListOpts: hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}}
-	list, err := c.LoadBalancer.AllWithOpts(ctx, opts)
+	list, err := balancersOf(ctx, c, cluster)
 	if err != nil {
-		return nil, fmt.Errorf("list the load balancers of cluster %s: %w", cluster, explain(err))
+		return nil, err
 	}
 	var all []Untargeted
 	for _, lb := range list {
@@ -111,9 +109,7 @@ func (u Untargeted) AddTargets(ctx context.Context, c *hcloud.Client) error {
 		opts := hcloud.LoadBalancerAddServerTargetOpts{Server: &hcloud.Server{ID: s.ID},
 			UsePrivateIP: hcloud.Ptr(len(s.Private) > 0)}
 		action, _, err := c.LoadBalancer.AddServerTarget(ctx, &hcloud.LoadBalancer{ID: u.LoadBalancer}, opts)
-		if err == nil {
-			err = c.Action.WaitFor(ctx, action)
-		}
+		err = finish(ctx, c, err, action)
 		if err != nil && !hcloud.IsError(err, hcloud.ErrorCodeTargetAlreadyDefined, hcloud.ErrorCodeNotFound) {
 			return fmt.Errorf("add server %s to load balancer %s: %w", s.Name, u.Name, explain(err))
 		}
