@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 )
@@ -26,16 +25,13 @@ type folder struct{ dir string }
 
 // Folder is a Store in a folder, which is created when something is written: 0700, its files 0600. An object's version
 // is the SHA-256 of its content.
-func Folder(dir string) Store { return folder{dir} }
+func Folder(dir string) Store { return checked{folder{dir}, mostBytes} }
 
 func (f folder) String() string { return "file://" + f.dir }
 
 func (f folder) path(name string) string { return filepath.Join(f.dir, filepath.FromSlash(name)) }
 
 func (f folder) Get(_ context.Context, name string) ([]byte, string, error) {
-	if err := checkName(name); err != nil {
-		return nil, None, err
-	}
 	file, err := os.Open(f.path(name))
 	if err != nil {
 		return nil, None, err
@@ -56,12 +52,6 @@ func folderVersion(data []byte) string {
 }
 
 func (f folder) Put(_ context.Context, name string, data []byte, version string) (written string, err error) {
-	if err := checkName(name); err != nil {
-		return None, err
-	}
-	if err := checkSize(name, len(data), mostBytes); err != nil {
-		return None, err
-	}
 	path := f.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return None, fmt.Errorf("create the folder of %s: %w", path, err)
@@ -137,19 +127,15 @@ func (f folder) List(_ context.Context, prefix string) ([]string, error) {
 		if err != nil {
 			return err
 		}
-		if name = filepath.ToSlash(name); checkName(name) == nil && !strings.HasSuffix(name, temporarySuffix) {
+		if name = filepath.ToSlash(name); !strings.HasSuffix(name, temporarySuffix) {
 			names = append(names, name)
 		}
 		return nil
 	})
-	slices.Sort(names)
 	return names, err
 }
 
 func (f folder) Delete(_ context.Context, name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
 	if err := os.Remove(f.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

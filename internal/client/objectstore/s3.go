@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/minio/minio-go/v7"
@@ -20,7 +19,7 @@ type s3Store struct {
 
 // S3 is a Store in a bucket. An object's version is its ETag, and a write is a conditional one (If-Match and
 // If-None-Match): see CheckConditions.
-func S3(bucket Bucket) Store { return &s3Store{bucket} }
+func S3(bucket Bucket) Store { return checked{&s3Store{bucket}, mostBytes} }
 
 func (s *s3Store) String() string { return s.bucket.String() }
 
@@ -37,9 +36,6 @@ func (s *s3Store) failed(do, name string, err error) error {
 }
 
 func (s *s3Store) Get(ctx context.Context, name string) ([]byte, string, error) {
-	if err := checkName(name); err != nil {
-		return nil, None, err
-	}
 	body, info, _, err := s.bucket.Client.GetObject(ctx, s.bucket.Name, s.bucket.Prefix+name, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, None, s.failed("read", name, err)
@@ -58,12 +54,6 @@ func (s *s3Store) Get(ctx context.Context, name string) ([]byte, string, error) 
 }
 
 func (s *s3Store) Put(ctx context.Context, name string, data []byte, version string) (string, error) {
-	if err := checkName(name); err != nil {
-		return None, err
-	}
-	if err := checkSize(name, len(data), mostBytes); err != nil {
-		return None, err
-	}
 	o := minio.PutObjectOptions{ContentType: "application/json", DisableMultipart: true}
 	if version == None {
 		o.SetMatchETagExcept("*")
@@ -93,18 +83,12 @@ func (s *s3Store) List(ctx context.Context, prefix string) ([]string, error) {
 		if object.Err != nil {
 			return nil, s.failed("list", prefix, object.Err)
 		}
-		if name := strings.TrimPrefix(object.Key, s.bucket.Prefix); checkName(name) == nil {
-			names = append(names, name)
-		}
+		names = append(names, strings.TrimPrefix(object.Key, s.bucket.Prefix))
 	}
-	slices.Sort(names)
 	return names, nil
 }
 
 func (s *s3Store) Delete(ctx context.Context, name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
 	err := s.bucket.Client.RemoveObject(ctx, s.bucket.Name, s.bucket.Prefix+name, minio.RemoveObjectOptions{})
 	if err != nil && minio.ToErrorResponse(err).Code != minio.NoSuchKey {
 		return s.failed("delete", name, err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +31,7 @@ type secretStore struct {
 // Secrets is a Store in a namespace of a cluster, with a Secret for each object. An object's version is the Secret's
 // resourceVersion. Its client needs to get, list, create, update and delete Secrets there.
 func Secrets(client typed.SecretInterface, namespace string) Store {
-	return secretStore{client, namespace}
+	return checked{secretStore{client, namespace}, mostSecret}
 }
 
 func (s secretStore) String() string { return "k8s://" + s.namespace }
@@ -52,9 +51,6 @@ func (s secretStore) failed(do, name string, err error) error {
 func nameOfSecret(name string) string { return secretPrefix + strings.ReplaceAll(name, "/", ".") }
 
 func (s secretStore) Get(ctx context.Context, name string) ([]byte, string, error) {
-	if err := checkName(name); err != nil {
-		return nil, None, err
-	}
 	secret, err := s.client.Get(ctx, nameOfSecret(name), metav1.GetOptions{})
 	if err != nil {
 		return nil, None, s.failed("read", name, err)
@@ -67,12 +63,6 @@ func (s secretStore) Get(ctx context.Context, name string) ([]byte, string, erro
 }
 
 func (s secretStore) Put(ctx context.Context, name string, data []byte, version string) (string, error) {
-	if err := checkName(name); err != nil {
-		return None, err
-	}
-	if err := checkSize(name, len(data), mostSecret); err != nil {
-		return None, err
-	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: nameOfSecret(name), ResourceVersion: version,
 			Labels:      map[string]string{secretLabel: "state", "app.kubernetes.io/managed-by": "slipway"},
@@ -104,18 +94,14 @@ func (s secretStore) List(ctx context.Context, prefix string) ([]string, error) 
 	}
 	var names []string
 	for _, secret := range secrets.Items {
-		if name := secret.Annotations[secretName]; strings.HasPrefix(name, prefix) && checkName(name) == nil {
+		if name := secret.Annotations[secretName]; strings.HasPrefix(name, prefix) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
 	return names, nil
 }
 
 func (s secretStore) Delete(ctx context.Context, name string) error {
-	if err := checkName(name); err != nil {
-		return err
-	}
 	err := s.client.Delete(ctx, nameOfSecret(name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return s.failed("delete", name, err)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // ErrConflict means that the object has another version than the one that a write was to replace.
@@ -18,14 +19,6 @@ var ErrTooLarge = errors.New("it is too large for the store")
 
 // mostBytes is the largest object of a store (bytes). That of a cluster's state has some ten thousand.
 const mostBytes = 16 << 20
-
-// checkSize refuses what is larger than a store takes.
-func checkSize(name string, size, most int) error {
-	if size > most {
-		return fmt.Errorf("write %s: %w: it has %d bytes, and at most %d are taken", name, ErrTooLarge, size, most)
-	}
-	return nil
-}
 
 // None is the version of an object that does not exist.
 const None = ""
@@ -53,4 +46,41 @@ func checkName(name string) error {
 		return fmt.Errorf("%q is no name of an object", name)
 	}
 	return nil
+}
+
+// checked is a store that gets valid names and objects of at most so many bytes, and lists valid names, sorted.
+type checked struct {
+	Store
+	most int
+}
+
+func (s checked) Get(ctx context.Context, name string) ([]byte, string, error) {
+	if err := checkName(name); err != nil {
+		return nil, None, err
+	}
+	return s.Store.Get(ctx, name)
+}
+
+func (s checked) Put(ctx context.Context, name string, data []byte, version string) (string, error) {
+	if err := checkName(name); err != nil {
+		return None, err
+	}
+	if len(data) > s.most {
+		return None, fmt.Errorf("write %s: %w: it has %d bytes, and at most %d are taken", name, ErrTooLarge, len(data), s.most)
+	}
+	return s.Store.Put(ctx, name, data, version)
+}
+
+func (s checked) List(ctx context.Context, prefix string) ([]string, error) {
+	names, err := s.Store.List(ctx, prefix)
+	names = slices.DeleteFunc(names, func(name string) bool { return checkName(name) != nil })
+	slices.Sort(names)
+	return names, err
+}
+
+func (s checked) Delete(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	return s.Store.Delete(ctx, name)
 }
