@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/base/effect"
@@ -115,8 +116,16 @@ func (f *Faults) reachedCall(point effect.Point, line effect.Line) (place string
 
 func (f *Faults) armedFor(p effect.Point) bool { return f.armed != nil && f.armed.Point == p }
 
-// End implements effect.Faults.
-func (f *Faults) End() { killProcess() }
+// End implements effect.Faults. What the process started in groups of their own, as the lab, continues.
+func (f *Faults) End() {
+	pid := syscall.Getpid()
+	if syscall.Getpgrp() == pid {
+		pid = -pid
+	}
+	for {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // one's own process can always be killed
+	}
+}
 
 // Disk implements effect.Faults: half of a file's content is written where the process is to end in the middle of it.
 func (f *Faults) Disk(disk flow.Disk, torn func()) flow.Disk { return tearingDisk{disk, f, torn} }
