@@ -23,7 +23,7 @@ func (r *Recorder) SSHCommands(next slog.Handler) (handler slog.Handler, end fun
 		return next, func(error) {}
 	}
 	w := &sshWatch{recorder: r}
-	return sshHandler{next, w}, w.end
+	return Hearing{next, w.hear}, w.end
 }
 
 type sshWatch struct {
@@ -53,23 +53,24 @@ func (w *sshWatch) hear(ctx context.Context, record slog.Record) {
 	}
 }
 
-type sshHandler struct {
+// Hearing is a slog.Handler that tells of every record before it hands it on.
+type Hearing struct {
 	slog.Handler
-	watch *sshWatch
+	Hear func(context.Context, slog.Record)
 }
 
 // Handle implements slog.Handler.
-func (h sshHandler) Handle(ctx context.Context, record slog.Record) error {
-	h.watch.hear(ctx, record)
+func (h Hearing) Handle(ctx context.Context, record slog.Record) error {
+	h.Hear(ctx, record)
 	return h.Handler.Handle(ctx, record)
 }
 
 // WithAttrs implements slog.Handler.
-func (h sshHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return sshHandler{h.Handler.WithAttrs(attrs), h.watch}
+func (h Hearing) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return Hearing{h.Handler.WithAttrs(attrs), h.Hear}
 }
 
 // WithGroup implements slog.Handler.
-func (h sshHandler) WithGroup(name string) slog.Handler {
-	return sshHandler{h.Handler.WithGroup(name), h.watch}
+func (h Hearing) WithGroup(name string) slog.Handler {
+	return Hearing{h.Handler.WithGroup(name), h.Hear}
 }

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+
+	"github.com/slipway-k8s/slipway/internal/base/effect"
 )
 
 // uploadLog listens to hcloudimages: what a person waits for is an Info record "# Step 7: …", what a command on the
@@ -23,7 +25,9 @@ func newUploadLog(progress func(string), log io.Writer) *uploadLog {
 	return &uploadLog{progress: progress, file: slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})}
 }
 
-func (l *uploadLog) logger() *slog.Logger { return slog.New(uploadHandler{l, l.file}) }
+func (l *uploadLog) logger() *slog.Logger {
+	return slog.New(effect.Hearing{Handler: l.file, Hear: l.hear})
+}
 
 // lastOutput is what the last command wrote, in one line.
 func (l *uploadLog) lastOutput() string {
@@ -32,26 +36,17 @@ func (l *uploadLog) lastOutput() string {
 	return strings.Join(strings.Fields(l.output), " ")
 }
 
-// uploadHandler is a slog.Handler over an uploadLog; file is the log's own with attributes.
-type uploadHandler struct {
-	log  *uploadLog
-	file slog.Handler
-}
-
-func (h uploadHandler) Enabled(context.Context, slog.Level) bool { return true }
-
-func (h uploadHandler) Handle(ctx context.Context, r slog.Record) error {
+func (l *uploadLog) hear(_ context.Context, r slog.Record) {
 	switch {
 	case r.Level == slog.LevelDebug:
-		h.log.mu.Lock()
-		h.log.output = r.Message
-		h.log.mu.Unlock()
+		l.mu.Lock()
+		l.output = r.Message
+		l.mu.Unlock()
 	case r.Level > slog.LevelInfo:
-		h.log.progress(warning(r))
+		l.progress(warning(r))
 	case strings.HasPrefix(r.Message, "# Step "):
-		h.log.progress(strings.TrimPrefix(r.Message, "# "))
+		l.progress(strings.TrimPrefix(r.Message, "# "))
 	}
-	return h.file.Handle(ctx, r)
 }
 
 // warning is a record with its error.
@@ -64,12 +59,4 @@ func warning(r slog.Record) string {
 		return true
 	})
 	return text
-}
-
-func (h uploadHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return uploadHandler{h.log, h.file.WithAttrs(attrs)}
-}
-
-func (h uploadHandler) WithGroup(name string) slog.Handler {
-	return uploadHandler{h.log, h.file.WithGroup(name)}
 }
