@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 )
@@ -170,17 +169,6 @@ type FormatError struct{ Format int }
 func (e *FormatError) Error() string {
 	return fmt.Sprintf("it is of format %d and this program reads formats up to %d: "+
 		"use the newer program that wrote it", e.Format, Format)
-}
-
-// with is s with one record replaced. s itself stays as it was.
-func (s Snapshot) with(name string, rec Record) Snapshot {
-	steps := maps.Clone(s.Steps)
-	if steps == nil {
-		steps = map[string]Record{}
-	}
-	steps[name] = rec
-	s.Steps = steps
-	return s
 }
 
 // load reads a journal for a graph.

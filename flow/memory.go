@@ -2,20 +2,19 @@ package flow
 
 import (
 	"context"
+	"maps"
 	"os"
 	"sync"
 	"time"
 )
 
-// Memory is a journal that lasts as long as the process. It goes through JSON
-// like any other, so what works with it works with a folder.
+// Memory is a journal that lasts as long as the process. What it keeps goes through the text of a journal, so what works
+// with it works with a folder.
 func Memory() Journal { return &memory{} }
 
 type memory struct {
 	mu     sync.Mutex
-	data   []byte
-	lines  int       // the changes in data after its snapshot
-	whole  int       // the snapshot's bytes
+	last   Snapshot
 	locked time.Time // zero: free
 }
 
@@ -37,47 +36,35 @@ func (m *memory) Lock(context.Context) (func() error, error) {
 func (m *memory) Load(context.Context) (Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.load()
-}
-
-func (m *memory) load() (Snapshot, error) {
-	if m.data == nil {
-		return Snapshot{}, nil
-	}
-	return decodeText(m.data)
+	s := m.last
+	s.Steps = maps.Clone(s.Steps)
+	return s, nil
 }
 
 func (m *memory) Save(_ context.Context, s Snapshot) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.save(s)
-}
-
-func (m *memory) save(s Snapshot) error {
 	data, err := encodeWhole(s)
 	if err != nil {
 		return err
 	}
-	m.data, m.lines, m.whole = data, 0, len(data)
+	if s, err = decodeText(data); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last = s
 	return nil
 }
 
 func (m *memory) Append(_ context.Context, change Snapshot) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.data == nil || len(m.data)-m.whole > mostLog(m.whole) {
-		s, err := m.load()
-		if err != nil {
-			return err
-		}
-		s.apply(change)
-		return m.save(s)
-	}
-	line, err := encodeLine(m.lines+1, change)
+	line, err := encodeLine(1, change)
 	if err != nil {
 		return err
 	}
-	m.data = append(m.data, line...)
-	m.lines++
+	if change, _, err = decodeLine(1, line); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.last.apply(change)
 	return nil
 }

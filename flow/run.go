@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -223,20 +224,20 @@ func (r *run) save(ctx context.Context, n *node, rec Record) error {
 	defer cancel()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := Snapshot{Format: Format, Graph: r.graph.name, Run: r.id, Updated: time.Now()}
+	change := Snapshot{Format: Format, Graph: r.graph.name, Run: r.id, Updated: time.Now(),
+		Steps: map[string]Record{n.name: rec}}
+	var err error
 	if appender, ok := r.journal.(Appender); ok {
-		now.Steps = map[string]Record{n.name: rec}
-		if err := appender.Append(ctx, now); err != nil {
-			return fmt.Errorf("save the journal: %w", err)
-		}
-		r.snapshot.apply(now)
-		return nil
+		err = appender.Append(ctx, change)
+	} else {
+		whole := Snapshot{Steps: maps.Clone(r.snapshot.Steps)} // the journal may keep it
+		whole.apply(change)
+		err = r.journal.Save(ctx, whole)
 	}
-	now.Steps = r.snapshot.with(n.name, rec).Steps
-	if err := r.journal.Save(ctx, now); err != nil {
+	if err != nil {
 		return fmt.Errorf("save the journal: %w", err)
 	}
-	r.snapshot = now
+	r.snapshot.apply(change)
 	return nil
 }
 

@@ -1,8 +1,8 @@
 package flow
 
 import (
-	"container/heap"
 	"context"
+	"slices"
 )
 
 // schedule starts each step as soon as all that it depends on is done, and returns when nothing runs any more. Of the
@@ -14,7 +14,8 @@ func (r *run) schedule(ctx context.Context, wanted []*node) map[*node]result {
 	running := 0
 	for {
 		for len(q.ready) > 0 && (r.opt.Parallel <= 0 || running < r.opt.Parallel) && !r.stop.Load() && ctx.Err() == nil {
-			n := wanted[heap.Pop(&q.ready).(int)]
+			n := wanted[q.ready[0]]
+			q.ready = q.ready[1:]
 			running++
 			go func() { ended <- r.ensure(ctx, n) }()
 		}
@@ -35,7 +36,7 @@ type queue struct {
 	place map[*node]int // in the order of the run
 	unmet []int         // how many of the steps that it waits for are not done
 	next  [][]int       // the steps that wait for it
-	ready places
+	ready []int         // the steps that can start, in the order of the run
 }
 
 // newQueue counts what each step waits for. Only steps that this run wants count: it wants all that a step needs, and
@@ -53,7 +54,7 @@ func newQueue(wanted []*node, s seals) *queue {
 			}
 		}
 		if q.unmet[i] == 0 {
-			q.ready = append(q.ready, i) // sorted, so a heap
+			q.ready = append(q.ready, i)
 		}
 	}
 	return q
@@ -63,25 +64,8 @@ func newQueue(wanted []*node, s seals) *queue {
 func (q *queue) done(n *node) {
 	for _, i := range q.next[q.place[n]] {
 		if q.unmet[i]--; q.unmet[i] == 0 {
-			heap.Push(&q.ready, i)
+			at, _ := slices.BinarySearch(q.ready, i)
+			q.ready = slices.Insert(q.ready, at, i)
 		}
 	}
-}
-
-// places is a heap of places in the order of a run.
-type places []int
-
-func (p places) Len() int           { return len(p) }
-func (p places) Less(i, j int) bool { return p[i] < p[j] }
-func (p places) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
-
-// Push implements heap.Interface.
-func (p *places) Push(x any) { *p = append(*p, x.(int)) }
-
-// Pop implements heap.Interface.
-func (p *places) Pop() any {
-	last := len(*p) - 1
-	x := (*p)[last]
-	*p = (*p)[:last]
-	return x
 }
