@@ -122,15 +122,16 @@ func Credentials(cfg config.Config, access platform.GitAccess) (map[string]strin
 
 // Secret has credentials.
 func Secret(cfg config.Config, data map[string]string) *unstructured.Unstructured {
-	o := object(corev1.SchemeGroupVersion.WithKind("Secret"), nil)
-	if o.SetName(secretName(cfg)); cfg.FromRegistry() {
-		o.Object["type"] = string(corev1.SecretTypeDockerConfigJson)
-	}
 	encoded := map[string]any{}
 	for key, value := range data {
 		encoded[key] = base64.StdEncoding.EncodeToString([]byte(value))
 	}
-	o.Object["data"] = encoded
+	o := &unstructured.Unstructured{Object: map[string]any{"data": encoded}}
+	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	o.SetNamespace(Namespace)
+	if o.SetName(secretName(cfg)); cfg.FromRegistry() {
+		o.Object["type"] = string(corev1.SecretTypeDockerConfigJson)
+	}
 	return o
 }
 
@@ -161,12 +162,5 @@ func Kustomization(cfg config.Config) *unstructured.Unstructured {
 }
 
 func object(kind schema.GroupVersionKind, spec map[string]any) *unstructured.Unstructured {
-	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetGroupVersionKind(kind)
-	o.SetNamespace(Namespace)
-	o.SetName(Name)
-	if spec != nil {
-		o.Object["spec"] = spec
-	}
-	return o
+	return &unstructured.Unstructured{Object: treeObject(kind, Name, spec)}
 }

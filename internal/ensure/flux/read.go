@@ -93,8 +93,7 @@ func deployed(ctx context.Context, c *kube.Cluster, states []kube.ReleaseState, 
 		return fmt.Sprintf("it is chart %s, and %s is configured", is.Chart, r.Name), nil
 	}
 	r.Version = is.Version
-	r.Values, r.Private = public(is.Values, hide)
-	r.private = without(is.Values, r.Values)
+	r.Values, r.private, r.Private = split(is.Values, hide)
 	return "", ctx.Err()
 }
 

@@ -3,55 +3,45 @@ package flux
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 )
 
-// public is values without those that Git must not have, whose paths it returns. Of a list that has one, nothing is
-// left: Helm does not merge lists.
-func public(values map[string]any, hide *redact.Redactor) (left map[string]any, private []string) {
-	left = map[string]any{}
+// split divides values into those that Git may have, and the others with their paths. Of a list that has one of those,
+// nothing is left: Helm does not merge lists.
+func split(values map[string]any, hide *redact.Redactor) (public, private map[string]any, paths []string) {
+	public, private = map[string]any{}, map[string]any{}
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		inner, is := values[key].(map[string]any)
+		value := values[key]
+		inner, is := value.(map[string]any)
 		switch {
 		case hide.Text(key) != key:
-			private = append(private, "(a key that is a secret)")
+			private[key], paths = value, append(paths, "(a key that is a secret)")
 		case is:
-			below, paths := public(inner, hide)
-			for _, path := range paths {
-				private = append(private, key+"."+path)
+			below, hidden, at := split(inner, hide)
+			for _, path := range at {
+				paths = append(paths, key+"."+path)
 			}
 			if len(below) > 0 || len(inner) == 0 {
-				left[key] = below
+				public[key] = below
 			}
-		case secret(key, values[key], hide):
-			private = append(private, key)
+			if len(hidden) > 0 {
+				private[key] = hidden
+			}
+		case secret(key, value, hide):
+			private[key], paths = value, append(paths, key)
 		default:
-			left[key] = values[key]
+			public[key] = value
 		}
 	}
-	return left, private
-}
-
-// without is values but for those that left has, too.
-func without(values, left map[string]any) map[string]any {
-	rest := map[string]any{}
-	for key, value := range values {
-		kept, there := left[key]
-		inner, is := value.(map[string]any)
-		below, also := kept.(map[string]any)
-		switch {
-		case !there:
-			rest[key] = value
-		case is && also:
-			if more := without(inner, below); len(more) > 0 {
-				rest[key] = more
-			}
-		}
-	}
-	return rest
+	return public, private, paths
 }
 
 // secret reports whether a value of a key is a secret, or has one in it.
@@ -62,7 +52,7 @@ func secret(key string, value any, hide *redact.Redactor) bool {
 	case []any:
 		return slices.ContainsFunc(v, func(element any) bool { return secret(key, element, hide) })
 	case map[string]any:
-		_, private := public(v, hide)
+		_, private, _ := split(v, hide)
 		return len(private) > 0 || v["value"] != nil && treeSecretName(fmt.Sprint(v["name"])) // a variable of a container
 	}
 	return false
@@ -73,4 +63,32 @@ func treeSecretName(key string) bool {
 	key = strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(key))
 	return slices.ContainsFunc([]string{"password", "passwd", "passphrase", "token", "apikey", "privatekey",
 		"secretkey", "secretaccesskey", "clientsecret"}, func(end string) bool { return strings.HasSuffix(key, end) })
+}
+
+// ReleaseSecrets are those that Git does not have and that the tree of releases names: with the values that are
+// secrets, and with the users and passwords of chart repositories.
+func ReleaseSecrets(releases []Release) (all []*corev1.Secret, err error) {
+	of := func(name string, data map[string][]byte) {
+		all = append(all, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}, Data: data})
+	}
+	names, order := repositoryNames(releases)
+	for _, address := range order {
+		u, err := url.Parse(address) // ReadReleases left out what cannot be read
+		if err != nil || u.User == nil {
+			continue
+		}
+		password, _ := u.User.Password()
+		of(names[address], map[string][]byte{"username": []byte(u.User.Username()), "password": []byte(password)})
+	}
+	for _, r := range releases {
+		if len(r.Private) == 0 {
+			continue
+		}
+		values, err := yaml.Marshal(r.private)
+		if err != nil { // its text may have a value
+			return nil, fmt.Errorf("write the values of release %s that are secrets as YAML", r.Release)
+		}
+		of(r.Secret(), map[string][]byte{"values.yaml": values})
+	}
+	return all, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -51,7 +52,7 @@ func helmRelease(r Release, repository string) doc {
 	if len(r.Private) > 0 {
 		spec["valuesFrom"] = []any{doc{"kind": "Secret", "name": r.Secret()}}
 	}
-	o := treeObject(HelmReleaseKind.GroupVersion().String(), HelmReleaseKind.Kind, r.Program, spec)
+	o := treeObject(HelmReleaseKind, r.Program, spec)
 	// Without infrastructure the cluster has no network, and its nodes are not initialised; without Gitea, which may be
 	// where the tree is, Flux does not learn of the next commit.
 	if r.folder == infrastructure || r.Program == config.AddonGitea {
@@ -73,7 +74,7 @@ func helmRepository(name, address string) (o doc, secret bool) {
 	if (kube.ChartSource{Repository: address}).Registry() {
 		spec["type"] = "oci"
 	}
-	return treeObject(GitRepositoryKind.GroupVersion().String(), "HelmRepository", name, spec), secret
+	return treeObject(GitRepositoryKind.GroupVersion().WithKind("HelmRepository"), name, spec), secret
 }
 
 // kustomization is the object by which the kustomize-controller applies a folder, and waits for the releases in it.
@@ -84,12 +85,12 @@ func kustomization(folder, name string, timeout time.Duration, on ...string) doc
 	for _, other := range on {
 		spec["dependsOn"] = []any{doc{"name": other}}
 	}
-	return treeObject(KustomizationKind.GroupVersion().String(), KustomizationKind.Kind, name, spec)
+	return treeObject(KustomizationKind, name, spec)
 }
 
-func treeObject(apiVersion, kind, name string, spec doc) doc {
-	return doc{"apiVersion": apiVersion, "kind": kind, "metadata": doc{"name": name, "namespace": Namespace},
-		"spec": spec}
+func treeObject(kind schema.GroupVersionKind, name string, spec doc) doc {
+	return doc{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind,
+		"metadata": doc{"name": name, "namespace": Namespace}, "spec": spec}
 }
 
 // list is the kustomization.yaml of a folder.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/blang/semver/v4"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -162,16 +164,17 @@ type controlPlane struct {
 func read(ctx context.Context, cfg config.Config, mgmt *kube.Cluster) (*controlPlane, error) {
 	c := &controlPlane{}
 	var err error
-	get := func(to **unstructured.Unstructured, kind schema.GroupVersionKind, name func() string) {
+	get := func(kind schema.GroupVersionKind, name string) (o *unstructured.Unstructured) {
 		if err == nil {
-			*to, err = capi.Get(ctx, mgmt, cfg.Namespace, kind, name())
+			o, err = capi.Get(ctx, mgmt, cfg.Namespace, kind, name)
 		}
+		return o
 	}
-	named := func(name string) func() string { return func() string { return name } }
-	get(&c.cluster, capi.ClusterKind, named(cfg.ClusterName))
-	get(&c.infrastructure, capi.HetznerClusterKind, named(cfg.ClusterName))
-	get(&c.tcp, capi.TalosControlPlaneKind, named(cfg.ControlPlaneName()))
-	get(&c.template, capi.MachineTemplateKind, func() string { return templateOf(c.tcp) })
+	c.cluster = get(capi.ClusterKind, cfg.ClusterName)
+	c.infrastructure = get(capi.HetznerClusterKind, cfg.ClusterName)
+	if c.tcp = get(capi.TalosControlPlaneKind, cfg.ControlPlaneName()); err == nil {
+		c.template = get(capi.MachineTemplateKind, templateOf(c.tcp))
+	}
 	switch {
 	case kube.Absent(err):
 		return nil, nil
@@ -210,4 +213,34 @@ func (c *controlPlane) stuck() []member {
 	return slices.DeleteFunc(slices.Clone(c.members), func(m member) bool {
 		return m.hasServer() || !strings.Contains(capi.Troubles(m.server), outOfStock)
 	})
+}
+
+// orderPause is the least time between two orders of the same servers that CAPH does not order again by itself.
+const orderPause = time.Minute
+
+// ordersOnce tells whether the configured CAPH orders a server that is out of stock only once: v1.0.12 and newer. Of
+// older ones nothing has to be read.
+func (w *Watch) ordersOnce() bool {
+	v, err := semver.ParseTolerant(w.Cfg.CAPHVersion)
+	return err == nil && v.GTE(semver.Version{Major: 1, Minor: 0, Patch: 12})
+}
+
+// orderAgain has CAPH order the servers again that it has given up: it looks at a machine again when that changes, so
+// an annotation is set. Machines that CAPH orders again by itself are left to it.
+func (w *Watch) orderAgain(ctx context.Context, mgmt *kube.Cluster, stuck []member) error {
+	if time.Since(w.ordered) < orderPause {
+		return nil
+	}
+	for _, m := range stuck {
+		if !capi.GivenUp(m.server) {
+			continue
+		}
+		w.ordered = time.Now()
+		err := merge(ctx, mgmt, m.server, map[string]any{"metadata": map[string]any{
+			"annotations": map[string]any{capi.OrderedAgainAnnotation: w.ordered.UTC().Format(time.RFC3339)}}})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
