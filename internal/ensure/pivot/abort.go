@@ -11,10 +11,8 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -25,35 +23,34 @@ var ErrNothingToAbort = errors.New("there is nothing to abort: no pivot was begu
 // Abort puts a pivot that has not deleted anything yet back: the copies leave the target, and the management
 // cluster's controllers reconcile again. The caller holds the journal's lock.
 func Abort(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) error {
-	s, err := connectClusters(ctx, cfg, tools, say)
+	p, err := connectClusters(ctx, pivot{cfg: cfg, tools: tools, say: say})
 	if err != nil {
 		return err
 	}
-	st, err := readBothClusters(ctx, cfg, say, s)
+	st, err := p.readBothClusters(ctx)
 	if err != nil {
 		return err
 	}
-	source, err := abortable(ctx, cfg, tools, s, st)
+	source, err := p.abortable(ctx, st)
 	if err != nil {
 		return err
 	}
 	// In this order, so that never both are unpaused: the copies go while the target is still paused.
-	if err := withdraw(ctx, cfg, say, s.target, source); err != nil {
+	if err := p.withdraw(ctx, source); err != nil {
 		return err
 	}
 	if connect.Paused(st.source) {
 		say("unpausing the management cluster's controllers")
-		if err := capi.SetPaused(ctx, cfg, s.source, false); err != nil {
+		if err := capi.SetPaused(ctx, cfg, p.source, false); err != nil {
 			return err
 		}
 	}
-	say("removing the copy in %s", records.PivotCopyOf(tools).Files)
-	return records.PivotCopyOf(tools).Forget()
+	say("removing the copy in %s", p.copy.Files)
+	return p.copy.Forget()
 }
 
 // abortable gives what the source holds, if all of it is still there.
-func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s clusters,
-	st location) (capi.Inventory, error) {
+func (p *pivot) abortable(ctx context.Context, st location) (capi.Inventory, error) {
 	none := capi.Inventory{}
 	tooLate := func(why string) error {
 		return fmt.Errorf("too late to abort: %s; run pivot to bring it to its end", why)
@@ -66,22 +63,22 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 	}
 	if st.target != nil && !connect.Paused(st.target) {
 		return none, fmt.Errorf("the Cluster object in cluster %s is not paused, so its controllers may be at work there: "+
-			"pause it (spec.paused: true) first", cfg.ClusterName)
+			"pause it (spec.paused: true) first", p.cfg.ClusterName)
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
+	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 	if err != nil {
 		return none, fmt.Errorf("management cluster: %w", err)
 	}
-	copied, err := records.PivotCopyOf(tools).All()
+	copied, err := p.copy.All()
 	if err != nil {
 		return none, err
 	}
 	if st.target == nil && len(copied) == 0 && !connect.Paused(st.source) {
 		return none, ErrNothingToAbort
 	}
-	arrived, err := capi.ReadInventory(ctx, s.target, cfg.Namespace)
+	arrived, err := capi.ReadInventory(ctx, p.target, p.cfg.Namespace)
 	if err != nil {
-		return none, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return none, fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
 	}
 	// Where the copy was lost, what the target has tells what the source had.
 	for _, o := range arrived.All() {
@@ -104,11 +101,10 @@ func abortable(ctx context.Context, cfg config.Config, tools platform.Tools, s c
 
 // withdraw deletes the copies from the target. Without their finalizers, so that no controller there deletes the server
 // of one; the Cluster object last, because its pause keeps the controllers there from acting.
-func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube.Cluster,
-	source capi.Inventory) error {
+func (p *pivot) withdraw(ctx context.Context, source capi.Inventory) error {
 	var copies, clusters []*unstructured.Unstructured
 	for _, o := range source.All() {
-		is, err := apply.ReadCopied(ctx, target, &o)
+		is, err := apply.ReadCopied(ctx, p.target, &o)
 		switch {
 		case err != nil:
 			return err
@@ -120,14 +116,14 @@ func withdraw(ctx context.Context, cfg config.Config, say flow.Say, target *kube
 		}
 	}
 	for _, o := range copies {
-		if err := apply.DropFinalizers(ctx, target, o); err != nil {
+		if err := apply.DropFinalizers(ctx, p.target, o); err != nil {
 			return err
 		}
 	}
 	for i, o := range append(copies, clusters...) {
-		say("removing the copy of %s from cluster %s (%d of %d)", capi.ObjectKeyOf(o), cfg.ClusterName, i+1, len(copies)+
+		p.say("removing the copy of %s from cluster %s (%d of %d)", capi.ObjectKeyOf(o), p.cfg.ClusterName, i+1, len(copies)+
 			len(clusters))
-		if err := apply.RemoveCopy(ctx, target, o); err != nil {
+		if err := apply.RemoveCopy(ctx, p.target, o); err != nil {
 			return err
 		}
 	}

@@ -11,39 +11,48 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
+	"github.com/slipway-k8s/slipway/internal/cluster/records"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// clusters are the two clusters of a pivot: the objects go from the management cluster to the cluster that they
+// pivot is one run of a pivot, or of its abort: the objects go from the management cluster to the cluster that they
 // describe.
-type clusters struct {
+type pivot struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+	say      flow.Say
+
+	copy   records.PivotCopy
 	source *kube.Cluster // nil: there is none (any more)
 	target *kube.Cluster
 	self   bool // the management cluster is the cluster itself: there is no source
 }
 
-// connectClusters connects to both. A source that is silent is an error; only its provider's answer that it does not
-// exist counts as gone.
-func connectClusters(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say) (clusters,
-	error) {
-	target, err := connect.Cluster(tools, platform.Kubeconfig)
+// connectClusters connects a pivot to both clusters. A source that is silent is an error; only its provider's answer
+// that it does not exist counts as gone.
+func connectClusters(ctx context.Context, p pivot) (*pivot, error) {
+	p.copy = records.PivotCopyOf(p.tools)
+	var err error
+	if p.target, err = connect.Cluster(p.tools, platform.Kubeconfig); err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
+	}
+	targetUID, err := p.target.UID(ctx)
 	if err != nil {
-		return clusters{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return nil, fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", p.cfg.ClusterName, err)
 	}
-	targetUID, err := target.UID(ctx)
+	source, sourceUID, err := connect.OpenManagement(ctx, p.cfg, p.tools, p.say)
 	if err != nil {
-		return clusters{},
-			fmt.Errorf("cluster %s does not answer, so nothing can be moved to it: %w", cfg.ClusterName, err)
+		return nil, err
 	}
-	source, sourceUID, err := connect.OpenManagement(ctx, cfg, tools, say)
-	if err != nil {
-		return clusters{}, err
+	if p.self = source != nil && sourceUID == targetUID; !p.self {
+		p.source = source
 	}
-	if source != nil && sourceUID == targetUID {
-		return clusters{target: target, self: true}, nil
-	}
-	return clusters{source: source, target: target}, nil
+	return &p, nil
 }
 
 // location is where the Cluster object is. All that a pivot does next follows from it.
@@ -53,27 +62,26 @@ type location struct {
 }
 
 // readBothClusters asks both sides, again where one of them has just started.
-func readBothClusters(ctx context.Context, cfg config.Config, say flow.Say, s clusters) (st location,
-	err error) {
-	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, say,
+func (p *pivot) readBothClusters(ctx context.Context) (st location, err error) {
+	err = wait.Wait{What: "both clusters to tell what they hold", Within: lookingWithin}.Until(ctx, p.say,
 		func(ctx context.Context) (string, error) {
-			st, err = readBothClustersOnce(ctx, cfg, s)
+			st, err = p.readBothClustersOnce(ctx)
 			return "", err
 		})
 	return st, err
 }
 
-func readBothClustersOnce(ctx context.Context, cfg config.Config, s clusters) (st location, err error) {
-	if st.target, err = connect.FindCluster(ctx, cfg, s.target); err != nil {
-		return location{}, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+func (p *pivot) readBothClustersOnce(ctx context.Context) (st location, err error) {
+	if st.target, err = connect.FindCluster(ctx, p.cfg, p.target); err != nil {
+		return location{}, fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
 	}
-	if s.source == nil {
+	if p.source == nil {
 		return st, nil
 	}
-	if st.source, err = connect.FindCluster(ctx, cfg, s.source); err != nil {
+	if st.source, err = connect.FindCluster(ctx, p.cfg, p.source); err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
+	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 	if err != nil {
 		return location{}, fmt.Errorf("management cluster: %w", err)
 	}

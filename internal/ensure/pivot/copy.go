@@ -5,50 +5,45 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/slipway-k8s/slipway/config"
-	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // ensureCopy makes the copy complete without changing either cluster. Before anything moved it is simply taken anew. A
 // move that an ended run left is another matter: what it has begun to delete has lost its annotations at the source, so
 // what the copy already has of it stays, and where there is no copy the target's version is the good one.
-func ensureCopy(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s clusters,
-	st location) (records.PivotState, error) {
-	c := records.PivotCopyOf(tools)
-	state, err := c.State(cfg.ClusterName)
+func (p *pivot) ensureCopy(ctx context.Context, st location) (records.PivotState, error) {
+	state, err := p.copy.State(p.cfg.ClusterName)
 	if err != nil {
 		return records.PivotState{}, err
 	}
-	inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
+	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 	if err != nil {
 		return records.PivotState{}, fmt.Errorf("management cluster: %w", err)
 	}
 	objects := inv.All()
 	if st.target != nil {
-		if objects, err = mergedCopy(ctx, cfg, s, c, inv); err != nil {
+		if objects, err = p.mergedCopy(ctx, inv); err != nil {
 			return records.PivotState{}, err
 		}
 	}
-	say("copying %d objects of the management cluster to %s", len(objects), c.Files)
+	p.say("copying %d objects of the management cluster to %s", len(objects), p.copy.Files)
 	if state.UID != string(st.source.GetUID()) && state.Phase != records.Moving {
 		state = records.PivotState{}
 	}
 	if state.Phase == "" || state.Phase == records.Settled {
-		state = records.PivotState{Phase: records.Copied, Cluster: cfg.ClusterName, UID: string(st.source.GetUID()),
+		state = records.PivotState{Phase: records.Copied, Cluster: p.cfg.ClusterName, UID: string(st.source.GetUID()),
 			Since: time.Now().UTC()}
 	}
 	// until then its controllers are at work
 	if state.Servers == nil && state.Phase == records.Copied || st.target == nil && !connect.Paused(st.source) {
-		if state.Servers, err = ServerIDs(ctx, cfg, tools); err != nil {
+		if state.Servers, err = ServerIDs(ctx, p.cfg, p.tools); err != nil {
 			return records.PivotState{}, err
 		}
 	}
-	if err := c.Replace(objects); err != nil {
+	if err := p.copy.Replace(objects); err != nil {
 		return records.PivotState{}, fmt.Errorf("copy the objects: %w", err)
 	}
-	return state, c.SetState(state)
+	return state, p.copy.SetState(state)
 }

@@ -13,13 +13,10 @@ import (
 	"sigs.k8s.io/cluster-api/cmd/clusterctl/client/cluster"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -28,44 +25,42 @@ import (
 
 // moveToTarget brings every object to the target and takes it from the source, from whatever an earlier run left. The
 // target's Cluster is paused afterwards.
-func moveToTarget(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
-	observer *situation.Observer, say flow.Say, s clusters, st location) error {
-	if err := awaitMovable(ctx, cfg, tools, observer, say, s, st); err != nil {
+func (p *pivot) moveToTarget(ctx context.Context, st location) error {
+	if err := p.awaitMovable(ctx, st); err != nil {
 		return err
 	}
-	if err := capiinit.Install(ctx, cfg, tools, sources, say, platform.Kubeconfig); err != nil {
-		return fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+	if err := capiinit.Install(ctx, p.cfg, p.tools, p.sources, p.say, platform.Kubeconfig); err != nil {
+		return fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
 	}
-	state, err := ensureCopy(ctx, cfg, tools, say, s, st)
+	state, err := p.ensureCopy(ctx, st)
 	if err != nil {
 		return err
 	}
 	state.Phase = records.Moving
-	if err := records.PivotCopyOf(tools).SetState(state); err != nil {
+	if err := p.copy.SetState(state); err != nil {
 		return err
 	}
-	say("pausing the management cluster's controllers")
-	if err := capi.SetPaused(ctx, cfg, s.source, true); err != nil {
+	p.say("pausing the management cluster's controllers")
+	if err := capi.SetPaused(ctx, p.cfg, p.source, true); err != nil {
 		return err
 	}
-	if err := tieLoose(ctx, cfg, say, s.source); err != nil {
+	if err := p.tieLoose(ctx); err != nil {
 		return err
 	}
 	// Once more, now that no controller changes them.
-	if _, err := ensureCopy(ctx, cfg, tools, say, s, st); err != nil {
+	if _, err := p.ensureCopy(ctx, st); err != nil {
 		return err
 	}
-	return move(ctx, cfg, tools, sources, say, s.source)
+	return p.move(ctx)
 }
 
 // awaitMovable waits until a move can succeed: clusterctl refuses a cluster that is still being built, in words that do
 // not name the object. A move that has begun to delete is not held up by anything.
-func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer,
-	say flow.Say, s clusters, st location) error {
+func (p *pivot) awaitMovable(ctx context.Context, st location) error {
 	if len(st.marked) > 0 {
 		return nil
 	}
-	state, err := records.PivotCopyOf(tools).State(cfg.ClusterName)
+	state, err := p.copy.State(p.cfg.ClusterName)
 	if err != nil {
 		return err
 	}
@@ -74,19 +69,19 @@ func awaitMovable(ctx context.Context, cfg config.Config, tools platform.Tools, 
 			"folder knows: " +
 			"unpause it (spec.paused), or run pivot --abort, before it is moved")
 	}
-	return wait.Wait{What: "the cluster to be movable", Within: cfg.NodesTimeout.D(),
-		Explain: observer.Obstacles(s.source, situation.WatchedOf(cfg))}.Until(ctx, say,
+	return wait.Wait{What: "the cluster to be movable", Within: p.cfg.NodesTimeout.D(),
+		Explain: p.observer.Obstacles(p.source, situation.WatchedOf(p.cfg))}.Until(ctx, p.say,
 		func(ctx context.Context) (string, error) {
-			inv, err := capi.ReadInventory(ctx, s.source, cfg.Namespace)
+			inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 			if err != nil {
 				return "", err
 			}
 			if others := slices.DeleteFunc(inv.Clusters(),
-				func(name string) bool { return name == cfg.ClusterName }); len(others) > 0 {
+				func(name string) bool { return name == p.cfg.ClusterName }); len(others) > 0 {
 				return "", wait.Final(fmt.Errorf("namespace %s of the management cluster also holds %s: clusterctl moves a whole "+
 					"namespace, "+
-					"so these would be moved into cluster %s too; bring them elsewhere first", cfg.Namespace,
-					strings.Join(others, ", "), cfg.ClusterName))
+					"so these would be moved into cluster %s too; bring them elsewhere first", p.cfg.Namespace,
+					strings.Join(others, ", "), p.cfg.ClusterName))
 			}
 			return strings.Join(unmovable(inv), "; "), nil
 		})
@@ -131,16 +126,16 @@ func unmovable(inv capi.Inventory) []string {
 
 // tieLoose labels the Secrets that clusterctl would leave behind: those without an owner whose names it does not know.
 // The Talos bundle is one of them when it was made before its cluster, as after a restore.
-func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube.Cluster) error {
-	inv, err := capi.ReadInventory(ctx, source, cfg.Namespace)
+func (p *pivot) tieLoose(ctx context.Context) error {
+	inv, err := capi.ReadInventory(ctx, p.source, p.cfg.Namespace)
 	if err != nil {
 		return fmt.Errorf("management cluster: %w", err)
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"`+capi.MoveLabel+`":""}}}`))
 	for i := range inv.Loose {
 		o := &inv.Loose[i]
-		say("labelling Secret %s, which has no owner, so that it is moved", o.GetName())
-		if err := source.Patch(ctx, o, patch); err != nil {
+		p.say("labelling Secret %s, which has no owner, so that it is moved", o.GetName())
+		if err := p.source.Patch(ctx, o, patch); err != nil {
 			return fmt.Errorf("label Secret %s: %w", o.GetName(), err)
 		}
 	}
@@ -148,15 +143,14 @@ func tieLoose(ctx context.Context, cfg config.Config, say flow.Say, source *kube
 }
 
 // mergedCopy is the copy of a move that an ended run left incomplete.
-func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c records.PivotCopy,
-	source capi.Inventory) ([]unstructured.Unstructured, error) {
-	has, err := c.All()
+func (p *pivot) mergedCopy(ctx context.Context, source capi.Inventory) ([]unstructured.Unstructured, error) {
+	has, err := p.copy.All()
 	if err != nil {
 		return nil, err
 	}
-	target, err := capi.ReadInventory(ctx, s.target, cfg.Namespace)
+	target, err := capi.ReadInventory(ctx, p.target, p.cfg.Namespace)
 	if err != nil {
-		return nil, fmt.Errorf("cluster %s: %w", cfg.ClusterName, err)
+		return nil, fmt.Errorf("cluster %s: %w", p.cfg.ClusterName, err)
 	}
 	var merged []unstructured.Unstructured
 	known := map[capi.ObjectKey]bool{}
@@ -182,29 +176,28 @@ func mergedCopy(ctx context.Context, cfg config.Config, s clusters, c records.Pi
 
 // move lets clusterctl move, up to the moment when it would unpause the target: that is done in one place only, for a
 // move that came through as for one that died there, and after everything was compared.
-func move(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
-	source *kube.Cluster) error {
-	c, err := capiinit.NewClusterctl(ctx, cfg, tools, sources)
+func (p *pivot) move(ctx context.Context) error {
+	c, err := capiinit.NewClusterctl(ctx, p.cfg, p.tools, p.sources)
 	if err != nil {
 		return err
 	}
-	copied, err := records.PivotCopyOf(tools).All()
+	copied, err := p.copy.All()
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &mover{copy: records.PivotCopyOf(tools), say: say, total: len(copied), stop: cancel}
-	say("moving %d objects to cluster %s", m.total, cfg.ClusterName)
+	m := &mover{copy: p.copy, say: p.say, total: len(copied), stop: cancel}
+	p.say("moving %d objects to cluster %s", m.total, p.cfg.ClusterName)
 	err = c.Move(ctx, clusterctl.MoveOptions{
-		FromKubeconfig:               clusterctl.Kubeconfig{Path: tools.Files.Path(platform.ManagementKubeconfig)},
-		ToKubeconfig:                 clusterctl.Kubeconfig{Path: tools.Files.Path(platform.Kubeconfig)},
-		Namespace:                    cfg.Namespace,
+		FromKubeconfig:               clusterctl.Kubeconfig{Path: p.tools.Files.Path(platform.ManagementKubeconfig)},
+		ToKubeconfig:                 clusterctl.Kubeconfig{Path: p.tools.Files.Path(platform.Kubeconfig)},
+		Namespace:                    p.cfg.Namespace,
 		ExperimentalResourceMutators: []cluster.ResourceMutatorFunc{m.mutate},
 	})
 	if err != nil && !m.over {
-		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, tools.Command("pivot"),
-			tools.Command("pivot", "--abort"))
+		return fmt.Errorf("move the objects: %w; to continue: %s; to put it back: %s", err, p.tools.Command("pivot"),
+			p.tools.Command("pivot", "--abort"))
 	}
 	return nil
 }

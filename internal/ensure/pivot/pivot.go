@@ -4,6 +4,8 @@ package pivot
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -11,6 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -27,36 +31,36 @@ type Result struct {
 // state folder.
 func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources,
 	observer *situation.Observer, say flow.Say) (Result, error) {
-	s, err := connectClusters(ctx, cfg, tools, say)
+	p, err := connectClusters(ctx, pivot{cfg: cfg, tools: tools, sources: sources, observer: observer, say: say})
 	if err != nil {
 		return Result{}, err
 	}
-	was, err := records.PivotCopyOf(tools).State(cfg.ClusterName)
+	was, err := p.copy.State(cfg.ClusterName)
 	if err != nil {
 		return Result{}, err
 	}
 	for {
-		st, err := readBothClusters(ctx, cfg, say, s)
+		st, err := p.readBothClusters(ctx)
 		if err != nil {
 			return Result{}, err
 		}
 		next, err := st.next(cfg.ClusterName)
 		if err != nil {
-			return Result{}, fmt.Errorf("%w%s", err, whereTheCopyIs(tools))
+			return Result{}, fmt.Errorf("%w%s", err, p.whereTheCopyIs())
 		}
 		switch {
 		case was.Phase == records.Settled && st.source == nil:
 			// Only the record of it was lost. Whoever paused the cluster since knows why.
 			return Result{Cluster: string(st.target.GetUID()), Servers: was.Servers}, nil
-		case s.self && next == resumeTarget:
+		case p.self && next == resumeTarget:
 			return Result{}, fmt.Errorf("cluster %s manages itself already, and its Cluster object is paused: unpause it "+
 				"(spec.paused) and run again", cfg.ClusterName)
 		case next == moveObjects:
-			err = moveToTarget(ctx, cfg, tools, sources, observer, say, s, st)
+			err = p.moveToTarget(ctx, st)
 		case next == resumeTarget:
-			err = unpauseTarget(ctx, cfg, tools, say, s)
+			err = p.unpauseTarget(ctx)
 		default:
-			return awaitSettled(ctx, cfg, tools, observer, say, s)
+			return p.awaitSettled(ctx)
 		}
 		if err != nil {
 			return Result{}, err
@@ -65,20 +69,56 @@ func Run(ctx context.Context, cfg config.Config, tools platform.Tools, sources r
 }
 
 // whereTheCopyIs is the end of an error after which a person may need the copy.
-func whereTheCopyIs(tools platform.Tools) string {
-	c := records.PivotCopyOf(tools)
-	if objects, err := c.All(); err != nil || len(objects) == 0 {
+func (p *pivot) whereTheCopyIs() string {
+	if objects, err := p.copy.All(); err != nil || len(objects) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; a copy of every object lies in %s", c.Files)
+	return fmt.Sprintf("; a copy of every object lies in %s", p.copy.Files)
 }
 
 // unpauseTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
-func unpauseTarget(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, s clusters) error {
-	say("comparing every object in cluster %s with the copy", cfg.ClusterName)
-	if err := compareWithCopy(ctx, cfg, tools, say, s); err != nil {
+func (p *pivot) unpauseTarget(ctx context.Context) error {
+	p.say("comparing every object in cluster %s with the copy", p.cfg.ClusterName)
+	if err := p.compareWithCopy(ctx); err != nil {
 		return err
 	}
-	say("unpausing cluster %s: from here on it manages itself", cfg.ClusterName)
-	return capi.SetPaused(ctx, cfg, s.target, false)
+	p.say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
+	return capi.SetPaused(ctx, p.cfg, p.target, false)
+}
+
+// compareWithCopy compares every object on the target with the copy, while the target is paused. What can be mended
+// without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
+func (p *pivot) compareWithCopy(ctx context.Context) error {
+	copied, err := p.copy.All()
+	if err != nil {
+		return err
+	}
+	if len(copied) == 0 {
+		p.say("there is no copy to compare with")
+	}
+	wrong, err := apply.RepairCopies(ctx, p.say, p.target, copied)
+	if err != nil {
+		return err
+	}
+	if len(wrong) > 0 {
+		return fmt.Errorf("cluster %s does not hold what was moved: %s%s; the cluster stays paused: "+
+			"put right what differs, or, where it is well so, unpause the Cluster object (spec.paused), and run pivot again",
+			p.cfg.ClusterName, strings.Join(wrong, "; "), p.whereTheCopyIs())
+	}
+	return nil
+}
+
+// lookingWithin is how long an API server that answers may take to serve every kind that it knows.
+const lookingWithin = time.Minute
+
+// Waits are the waits of a pivot; providers are those of the installation of the providers.
+func Waits(c config.Config, providers []flow.Wait) []flow.Wait {
+	waits := []flow.Wait{{For: "both clusters to tell what they hold, twice", Within: 2 * lookingWithin}, wait.Nodes(c)}
+	return append(append(waits, providers...),
+		flow.Wait{For: "the cluster's own controllers (NODES_TIMEOUT)", Within: c.NodesTimeout.D()})
+}
+
+// Deadline of a pivot. It leaves wait.Overhead beside the longest time that its waits may add up to by default.
+func Deadline(c config.Config) time.Duration {
+	return 2*c.ProvidersTimeout.D() + 2*c.NodesTimeout.D() + 2*lookingWithin + wait.RetryFor + wait.Overhead
 }
