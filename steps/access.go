@@ -6,9 +6,9 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
@@ -34,65 +34,47 @@ type Access struct {
 // Access adds the step access to a graph: the state folder has today's kubeconfig and talosconfig of a cluster that
 // manages itself.
 func (s *Set) Access(g *flow.Graph) *flow.Step[Access] {
-	step := newAccessStep(s)
 	return flow.Add(g, flow.Task[Access]{
 		Name:     "access",
 		Doc:      "kubeconfig, talosconfig and the list of nodes are today's, from the cluster itself",
-		Run:      flow.Do(step.run),
-		Verify:   step.verify,
+		Run:      doIn(s, s.runAccess),
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyAccess),
 		Deadline: 2*s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.ControlPlane(s.cfg), wait.ControlPlane(s.cfg)},
 	})
 }
 
-// accessStep runs and verifies the step access.
-type accessStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	sources  render.Sources
-	observer *situation.Observer
-}
-
-func newAccessStep(s *Set) accessStep {
-	return accessStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-}
-
-// run asks the cluster itself.
-func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
-	self, err := connect.Cluster(a.tools, platform.Kubeconfig)
-	if err != nil {
-		return Access{}, err
-	}
-	live, err := capi.Get(ctx, self, a.cfg.Namespace, capi.HetznerClusterKind, a.cfg.ClusterName)
+// runAccess asks the cluster itself.
+func (s *Set) runAccess(ctx context.Context, say flow.Say, self *kube.Cluster) (Access, error) {
+	live, err := capi.Get(ctx, self, s.cfg.Namespace, capi.HetznerClusterKind, s.cfg.ClusterName)
 	if err != nil {
 		return Access{}, err
 	}
 	endpoint := render.EndpointOf(live)
 	ip := endpoint.IP
-	if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, ip); err != nil {
+	if err := situation.CheckEndpoint(ctx, s.cfg, s.tools, s.sources, ip); err != nil {
 		return Access{}, err // a kubeconfig that a person pointed at a server is worth more than the cluster's own
 	}
-	config, err := waitSecret(ctx, a.cfg, a.observer, say, self, a.cfg.ClusterName+"-kubeconfig", "value")
+	config, err := s.waitSecret(ctx, say, self, s.cfg.ClusterName+"-kubeconfig", "value")
 	if err != nil {
 		return Access{}, err
 	}
 	port := strconv.FormatInt(capi.Number(live, "spec", "controlPlaneEndpoint", "port"), 10)
-	known, err := situation.KnownEndpoints(a.cfg, a.sources, endpoint, port)
+	known, err := situation.KnownEndpoints(s.cfg, s.sources, endpoint, port)
 	if err != nil {
 		return Access{}, err
 	}
-	o := connect.Offered{Data: config, Source: kubeconfigSource(a.cfg), Endpoints: known}
-	if err := connect.Replace(ctx, a.tools, say, o); err != nil {
+	o := connect.Offered{Data: config, Source: kubeconfigSource(s.cfg), Endpoints: known}
+	if err := connect.Replace(ctx, s.tools, say, o); err != nil {
 		return Access{}, err
 	}
 	out := Access{Endpoint: net.JoinHostPort(cmp.Or(endpoint.HostName, ip), port), Kubeconfig: platform.Kubeconfig}
-	c := Cluster{Name: a.cfg.ClusterName, ControlPlane: a.cfg.ControlPlaneName(), LoadBalancerIP: ip}
-	file, err := talosconfig.Renew(ctx, a.cfg, a.tools, a.observer, say, self, c.watched(a.cfg.Namespace))
+	file, err := talosconfig.Refresh(ctx, s.cfg, s.tools, s.observer, say, self)
 	if err != nil {
 		return Access{}, err
 	}
 	out.Talosconfig = Talosconfig(file)
-	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
+	r, err := rollout.Read(ctx, s.cfg, s.tools, self, self)
 	if err != nil {
 		return Access{}, err
 	}
@@ -100,32 +82,28 @@ func (a accessStep) run(ctx context.Context, say flow.Say) (Access, error) {
 	soon, cancel := context.WithTimeout(ctx, changes.ComparedWithin)
 	defer cancel()
 	// they only tell a later run what was changed since
-	if o, err := changes.Observe(soon, a.cfg, a.sources, self); err == nil {
+	if o, err := changes.Observe(soon, s.cfg, s.sources, self); err == nil {
 		out.Values = o.Values
 	}
 	return out, nil
 }
 
-func (a accessStep) verify(ctx context.Context, was Access) flow.Verdict {
-	self, err := connect.Cluster(a.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
+func (s *Set) verifyAccess(ctx context.Context, self *kube.Cluster, was Access) flow.Verdict {
 	host, _, err := net.SplitHostPort(was.Endpoint)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	if v := situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, host); v.Answer() != flow.AnswerHolds {
+	if v := situation.VerifyEndpoint(ctx, s.cfg, s.tools, s.sources, host); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := kubeconfigHolds(ctx, a.cfg, a.tools, self); v.Answer() != flow.AnswerHolds {
+	if v := s.kubeconfigHolds(ctx, self); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	if v := talosconfig.Verify(ctx, a.cfg, a.tools, self,
+	if v := talosconfig.Verify(ctx, s.cfg, s.tools, self,
 		talosconfig.File(was.Talosconfig)); v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	r, err := rollout.Read(ctx, a.cfg, a.tools, self, self)
+	r, err := rollout.Read(ctx, s.cfg, s.tools, self, self)
 	if err != nil {
 		return flow.Unknown(err)
 	}

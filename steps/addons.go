@@ -47,10 +47,10 @@ func (s *Set) Addon(g *flow.Graph, a config.Addon, before ...flow.Node) *flow.St
 	return flow.Add(g, flow.Task[Addon]{
 		Name:     AddonStep(a.Name),
 		Doc:      doc,
-		Run:      flow.Do(step.run),
+		Run:      doIn(s, step.run),
 		After:    before,
-		Spec:     s.made.addons[a.Name],
-		Verify:   step.verify,
+		Spec:     s.made.releases[AddonStep(a.Name)],
+		Verify:   verifyIn(s, platform.Kubeconfig, step.verify),
 		Deadline: releaseDeadline(step.cfg),
 		Waits:    append(waitRelease(step.cfg), wait.Taken, wait.Answer),
 	})
@@ -78,14 +78,14 @@ func (s *Set) EachAddon(g *flow.Graph, after ...flow.Node) (all []*flow.Step[Add
 // addonStep runs and verifies the step of an add-on.
 type addonStep struct {
 	addon config.Addon
-	releaseStep
+	*Set
 }
 
 // newAddonStep makes the step of an add-on that has its defaults, with its time-out in the place of RELEASE_TIMEOUT.
 func newAddonStep(s *Set, a config.Addon) addonStep {
-	r := newReleaseStep(s)
-	r.cfg.ReleaseTimeout = s.cfg.Within(a)
-	return addonStep{addon: a, releaseStep: r}
+	own := *s
+	own.cfg.ReleaseTimeout = s.cfg.Within(a)
+	return addonStep{addon: a, Set: &own}
 }
 
 // addonSpec is what the step of an add-on is made from.
@@ -98,7 +98,7 @@ func addonSpec(a config.Addon, sources render.Sources) (any, error) {
 		nil
 }
 
-func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
+func (s addonStep) run(ctx context.Context, say flow.Say, workload *kube.Cluster) (Addon, error) {
 	reason, err := s.deferred(ctx, say)
 	if err != nil {
 		return Addon{}, err
@@ -107,15 +107,15 @@ func (s addonStep) run(ctx context.Context, say flow.Say) (Addon, error) {
 		say("note: %s is not installed: %s", s.addon.Name, reason)
 		return Addon{Deferred: reason}, nil
 	}
-	if err := s.namespace(ctx, say); err != nil {
+	if err := s.namespace(ctx, say, workload); err != nil {
 		return Addon{}, err
 	}
 	if s.addon.Name == config.AddonGitea {
-		if err := s.giteaAdmin(ctx, say); err != nil {
+		if err := s.giteaAdmin(ctx, say, workload); err != nil {
 			return Addon{}, err
 		}
 	}
-	release, err := install(ctx, s.cfg, s.tools, s.sources, say, render.AddonChart(s.addon, s.sources), s.awaited)
+	release, err := s.install(ctx, say, workload, render.AddonChart(s.addon, s.sources), s.awaited)
 	return Addon{Release: s.awaited(release)}, err
 }
 
@@ -133,7 +133,7 @@ func (s addonStep) deferred(ctx context.Context, say flow.Say) (string, error) {
 	if s.addon.Name != config.AddonAutoscaler {
 		return "", nil
 	}
-	self, err := readSelfManaged(ctx, s.cfg, s.tools, s.sources, say)
+	self, err := s.selfManaged(ctx, say)
 	if err != nil || self != nil {
 		return "", err
 	}
@@ -142,13 +142,9 @@ func (s addonStep) deferred(ctx context.Context, say flow.Say) (string, error) {
 }
 
 // namespace ensures that the release's namespace exists, which Helm does not create.
-func (s addonStep) namespace(ctx context.Context, say flow.Say) error {
+func (s addonStep) namespace(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	if s.addon.Namespace == "kube-system" {
 		return nil
-	}
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return err
 	}
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
@@ -159,14 +155,14 @@ func (s addonStep) namespace(ctx context.Context, say flow.Say) error {
 	return apply.Object(ctx, say, workload, o)
 }
 
-func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
+func (s addonStep) verify(ctx context.Context, workload *kube.Cluster, was Addon) flow.Verdict {
 	if was.Deferred == "" && s.addon.Name == config.AddonGitea {
-		if v := s.verifyGiteaAdmin(ctx); v.Answer() != flow.AnswerHolds {
-			return v
+		if _, _, err := giteaCredentials(ctx, workload); err != nil {
+			return kube.Verdict(err)
 		}
 	}
 	if was.Deferred == "" {
-		return s.releaseStep.verify(ctx, was.Release)
+		return s.verifyRelease(ctx, workload, was.Release)
 	}
 	reason, err := s.deferred(ctx, nil)
 	switch {
@@ -180,26 +176,18 @@ func (s addonStep) verify(ctx context.Context, was Addon) flow.Verdict {
 
 // Addons adds the step addons to a graph: every add-on is installed.
 func (s *Set) Addons(g *flow.Graph, all []*flow.Step[Addon]) *flow.Step[Addons] {
-	step := addonsStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
 	return flow.Add(g, flow.Task[Addons]{
 		Name:     "addons",
 		Doc:      "every add-on is installed; releases that are no longer among them are named",
-		Run:      flow.WithAll(step.run, all),
+		Run:      flow.WithAll(s.runAddons, all),
 		Spec:     map[string]any{"releases": s.cfg.AddonNames()},
 		Deadline: wait.Overhead,
 	})
 }
 
-// addonsStep runs the step addons.
-type addonsStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-}
-
-// run names the releases that were add-ons and are none any more. It does not remove them: what they hold, such as the
-// volumes of a CSI driver, may be in use.
-func (s addonsStep) run(ctx context.Context, say flow.Say, all []Addon) (Addons, error) {
+// runAddons names the releases that were add-ons and are none any more. It does not remove them: what they hold, such
+// as the volumes of a CSI driver, may be in use.
+func (s *Set) runAddons(ctx context.Context, say flow.Say, all []Addon) (Addons, error) {
 	var out Addons
 	for _, a := range all {
 		if a.Deferred == "" {

@@ -205,11 +205,11 @@ func TestAutoscalerIsInstalledAfterThePivot(t *testing.T) {
 		t.Fatal(err)
 	}
 	step := newAddonStep(set, cfg.Addon(cfg.Addons[0]))
-	out, err := step.run(t.Context(), func(format string, args ...any) { t.Logf(format, args...) })
+	out, err := step.run(t.Context(), t.Logf, workloadOf(t, set))
 	if err != nil || out.Deferred != "" || out.Release.Revision != 1 || len(out.Release.Workloads) != 1 {
 		t.Errorf("after the pivot: %+v, %v", out, err)
 	}
-	if v := step.verify(t.Context(), Addon{Deferred: "because"}); v.Answer() != flow.AnswerGone ||
+	if v := step.verify(t.Context(), workloadOf(t, set), Addon{Deferred: "because"}); v.Answer() != flow.AnswerGone ||
 		!strings.Contains(v.String(), "manages itself now") {
 		t.Errorf("one that was left out, in a cluster that manages itself: %v", v)
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -71,57 +70,44 @@ func clusterSpec(cfg config.Config, sources render.Sources) (any, error) {
 // Apply adds the step apply to a graph: the manifests are applied to the management cluster.
 func (s *Set) Apply(g *flow.Graph, management *flow.Step[Management], image *flow.Step[Image],
 	offer *flow.Step[Placement], endpoint *flow.Step[Endpoint]) *flow.Step[Cluster] {
-	step := newApplyStep(s)
 	return flow.Add(g, flow.Task[Cluster]{
 		Name:     "apply",
 		Doc:      "the cluster's objects are applied; its network and load balancer exist",
-		Run:      flow.With4(step.run, management, image, offer, endpoint),
+		Run:      flow.With4(s.runApply, management, image, offer, endpoint),
 		Spec:     s.made.cluster,
-		Verify:   step.verify,
+		Verify:   verifyIn(s, platform.ManagementKubeconfig, s.verifyApply),
 		Deadline: 2*s.cfg.LoadBalancerTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Webhooks(s.cfg), wait.LoadBalancer(s.cfg)},
 	})
 }
 
-// applyStep runs and verifies the step apply.
-type applyStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	sources  render.Sources
-	observer *situation.Observer
-}
-
-func newApplyStep(s *Set) applyStep {
-	return applyStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-}
-
-// run applies the manifests. Where CAPH is to create the load balancer, first what can do without its address, then,
-// once CAPH has created it, the rest. Where the address is known, as in every later run, there is one part only, so
-// that what is there is never taken back.
-func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Image, offer Placement,
+// runApply applies the manifests. Where CAPH is to create the load balancer, first what can do without its address,
+// then, once CAPH has created it, the rest. Where the address is known, as in every later run, there is one part only,
+// so that what is there is never taken back.
+func (s *Set) runApply(ctx context.Context, say flow.Say, m Management, image Image, offer Placement,
 	endpoint Endpoint) (Cluster, error) {
-	mgmt, err := connect.Cluster(a.tools, m.Kubeconfig)
+	mgmt, err := connect.Cluster(s.tools, m.Kubeconfig)
 	if err != nil {
 		return Cluster{}, err
 	}
-	e, err := situation.LiveEndpoint(ctx, a.cfg, a.tools, mgmt)
+	e, err := situation.LiveEndpoint(ctx, s.cfg, s.tools, mgmt)
 	if err != nil {
 		return Cluster{}, err
 	}
 	if e.IP == "" { // the endpoint of a cluster never changes
 		e = endpoint.rendered()
 	}
-	placement, image, err := a.placement(ctx, say, mgmt, image, offer)
+	placement, image, err := s.keptPlacement(ctx, say, mgmt, image, offer)
 	if err != nil {
 		return Cluster{}, err
 	}
 	rendered := func() (*render.Rendered, error) {
-		return render.Manifests(a.cfg, a.sources,
-			render.ManifestVariables(a.sources, image.Name, offer.NetworkZone, e).Placed(placement))
+		return render.Manifests(s.cfg, s.sources,
+			render.ManifestVariables(s.sources, image.Name, offer.NetworkZone, e).Placed(placement))
 	}
-	patience := a.cfg.LoadBalancerTimeout.D()
+	patience := s.cfg.LoadBalancerTimeout.D()
 	if e.IP != "" {
-		if err := situation.CheckEndpoint(ctx, a.cfg, a.tools, a.sources, e.IP); err != nil {
+		if err := situation.CheckEndpoint(ctx, s.cfg, s.tools, s.sources, e.IP); err != nil {
 			return Cluster{}, err
 		}
 	} else {
@@ -129,13 +115,13 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 		if err != nil {
 			return Cluster{}, err
 		}
-		if _, err := consent(ctx, a.cfg, a.tools, say, mgmt, r); err != nil {
+		if _, err := s.consent(ctx, say, mgmt, r); err != nil {
 			return Cluster{}, err
 		}
-		if err := apply.Objects(ctx, a.cfg, say, mgmt, r.Now, &patience); err != nil {
+		if err := apply.Objects(ctx, s.cfg, say, mgmt, r.Now, &patience); err != nil {
 			return Cluster{}, err
 		}
-		if e.IP, err = a.waitLoadBalancer(ctx, say, mgmt); err != nil {
+		if e.IP, err = s.waitLoadBalancer(ctx, say, mgmt); err != nil {
 			return Cluster{}, err
 		}
 		say("the load balancer has the address %s", e.IP)
@@ -144,19 +130,19 @@ func (a applyStep) run(ctx context.Context, say flow.Say, m Management, image Im
 	if err != nil {
 		return Cluster{}, err
 	}
-	return a.applied(ctx, say, mgmt, r, e.IP, &patience)
+	return s.applyAll(ctx, say, mgmt, r, e.IP, &patience)
 }
 
-// placement is what the next server is, and where, and its image. A cluster keeps what it has, where that is
+// keptPlacement is what the next server is, and where, and its image. A cluster keeps what it has, where that is
 // configured: a server type that came into stock since does not replace its servers.
-func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Cluster, image Image,
+func (s *Set) keptPlacement(ctx context.Context, say flow.Say, mgmt *kube.Cluster, image Image,
 	offer Placement) (render.Placement, Image, error) {
-	live, err := situation.LivePlacement(ctx, a.cfg, mgmt)
+	live, err := situation.LivePlacement(ctx, s.cfg, mgmt)
 	if err != nil {
 		return render.Placement{}, image, err
 	}
 	chosen := offer.placement()
-	placement := situation.KeptPlacement(a.cfg, chosen, live)
+	placement := situation.KeptPlacement(s.cfg, chosen, live)
 	if placement.ServerType != chosen.ServerType || !slices.Equal(placement.Locations, chosen.Locations) {
 		say("the cluster keeps server type %s in %s, which are configured (%s in %s is for new clusters)",
 			placement.ServerType, strings.Join(placement.Locations, ", "), chosen.ServerType,
@@ -165,7 +151,7 @@ func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Clust
 	if placement.ServerType == offer.ServerType {
 		return placement, image, nil
 	}
-	kind, err := hetzner.FindServerType(ctx, a.tools.Hetzner, placement.ServerType)
+	kind, err := hetzner.FindServerType(ctx, s.tools.Hetzner, placement.ServerType)
 	if err != nil {
 		return render.Placement{}, image, err
 	}
@@ -178,15 +164,15 @@ func (a applyStep) placement(ctx context.Context, say flow.Say, mgmt *kube.Clust
 		"IMAGE_ARCHITECTURES=%s and run again", kind.Name, kind.Architecture, kind.Architecture)
 }
 
-// applied applies everything, the Cluster last: it names the control plane, which must be there when Cluster API looks
+// applyAll applies everything, the Cluster last: it names the control plane, which must be there when Cluster API looks
 // for it. It says what the cluster is then.
-func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string,
+func (s *Set) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered, ip string,
 	patience *time.Duration) (Cluster, error) {
 	out := Cluster{
-		Name: a.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: a.cfg.ControlPlaneName(), Template: r.Template,
-		Replicas: a.cfg.ControlPlaneReplicas, Version: a.cfg.KubernetesVersion,
+		Name: s.cfg.ClusterName, LoadBalancerIP: ip, ControlPlane: s.cfg.ControlPlaneName(), Template: r.Template,
+		Replicas: s.cfg.ControlPlaneReplicas, Version: s.cfg.KubernetesVersion,
 	}
-	todo, err := consent(ctx, a.cfg, a.tools, say, mgmt, r)
+	todo, err := s.consent(ctx, say, mgmt, r)
 	if err != nil {
 		return Cluster{}, err
 	}
@@ -200,10 +186,10 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 			others = append(others, o)
 		}
 	}
-	if err := apply.Objects(ctx, a.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
+	if err := apply.Objects(ctx, s.cfg, say, mgmt, append(others, clusters...), patience); err != nil {
 		return Cluster{}, err
 	}
-	if err := changes.DeleteLeftOut(ctx, say, mgmt, a.cfg.Namespace, todo); err != nil {
+	if err := changes.DeleteLeftOut(ctx, say, mgmt, s.cfg.Namespace, todo); err != nil {
 		return Cluster{}, err
 	}
 	for _, o := range r.Now {
@@ -219,37 +205,28 @@ func (a applyStep) applied(ctx context.Context, say flow.Say, mgmt *kube.Cluster
 }
 
 // waitLoadBalancer waits until CAPH has made the load balancer and written its address down.
-func (a applyStep) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := mgmt.Changes(watching,
-		kube.Selection{List: capi.ListOf(capi.HetznerClusterKind),
-			Options: []client.ListOption{client.InNamespace(a.cfg.Namespace)}})
-	w := wait.Wait{What: "the load balancer", Within: a.cfg.LoadBalancerTimeout.D(), Changes: changes,
-		Explain: a.observer.Obstacles(mgmt, situation.WatchedOf(a.cfg))}
-	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
-		live, err := capi.Get(ctx, mgmt, a.cfg.Namespace, capi.HetznerClusterKind, a.cfg.ClusterName)
+func (s *Set) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
+	w := wait.Wait{What: "the load balancer", Within: s.cfg.LoadBalancerTimeout.D(),
+		Explain: s.observer.Obstacles(mgmt, situation.WatchedOf(s.cfg))}
+	err = untilIn(ctx, say, w, mgmt, s.every(capi.HetznerClusterKind), func(ctx context.Context) (string, error) {
+		live, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.HetznerClusterKind, s.cfg.ClusterName)
 		if err != nil {
 			return "", err
 		}
 		if ip = capi.Text(live, "spec", "controlPlaneEndpoint", "host"); ip != "" {
 			return "", nil
 		}
-		return "HetznerCluster " + a.cfg.ClusterName + " has no address yet", nil
+		return "HetznerCluster " + s.cfg.ClusterName + " has no address yet", nil
 	})
 	return ip, err
 }
 
-// verify asks for every object that was applied, and for the load balancer. What people changed in them since is
+// verifyApply asks for every object that was applied, and for the load balancer. What people changed in them since is
 // theirs: the guide scales and upgrades with kubectl.
-func (a applyStep) verify(ctx context.Context, was Cluster) flow.Verdict {
-	mgmt, err := connect.Cluster(a.tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	v := situation.VerifyObjects(ctx, mgmt, a.cfg.Namespace, was.Objects, was.Name, was.UID)
+func (s *Set) verifyApply(ctx context.Context, mgmt *kube.Cluster, was Cluster) flow.Verdict {
+	v := situation.VerifyObjects(ctx, mgmt, s.cfg.Namespace, was.Objects, was.Name, was.UID)
 	if v.Answer() != flow.AnswerHolds {
 		return v
 	}
-	return situation.VerifyEndpoint(ctx, a.cfg, a.tools, a.sources, was.LoadBalancerIP)
+	return situation.VerifyEndpoint(ctx, s.cfg, s.tools, s.sources, was.LoadBalancerIP)
 }

@@ -27,40 +27,29 @@ type Clean struct {
 
 // Clean adds the step clean to a graph: the temporary management cluster is deleted.
 func (s *Set) Clean(g *flow.Graph) *flow.Step[Clean] {
-	step := newCleanStep(s)
 	return flow.Add(g, flow.Task[Clean]{
 		Name:     "clean",
 		Doc:      "the temporary management cluster is gone; refused while it may hold the only record of a cluster",
-		Run:      flow.Do(step.run),
-		Verify:   step.verify,
+		Run:      flow.Do(s.runClean),
+		Verify:   s.verifyClean,
 		Deadline: s.cfg.ManagementTimeout.D() + wait.Overhead,
 	})
 }
 
-// cleanStep runs and verifies the step clean.
-type cleanStep struct {
-	cfg   config.Config
-	tools platform.Tools
-}
-
-func newCleanStep(s *Set) cleanStep {
-	return cleanStep{cfg: s.cfg, tools: s.tools}
-}
-
-// run deletes the management cluster, once it is certain that nothing but it would be lost.
-func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
-	p, name := c.tools.Management, c.cfg.ManagementName()
+// runClean deletes the management cluster, once it is certain that nothing but it would be lost.
+func (s *Set) runClean(ctx context.Context, say flow.Say) (Clean, error) {
+	p, name := s.tools.Management, s.cfg.ManagementName()
 	out := Clean{Name: name}
 	exists, err := p.Exists(ctx, name)
 	if err != nil {
 		return Clean{}, fmt.Errorf("find out whether management cluster %s (%s) exists: %w", name, p.Name(), err)
 	}
 	if exists {
-		given, err := connect.ManagementGiven(ctx, c.cfg, c.tools)
+		given, err := connect.ManagementGiven(ctx, s.cfg, s.tools)
 		if err != nil {
 			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
 		}
-		self, err := c.deletable(ctx, say, given)
+		self, err := s.managementDeletable(ctx, say, given)
 		if err != nil {
 			return Clean{}, fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, p.Name(), err)
 		}
@@ -69,13 +58,13 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			return Clean{Name: name, Left: true}, nil
 		}
 		if given {
-			if err := c.leave(ctx, say); err != nil {
+			if err := s.leaveManagement(ctx, say); err != nil {
 				return Clean{}, err
 			}
 			out.Left = true
-			return out, c.forget()
+			return out, s.forgetManagement()
 		}
-		if err := c.tools.Files.Write(connect.CleaningFile, []byte(name+"\n")); err != nil {
+		if err := s.tools.Files.Write(connect.CleaningFile, []byte(name+"\n")); err != nil {
 			return Clean{}, err
 		}
 		say("deleting management cluster %s (%s)", name, p.Name())
@@ -87,57 +76,60 @@ func (c cleanStep) run(ctx context.Context, say flow.Say) (Clean, error) {
 			return Clean{}, fmt.Errorf("delete management cluster %s (%s): %w", name, p.Name(), err)
 		}
 	}
-	return out, c.forget()
+	return out, s.forgetManagement()
 }
 
-// leave leaves a management cluster that was there before alone, but for the namespace that Slipway created in it.
-func (c cleanStep) leave(ctx context.Context, say flow.Say) error {
-	say("leaving management cluster %s alone: %v", c.cfg.ManagementName(), ErrNotOurs)
-	source, _, err := connect.OpenManagement(ctx, c.cfg, c.tools, say)
+// leaveManagement leaves a management cluster that was there before alone, but for the namespace that Slipway created
+// in it.
+func (s *Set) leaveManagement(ctx context.Context, say flow.Say) error {
+	say("leaving management cluster %s alone: %v", s.cfg.ManagementName(), ErrNotOurs)
+	source, _, err := connect.OpenManagement(ctx, s.cfg, s.tools, say)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil: // the cluster does without it, but what is in it has to be known
-		say("%s", c.remains(err))
+		say("%s", s.remainsOfManagement(err))
 		return nil
 	case source == nil:
 		return nil
 	}
-	return apply.RemoveNamespace(ctx, c.cfg, say, source)
+	return apply.RemoveNamespace(ctx, s.cfg, say, source)
 }
 
-// remains says what may be left in a management cluster that cannot be opened, and whose kubeconfig is forgotten.
-func (c cleanStep) remains(why error) string {
-	at := c.cfg.ManagementName()
-	if known, err := connect.Cluster(c.tools, platform.ManagementKubeconfig); err == nil {
+// remainsOfManagement says what may be left in a management cluster that cannot be opened, and whose kubeconfig is
+// forgotten.
+func (s *Set) remainsOfManagement(why error) string {
+	at := s.cfg.ManagementName()
+	if known, err := connect.Cluster(s.tools, platform.ManagementKubeconfig); err == nil {
 		at += " at " + known.Host()
 	}
 	what := fmt.Sprintf("the Secret %s with the Hetzner token", config.TokenSecretName)
-	if c.cfg.Namespace != config.DefaultNamespace {
+	if s.cfg.Namespace != config.DefaultNamespace {
 		what = "the namespace with " + what
 	}
 	return fmt.Sprintf("namespace %s and Secret %s are left in management cluster %s as they are, because it could not "+
-		"be opened: %v; delete %s there, unless others need it", c.cfg.Namespace, config.TokenSecretName, at, why, what)
+		"be opened: %v; delete %s there, unless others need it", s.cfg.Namespace, config.TokenSecretName, at, why, what)
 }
 
-// forget removes what opened the management cluster: it opens nothing any more, or is a copy of what the operator has.
-func (c cleanStep) forget() error {
-	if err := c.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
+// forgetManagement removes what opened the management cluster: it opens nothing any more, or is a copy of what the
+// operator has.
+func (s *Set) forgetManagement() error {
+	if err := s.tools.Files.Remove(platform.ManagementKubeconfig); err != nil {
 		return err
 	}
-	if err := connect.ForgetManagement(c.tools); err != nil {
+	if err := connect.ForgetManagement(s.tools); err != nil {
 		return err
 	}
-	return c.tools.Files.Remove(connect.CleaningFile)
+	return s.tools.Files.Remove(connect.CleaningFile)
 }
 
-// emptied returns nil where a management cluster which does not answer manages nothing: a run has seen that and begun
-// to delete it, or the person agrees.
-func (c cleanStep) emptied() error {
-	name := c.cfg.ManagementName()
-	begun, err := c.tools.Files.Read(connect.CleaningFile)
+// managementEmptied returns nil where a management cluster which does not answer manages nothing: a run has seen that
+// and begun to delete it, or the person agrees.
+func (s *Set) managementEmptied() error {
+	name := s.cfg.ManagementName()
+	begun, err := s.tools.Files.Read(connect.CleaningFile)
 	switch {
-	case err == nil && string(begun) == name+"\n" || c.tools.Consent:
+	case err == nil && string(begun) == name+"\n" || s.tools.Consent:
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
@@ -153,7 +145,7 @@ func (e *heldError) Error() string { return e.why }
 
 // RefuseClean is the refusal of the step clean in a run after the pivot; nil: it refuses nothing, or that is not known.
 func (p *Plan) RefuseClean(ctx context.Context) error {
-	c := newCleanStep(p.b)
+	c := p.b
 	name := c.cfg.ManagementName()
 	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists {
 		return nil
@@ -161,40 +153,40 @@ func (p *Plan) RefuseClean(ctx context.Context) error {
 	if given, err := connect.ManagementGiven(ctx, c.cfg, c.tools); err != nil || given {
 		return nil
 	}
-	_, err := c.deletable(ctx, func(string, ...any) {}, false)
+	_, err := c.managementDeletable(ctx, quiet, false)
 	if held, is := errors.AsType[*heldError](err); is {
 		return fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, c.tools.Management.Name(), held)
 	}
 	return nil
 }
 
-// deletable refuses while the management cluster may have the only copy of the objects of any cluster. self tells that
-// it is the cluster itself. A given one is not deleted, whatever it holds.
-func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (self bool, err error) {
-	source, uid, sourceErr := connect.OpenManagement(ctx, c.cfg, c.tools, say)
+// managementDeletable refuses while the management cluster may have the only copy of the objects of any cluster. self
+// tells that it is the cluster itself. A given one is not deleted, whatever it holds.
+func (s *Set) managementDeletable(ctx context.Context, say flow.Say, given bool) (self bool, err error) {
+	source, uid, sourceErr := connect.OpenManagement(ctx, s.cfg, s.tools, say)
 	if wrong := (*connect.WrongManagementError)(nil); errors.As(sourceErr, &wrong) {
 		return false, wrong // --yes agrees to the deletion of one that does not answer, not of one that was not asked
 	}
-	target, err := connect.Cluster(c.tools, platform.Kubeconfig)
+	target, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
 		return false, err
 	}
 	targetUID, err := target.UID(ctx)
 	if err != nil {
-		return false, fmt.Errorf("cluster %s cannot be asked whether it manages itself: %w", c.cfg.ClusterName, err)
+		return false, fmt.Errorf("cluster %s cannot be asked whether it manages itself: %w", s.cfg.ClusterName, err)
 	}
 	if sourceErr == nil && source == nil || uid == targetUID {
 		return uid == targetUID, nil
 	}
-	if err := connect.ManagesItself(ctx, c.cfg, target, sourceErr != nil); err != nil {
+	if err := connect.ManagesItself(ctx, s.cfg, target, sourceErr != nil); err != nil {
 		return false, errors.Join(sourceErr, err)
 	}
 	if sourceErr != nil {
-		if err := c.emptied(); err != nil {
+		if err := s.managementEmptied(); err != nil {
 			return false, errors.Join(sourceErr, err)
 		}
 		say("the management cluster does not answer, but cluster %s holds all objects, unpaused and reconciled",
-			c.cfg.ClusterName)
+			s.cfg.ClusterName)
 		return false, nil
 	}
 	if given {
@@ -215,11 +207,11 @@ func (c cleanStep) deletable(ctx context.Context, say flow.Say, given bool) (sel
 	return false, nil
 }
 
-func (c cleanStep) verify(ctx context.Context, was Clean) flow.Verdict {
+func (s *Set) verifyClean(ctx context.Context, was Clean) flow.Verdict {
 	if was.Left {
 		return flow.Holds()
 	}
-	exists, err := c.tools.Management.Exists(ctx, was.Name)
+	exists, err := s.tools.Management.Exists(ctx, was.Name)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -22,14 +20,13 @@ import (
 // agreed beforehand. A run that merely lacks an argument of the last one, or does not know what was changed with
 // kubectl since, would otherwise shrink the cluster, or replace every server of it. It returns what applying the
 // objects does.
-func consent(
-	ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, mgmt *kube.Cluster, r *render.Rendered,
-) ([]changes.Consequence, error) {
-	all, err := changes.ConsequencesInCluster(ctx, cfg, tools, mgmt, r)
+func (s *Set) consent(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r *render.Rendered) (
+	[]changes.Consequence, error) {
+	all, err := changes.ConsequencesInCluster(ctx, s.cfg, s.tools, mgmt, r)
 	if err != nil {
 		return nil, err
 	}
-	return all, agreed(tools, say, all, func() (string, error) { return keepControlPlane(ctx, cfg, mgmt) })
+	return all, agreed(s.tools, say, all, func() (string, error) { return keepControlPlane(ctx, s.cfg, mgmt) })
 }
 
 // agreed refuses what would delete servers or objects and was not agreed to, and says what is done else. keep is how
@@ -121,12 +118,7 @@ func keepControlPlane(ctx context.Context, cfg config.Config, manager *kube.Clus
 	if err != nil {
 		return "", err
 	}
-	return keep(live), nil
-}
-
-// keep is how bootstrap.yaml says what the live control plane has.
-func keep(live *unstructured.Unstructured) string {
 	return fmt.Sprintf("controlPlaneReplicas: %d, kubernetesVersion: %s, talosVersion: %s, and what else is named here",
 		capi.Number(live, "spec", "replicas"), capi.Text(live, "spec", "version"),
-		capi.Text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion"))
+		capi.Text(live, "spec", "controlPlaneConfig", "controlplane", "talosVersion")), nil
 }

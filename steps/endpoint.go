@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Endpoint is the control plane endpoint of a cluster.
@@ -34,7 +33,6 @@ func (e Endpoint) rendered() render.Endpoint {
 
 // Endpoint adds the step endpoint to a graph: the control plane's address exists, and a load balancer that has it.
 func (s *Set) Endpoint(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[Endpoint] {
-	step := newEndpointStep(s)
 	waits, deadline := []flow.Wait{wait.Endpoint(s.cfg)}, s.cfg.LoadBalancerTimeout.D()+wait.Overhead
 	if s.cfg.EndpointHostName() != "" {
 		waits, deadline = append(waits, wait.EndpointName(s.cfg)), deadline+s.cfg.LoadBalancerTimeout.D()
@@ -42,30 +40,19 @@ func (s *Set) Endpoint(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[En
 	return flow.Add(g, flow.Task[Endpoint]{
 		Name:     "endpoint",
 		Doc:      "the control plane's address is a Primary IP, protected against deletion, and a load balancer has it",
-		Run:      flow.With1(step.run, offer),
-		Spec:     s.made.endpoint,
-		Verify:   step.verify,
+		Run:      flow.With1(s.runEndpoint, offer),
+		Spec:     map[string]string{"clusterName": s.cfg.ClusterName, "controlPlaneEndpoint": s.cfg.ControlPlaneEndpoint},
+		Verify:   s.verifyEndpoint,
 		Deadline: deadline,
 		Waits:    waits,
 	})
 }
 
-// endpointStep runs and verifies the step endpoint.
-type endpointStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-}
-
-func newEndpointStep(s *Set) endpointStep {
-	return endpointStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
-}
-
-// run ensures the endpoint. A cluster that exists without one keeps the address that CAPH's load balancer has: the
-// endpoint of a cluster is in every certificate and kubeconfig, and never changes.
-func (step endpointStep) run(ctx context.Context, say flow.Say, offer Placement) (Endpoint, error) {
+// runEndpoint ensures the endpoint. A cluster that exists without one keeps the address that CAPH's load balancer has:
+// the endpoint of a cluster is in every certificate and kubeconfig, and never changes.
+func (s *Set) runEndpoint(ctx context.Context, say flow.Say, offer Placement) (Endpoint, error) {
 	byCAPH := Endpoint{Kind: config.EndpointLoadBalancer}
-	spec, err := situation.EndpointSpec(step.cfg, step.sources, offer.NetworkZone, offer.placement())
+	spec, err := situation.EndpointSpec(s.cfg, s.sources, offer.NetworkZone, offer.placement())
 	if err != nil {
 		return Endpoint{}, err
 	}
@@ -73,47 +60,48 @@ func (step endpointStep) run(ctx context.Context, say flow.Say, offer Placement)
 		say("the manifests name the control plane's address, or want no load balancer: none is created")
 		return byCAPH, nil
 	}
-	found, foreign := hetzner.FindEndpoint(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+	found, foreign := hetzner.FindEndpoint(ctx, s.tools.Hetzner, s.cfg.ClusterName)
 	if foreign != nil && !errors.As(foreign, new(*hetzner.ForeignError)) {
 		return Endpoint{}, foreign
 	}
-	exists, err := situation.ClusterExists(ctx, step.cfg, step.tools)
+	exists, err := situation.ClusterExists(ctx, s.cfg, s.tools)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	// What another owner has under these names does not matter to a cluster that has its address by CAPH.
-	if foreign != nil && !exists && step.cfg.ControlPlaneEndpoint != config.EndpointLoadBalancer {
+	if foreign != nil && !exists && s.cfg.ControlPlaneEndpoint != config.EndpointLoadBalancer {
 		return Endpoint{}, foreign
 	}
 	switch {
-	case found == nil && step.cfg.ControlPlaneEndpoint == config.EndpointLoadBalancer:
+	case found == nil && s.cfg.ControlPlaneEndpoint == config.EndpointLoadBalancer:
 		return byCAPH, nil
 	case found == nil && exists:
-		say("cluster %s exists with the address of CAPH's load balancer, and keeps it", step.cfg.ClusterName)
+		say("cluster %s exists with the address of CAPH's load balancer, and keeps it", s.cfg.ClusterName)
 		return byCAPH, nil
-	case found != nil && !exists && step.cfg.ControlPlaneEndpoint == config.EndpointLoadBalancer:
+	case found != nil && !exists && s.cfg.ControlPlaneEndpoint == config.EndpointLoadBalancer:
 		return Endpoint{}, fmt.Errorf("the project has the address %s of an earlier cluster %s (Primary IP %d), and "+
 			"CONTROL_PLANE_ENDPOINT is %s, which cannot have it: set it to %s, or delete the address (destroy)", found.IPv4,
-			step.cfg.ClusterName, found.PrimaryIP, config.EndpointLoadBalancer, config.EndpointPrimaryIP)
+			s.cfg.ClusterName, found.PrimaryIP, config.EndpointLoadBalancer, config.EndpointPrimaryIP)
 	}
-	e, err := step.ensure(ctx, say, *spec)
+	e, err := s.ensureEndpoint(ctx, say, *spec)
 	if err != nil {
 		return Endpoint{}, err
 	}
 	out := Endpoint{Kind: config.EndpointPrimaryIP, IPv4: e.IPv4.String(), PrimaryIP: e.PrimaryIP, LoadBalancer: e.Name,
-		HostName: step.cfg.EndpointHostName()}
+		HostName: s.cfg.EndpointHostName()}
 	say("the control plane's address is %s", out.IPv4)
-	return out, step.waitName(ctx, say, out)
+	return out, s.waitHostName(ctx, say, out)
 }
 
-// ensure creates what is missing, again where Hetzner is busy or an answer was lost: what that created is adopted.
-func (step endpointStep) ensure(ctx context.Context, say flow.Say,
+// ensureEndpoint creates what is missing, again where Hetzner is busy or an answer was lost: what that created is
+// adopted.
+func (s *Set) ensureEndpoint(ctx context.Context, say flow.Say,
 	spec hetzner.EndpointSpec) (e *hetzner.Endpoint, err error) {
-	w := wait.Wait{What: "the control plane endpoint", Within: step.cfg.LoadBalancerTimeout.D(),
-		Each: step.cfg.LoadBalancerTimeout.D()}
+	w := wait.Wait{What: "the control plane endpoint", Within: s.cfg.LoadBalancerTimeout.D(),
+		Each: s.cfg.LoadBalancerTimeout.D()}
 	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		var err error
-		if e, err = hetzner.EnsureEndpoint(ctx, step.tools.Hetzner, spec, say); err != nil && !hetzner.Passes(err) {
+		if e, err = hetzner.EnsureEndpoint(ctx, s.tools.Hetzner, spec, say); err != nil && !hetzner.Passes(err) {
 			return "", wait.Final(err)
 		}
 		return "", err
@@ -121,16 +109,16 @@ func (step endpointStep) ensure(ctx context.Context, say flow.Say,
 	return e, err
 }
 
-// waitName waits until the host name stands for the address: the operator can create the record only now.
-func (step endpointStep) waitName(ctx context.Context, say flow.Say, e Endpoint) error {
+// waitHostName waits until the host name stands for the address: the operator can create the record only now.
+func (s *Set) waitHostName(ctx context.Context, say flow.Say, e Endpoint) error {
 	if e.HostName == "" {
 		return nil
 	}
-	lookup := step.tools.LookupHost
+	lookup := s.tools.LookupHost
 	if lookup == nil {
 		lookup = net.DefaultResolver.LookupHost
 	}
-	w := wait.Wait{What: "the host name " + e.HostName, Within: step.cfg.LoadBalancerTimeout.D(), Every: wait.NameEvery}
+	w := wait.Wait{What: "the host name " + e.HostName, Within: s.cfg.LoadBalancerTimeout.D(), Every: wait.NameEvery}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		addresses, err := lookup(ctx, e.HostName)
 		record := fmt.Sprintf("create the DNS record %s A %s", e.HostName, e.IPv4)
@@ -144,12 +132,12 @@ func (step endpointStep) waitName(ctx context.Context, say flow.Say, e Endpoint)
 	})
 }
 
-// verify asks Hetzner. After the pivot, too: a load balancer that was deleted is created again by the next run.
-func (step endpointStep) verify(ctx context.Context, was Endpoint) flow.Verdict {
+// verifyEndpoint asks Hetzner. After the pivot, too: a load balancer that was deleted is created again by the next run.
+func (s *Set) verifyEndpoint(ctx context.Context, was Endpoint) flow.Verdict {
 	if was.Kind != config.EndpointPrimaryIP {
 		return flow.Holds()
 	}
-	found, err := hetzner.FindEndpoint(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+	found, err := hetzner.FindEndpoint(ctx, s.tools.Hetzner, s.cfg.ClusterName)
 	switch {
 	case err != nil:
 		return flow.Unknown(err)

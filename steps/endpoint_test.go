@@ -14,6 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/manifests"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // A load balancer that was deleted is noticed by the next run, with and without the journal, and nothing is made.
@@ -99,13 +100,13 @@ func TestSilenceIsExplainedAfterThePivot(t *testing.T) {
 	w := newPivotWorld(t)
 	w.target.CloseClientConnections()
 	w.target.Close()
-	v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"})
+	v := verifyIn(w.b, platform.Kubeconfig, w.b.verifyPivot)(t.Context(), Pivot{Cluster: "x"})
 	if v.Answer() != flow.AnswerUnknown || !situation.IsLost(v.Err()) {
 		t.Errorf("without a load balancer: %s, %v", v.Answer(), v.Err())
 	}
 	w.hetzner.SetLoadBalancers(hetznertest.LoadBalancer(9, "k8s-kube-apiserver-a1b2c", "127.0.0.1",
 		clustertest.OwnedByCAPH, 6443))
-	if v := newPivotStep(w.b).verify(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown ||
+	if v := verifyIn(w.b, platform.Kubeconfig, w.b.verifyPivot)(t.Context(), Pivot{Cluster: "x"}); v.Answer() != flow.AnswerUnknown ||
 		situation.IsLost(v.Err()) {
 		t.Errorf("with it: %s, %v", v.Answer(), v.Err())
 	}

@@ -7,12 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Firewall is the cluster's firewall at Hetzner.
@@ -34,37 +31,25 @@ var privateRanges = []string{"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"}
 // Firewall adds the step firewall to a graph: the cluster's firewall exists at Hetzner, with the rules of the
 // configuration.
 func (s *Set) Firewall(g *flow.Graph) *flow.Step[Firewall] {
-	step := newFirewallStep(s)
 	return flow.Add(g, flow.Task[Firewall]{
 		Name:     "firewall",
 		Doc:      "a Hetzner firewall that lets private addresses, and those of FIREWALL_ALLOW, in on 6443 and 50000",
-		Run:      flow.Do(step.run),
-		Spec:     s.made.firewall,
-		Verify:   step.verify,
+		Run:      flow.Do(s.runFirewall),
+		Spec:     map[string]string{"clusterName": s.cfg.ClusterName, "firewallAllow": s.cfg.FirewallAllow},
+		Verify:   s.verifyFirewall,
 		Deadline: wait.Overhead,
 	})
 }
 
-// firewallStep runs and verifies the step firewall.
-type firewallStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-}
-
-func newFirewallStep(s *Set) firewallStep {
-	return firewallStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
-}
-
 // firewallRules are the rules for today's configuration. Where the operator's own address is to be let in, it is asked
 // for each time: it changes with the network that the operator sits in.
-func (step firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
-	extra, auto, err := step.cfg.Allowed()
+func (s *Set) firewallRules(ctx context.Context) ([]hetzner.FirewallRule, error) {
+	extra, auto, err := s.cfg.Allowed()
 	if err != nil {
 		return nil, fmt.Errorf("firewallAllow: %w", err)
 	}
 	if auto {
-		own, err := step.tools.OwnAddress(ctx)
+		own, err := s.tools.OwnAddress(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("find out this machine's address towards the internet: %w; name it in FIREWALL_ALLOW in "+
 				"place of auto", err)
@@ -86,24 +71,25 @@ func (step firewallStep) firewallRules(ctx context.Context) ([]hetzner.FirewallR
 	}, nil
 }
 
-// run creates the firewall or corrects its rules. Where it covers the servers already, new rules are in force at once.
-func (step firewallStep) run(ctx context.Context, say flow.Say) (Firewall, error) {
-	rules, err := step.firewallRules(ctx)
+// runFirewall creates the firewall or corrects its rules. Where it covers the servers already, new rules are in force
+// at once.
+func (s *Set) runFirewall(ctx context.Context, say flow.Say) (Firewall, error) {
+	rules, err := s.firewallRules(ctx)
 	if err != nil {
 		return Firewall{}, err
 	}
-	say("looking for firewall %s", step.cfg.ClusterName)
-	was, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+	say("looking for firewall %s", s.cfg.ClusterName)
+	was, err := hetzner.FindFirewall(ctx, s.tools.Hetzner, s.cfg.ClusterName)
 	if err != nil {
 		return Firewall{}, err
 	}
-	if was != nil && was.Selects(step.cfg.ClusterName) && was.Differs(rules) != "" {
-		if err := staysReachable(ctx, step.cfg, step.tools, step.sources); err != nil {
+	if was != nil && was.Selects(s.cfg.ClusterName) && was.Differs(rules) != "" {
+		if err := s.staysReachable(ctx); err != nil {
 			return Firewall{}, fmt.Errorf("the rules of firewall %s, which covers the servers, are left as they are: %w",
 				was.Name, err)
 		}
 	}
-	f, changed, err := hetzner.EnsureFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName, rules)
+	f, changed, err := hetzner.EnsureFirewall(ctx, s.tools.Hetzner, s.cfg.ClusterName, rules)
 	if err != nil {
 		return Firewall{}, err
 	}
@@ -125,15 +111,15 @@ func ranges(all []netip.Prefix) string {
 	return strings.Join(words, ", ")
 }
 
-func (step firewallStep) verify(ctx context.Context, was Firewall) flow.Verdict {
-	f, err := hetzner.FindFirewall(ctx, step.tools.Hetzner, step.cfg.ClusterName)
+func (s *Set) verifyFirewall(ctx context.Context, was Firewall) flow.Verdict {
+	f, err := hetzner.FindFirewall(ctx, s.tools.Hetzner, s.cfg.ClusterName)
 	if err != nil {
 		return flow.Unknown(err)
 	}
 	if f == nil || f.ID != was.ID {
 		return flow.Gone("firewall %d does not exist any more", was.ID)
 	}
-	rules, err := step.firewallRules(ctx)
+	rules, err := s.firewallRules(ctx)
 	if err != nil {
 		return flow.Unknown(err)
 	}

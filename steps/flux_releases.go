@@ -8,7 +8,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/platform"
@@ -30,13 +29,12 @@ type RecoveredRelease struct {
 // FluxReleases adds the step flux-releases to a graph: no HelmRelease is stuck. It waits for none: one that its
 // controller works on, or that is not Ready for another reason, is left alone.
 func (s *Set) FluxReleases(g *flow.Graph) *flow.Step[FluxReleases] {
-	step := fluxReleasesStep{tools: s.tools}
 	const recovery = releases.Most * releases.RecoverWithin
 	return flow.Add(g, flow.Task[FluxReleases]{
 		Name:     "flux-releases",
 		Doc:      fmt.Sprintf("no HelmRelease is stuck; at most %d that are get recovered, each once", releases.Most),
-		Run:      flow.Do(step.run),
-		Verify:   step.verify,
+		Run:      doIn(s, s.runFluxReleases),
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyFluxReleases),
 		Deadline: recovery + wait.TakenWithin + wait.Overhead,
 		Waits: []flow.Wait{
 			{For: "the API server to list the HelmReleases", Within: wait.TakenWithin},
@@ -45,28 +43,20 @@ func (s *Set) FluxReleases(g *flow.Graph) *flow.Step[FluxReleases] {
 	})
 }
 
-// fluxReleasesStep runs and verifies the step flux-releases.
-type fluxReleasesStep struct {
-	tools platform.Tools
+func (s *Set) fluxReleasesOptions(dryRun bool) releases.Options {
+	return releases.Options{Threshold: releases.DefaultThreshold, By: strings.TrimSpace("slipway " + s.tools.Version),
+		DryRun: dryRun}
 }
 
-func (f fluxReleasesStep) options() releases.Options {
-	return releases.Options{Threshold: releases.DefaultThreshold, By: strings.TrimSpace("slipway " + f.tools.Version)}
-}
-
-// run says what it did with each HelmRelease that is not Ready.
-func (f fluxReleasesStep) run(ctx context.Context, say flow.Say) (FluxReleases, error) {
-	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
-	if err != nil {
-		return FluxReleases{}, err
-	}
-	report, err := f.examine(ctx, say, workload)
+// runFluxReleases says what it did with each HelmRelease that is not Ready.
+func (s *Set) runFluxReleases(ctx context.Context, say flow.Say, workload *kube.Cluster) (FluxReleases, error) {
+	report, err := s.examineFluxReleases(ctx, say, workload)
 	if errors.Is(err, releases.ErrNoKind) { // Flux was installed without its helm-controller
 		say("the cluster has no HelmReleases")
 		return FluxReleases{}, nil
 	}
 	if err == nil && len(report.Stuck) > 0 {
-		report, err = releases.Recover(ctx, workload, say, f.options())
+		report, err = releases.Recover(ctx, workload, say, s.fluxReleasesOptions(false))
 	}
 	var out FluxReleases
 	for _, s := range report.Stuck {
@@ -87,14 +77,12 @@ func (f fluxReleasesStep) run(ctx context.Context, say flow.Say) (FluxReleases, 
 	return out, err
 }
 
-// examine examines the HelmReleases and changes nothing. It waits while the API server does not answer.
-func (f fluxReleasesStep) examine(ctx context.Context, say flow.Say, workload *kube.Cluster) (report releases.Report,
+// examineFluxReleases examines the HelmReleases and changes nothing. It waits while the API server does not answer.
+func (s *Set) examineFluxReleases(ctx context.Context, say flow.Say, workload *kube.Cluster) (report releases.Report,
 	err error) {
-	look := f.options()
-	look.DryRun = true
 	err = wait.Wait{What: "the API server to list the HelmReleases", Within: wait.TakenWithin}.Until(ctx, say,
 		func(ctx context.Context) (_ string, err error) {
-			report, err = releases.Recover(ctx, workload, quiet, look)
+			report, err = releases.Recover(ctx, workload, quiet, s.fluxReleasesOptions(true))
 			if err != nil && !kube.Unwell(err) && !kube.UnknownKind(err) {
 				err = wait.Final(err)
 			}
@@ -105,16 +93,10 @@ func (f fluxReleasesStep) examine(ctx context.Context, say flow.Say, workload *k
 
 func quiet(string, ...any) {}
 
-// verify examines the HelmReleases as a run does, and changes nothing. What gets stuck between two runs has nothing to
-// do with what the step was made from.
-func (f fluxReleasesStep) verify(ctx context.Context, _ FluxReleases) flow.Verdict {
-	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	look := f.options()
-	look.DryRun = true
-	report, err := releases.Recover(ctx, workload, quiet, look)
+// verifyFluxReleases examines the HelmReleases as a run does, and changes nothing. What gets stuck between two runs has
+// nothing to do with what the step was made from.
+func (s *Set) verifyFluxReleases(ctx context.Context, workload *kube.Cluster, _ FluxReleases) flow.Verdict {
+	report, err := releases.Recover(ctx, workload, quiet, s.fluxReleasesOptions(true))
 	var many *releases.TooManyError
 	switch {
 	case errors.Is(err, releases.ErrNoKind):

@@ -13,6 +13,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/ensure/releases"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -140,16 +141,16 @@ func TestFluxReleasesWithoutTheKind(t *testing.T) {
 	if err := tools.Files.Write(platform.Kubeconfig, api.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	step := fluxReleasesStep{tools: tools}
-	out, err := step.run(t.Context(), t.Logf)
+	set := newSet(w.Config(), tools, render.Sources{})
+	out, err := set.runFluxReleases(t.Context(), t.Logf, workloadOf(t, set))
 	if err != nil || len(out.Recovered) > 0 {
 		t.Errorf("%+v, %v", out, err)
 	}
-	if v := step.verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
+	if v := set.verifyFluxReleases(t.Context(), workloadOf(t, set), out); v.Answer() != flow.AnswerHolds {
 		t.Error(v)
 	}
 	api.Close()
-	if v := step.verify(t.Context(), out); v.Answer() != flow.AnswerUnknown {
+	if v := set.verifyFluxReleases(t.Context(), workloadOf(t, set), out); v.Answer() != flow.AnswerUnknown {
 		t.Error(v)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
@@ -35,17 +36,16 @@ type FluxSync struct {
 // it is not in Gitea.
 func (s *Set) FluxSync(g *flow.Graph, installed *flow.Step[Flux],
 	inGitea *flow.Step[GiteaRepository]) *flow.Step[FluxSync] {
-	step := fluxSyncStep{cfg: s.cfg, tools: s.tools}
-	run := flow.With1(step.run, installed)
+	run := flow.With1(s.runFluxSync, installed)
 	if inGitea != nil {
-		run = flow.With2(step.runInGitea, installed, inGitea)
+		run = flow.With2(s.runFluxSyncInGitea, installed, inGitea)
 	}
 	return flow.Add(g, flow.Task[FluxSync]{
 		Name:     "flux-sync",
 		Doc:      "Flux has applied the Git repository, or that of a registry, to the cluster",
 		Run:      run,
 		Spec:     fluxSyncSpec(s.cfg),
-		Verify:   step.verify,
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyFluxSync),
 		Deadline: s.cfg.ReleaseTimeout.D() + 3*wait.TakenWithin + wait.Overhead,
 		Waits: []flow.Wait{
 			wait.Taken,
@@ -69,26 +69,20 @@ func fluxSyncSpec(cfg config.Config) map[string]string {
 	return spec
 }
 
-// fluxSyncStep runs and verifies the step flux-sync.
-type fluxSyncStep struct {
-	cfg   config.Config
-	tools platform.Tools
-}
-
-func (f fluxSyncStep) run(ctx context.Context, say flow.Say, _ Flux) (FluxSync, error) {
-	if err := f.cfg.MissingGitURL(); err != nil {
+func (s *Set) runFluxSync(ctx context.Context, say flow.Say, _ Flux) (FluxSync, error) {
+	if err := s.cfg.MissingGitURL(); err != nil {
 		return FluxSync{}, err
 	}
-	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
 		return FluxSync{}, err
 	}
-	return f.sync(ctx, say, workload, f.tools.Git)
+	return s.syncFlux(ctx, say, workload, s.tools.Git)
 }
 
-// runInGitea has Flux apply a repository in Gitea, with Gitea's token.
-func (f fluxSyncStep) runInGitea(ctx context.Context, say flow.Say, _ Flux, in GiteaRepository) (FluxSync, error) {
-	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
+// runFluxSyncInGitea has Flux apply a repository in Gitea, with Gitea's token.
+func (s *Set) runFluxSyncInGitea(ctx context.Context, say flow.Say, _ Flux, in GiteaRepository) (FluxSync, error) {
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
 		return FluxSync{}, err
 	}
@@ -96,20 +90,21 @@ func (f fluxSyncStep) runInGitea(ctx context.Context, say flow.Say, _ Flux, in G
 	if err != nil {
 		return FluxSync{}, err
 	}
-	f.cfg.GitURL = in.URL
-	return f.sync(ctx, say, workload, platform.GitAccess{User: in.Owner, Token: token})
+	own := *s
+	own.cfg.GitURL = in.URL
+	return own.syncFlux(ctx, say, workload, platform.GitAccess{User: in.Owner, Token: token})
 }
 
-// sync has Flux apply the repository of the configuration.
-func (f fluxSyncStep) sync(ctx context.Context, say flow.Say, workload *kube.Cluster, access platform.GitAccess) (
+// syncFlux has Flux apply the repository of the configuration.
+func (s *Set) syncFlux(ctx context.Context, say flow.Say, workload *kube.Cluster, access platform.GitAccess) (
 	FluxSync, error) {
 	var out FluxSync
-	credentials, err := flux.Credentials(f.cfg, access)
+	credentials, err := flux.Credentials(s.cfg, access)
 	if err != nil {
 		return FluxSync{}, err
 	}
 	if credentials != nil {
-		secret := flux.Secret(f.cfg, credentials)
+		secret := flux.Secret(s.cfg, credentials)
 		say("writing Secret %s/%s", flux.Namespace, secret.GetName())
 		if err := apply.Object(ctx, say, workload, secret); err != nil {
 			return FluxSync{}, err
@@ -118,83 +113,84 @@ func (f fluxSyncStep) sync(ctx context.Context, say flow.Say, workload *kube.Clu
 	}
 	// So that what the controllers say is of now: of these credentials, and not of the last ones.
 	requested := time.Now().UTC().Format(time.RFC3339Nano)
-	repository, sync := flux.Source(f.cfg, credentials != nil), flux.Kustomization(f.cfg)
+	repository, sync := flux.Source(s.cfg, credentials != nil), flux.Kustomization(s.cfg)
 	for _, o := range []*unstructured.Unstructured{repository, sync} {
 		o.SetAnnotations(map[string]string{flux.RequestedAt: requested})
-		say("applying %s: %s, %s, %s", kube.Describe(o), kube.WithoutCredentials(f.cfg.GitURL), f.ref(), f.cfg.GitFolder())
+		say("applying %s: %s, %s, %s", kube.Describe(o), kube.WithoutCredentials(s.cfg.GitURL), s.fluxRef(), s.cfg.GitFolder())
 		if err := apply.Object(ctx, say, workload, o); err != nil {
 			return FluxSync{}, err
 		}
 	}
 	out.Kustomization = string(sync.GetUID())
-	if uid := string(repository.GetUID()); f.cfg.FromRegistry() {
+	if uid := string(repository.GetUID()); s.cfg.FromRegistry() {
 		out.OCIRepository = uid
 	} else {
 		out.GitRepository = uid
 	}
-	if out.Revision, err = f.await(ctx, say, workload, requested); err != nil {
+	if out.Revision, err = s.awaitFluxSync(ctx, say, workload, requested); err != nil {
 		return out, err
 	}
-	f.unused(ctx, say, workload)
+	s.noteUnusedSource(ctx, say, workload)
 	return out, nil
 }
 
-// unused names the object of the other kind of repository, which an earlier configuration has left. It stays: something
-// of the operator may read it.
-func (f fluxSyncStep) unused(ctx context.Context, say flow.Say, workload *kube.Cluster) {
-	o := &unstructured.Unstructured{}
-	if o.SetGroupVersionKind(flux.OCIRepositoryKind); f.cfg.FromRegistry() {
-		o.SetGroupVersionKind(flux.GitRepositoryKind)
+// noteUnusedSource names the object of the other kind of repository, which an earlier configuration has left. It stays:
+// something of the operator may read it.
+func (s *Set) noteUnusedSource(ctx context.Context, say flow.Say, workload *kube.Cluster) {
+	other := flux.OCIRepositoryKind
+	if s.cfg.FromRegistry() {
+		other = flux.GitRepositoryKind
 	}
-	if err := workload.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
+	o, err := readFluxObject(ctx, workload, other)
+	if err != nil {
 		return // there is none, or the note is not worth the step
 	}
 	say("note: the Kustomization does not read %s any more; to remove it: kubectl --namespace %s delete %s %s",
 		kube.Describe(o), flux.Namespace, strings.ToLower(o.GetKind()), flux.Name)
 }
 
-// ref is what of the repository is read.
-func (f fluxSyncStep) ref() string {
-	if f.cfg.FromRegistry() {
-		return "tag " + f.cfg.OCITag
+// fluxRef is what of the repository is read.
+func (s *Set) fluxRef() string {
+	if s.cfg.FromRegistry() {
+		return "tag " + s.cfg.OCITag
 	}
-	return "branch " + f.cfg.GitBranch
+	return "branch " + s.cfg.GitBranch
 }
 
-// await waits until the Kustomization has applied what the source-controller has read, and returns that revision.
-func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cluster, requested string) (
+// awaitFluxSync waits until the Kustomization has applied what the source-controller has read, and returns that
+// revision.
+func (s *Set) awaitFluxSync(ctx context.Context, say flow.Say, workload *kube.Cluster, requested string) (
 	revision string, err error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
 	in := []client.ListOption{client.InNamespace(flux.Namespace)}
-	changes := workload.Changes(watching, kube.Selection{List: listOf(flux.SourceKind(f.cfg)), Options: in},
-		kube.Selection{List: listOf(flux.KustomizationKind), Options: in})
-	waiting := wait.Wait{What: "Flux to apply the repository", Within: f.cfg.ReleaseTimeout.D(), Changes: changes}
-	err = waiting.Until(ctx, say, func(ctx context.Context) (string, error) {
-		read, err := fluxState(ctx, workload, flux.SourceKind(f.cfg), requested)
+	selected := []kube.Selection{{List: capi.ListOf(flux.SourceKind(s.cfg)), Options: in},
+		{List: capi.ListOf(flux.KustomizationKind), Options: in}}
+	w := wait.Wait{What: "Flux to apply the repository", Within: s.cfg.ReleaseTimeout.D()}
+	err = untilIn(ctx, say, w, workload, selected, func(ctx context.Context) (string, error) {
+		source, err := readFluxObject(ctx, workload, flux.SourceKind(s.cfg))
 		if err != nil {
 			return "", err
 		}
-		applied, err := fluxState(ctx, workload, flux.KustomizationKind, requested)
+		sync, err := readFluxObject(ctx, workload, flux.KustomizationKind)
 		if err != nil {
 			return "", err
 		}
-		for _, s := range []flux.State{read, applied} {
+		read, applied := flux.StateOf(source, requested), flux.StateOf(sync, requested)
+		for _, is := range []flux.State{read, applied} {
 			switch {
 			// What was tried may be an older revision: the one that was read may mend it.
-			case s.Stalled || s.Rejected && s.Attempted == read.Revision:
-				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(f.cfg.GitURL),
-					s.Reason))
-			case s.Suspended:
+			case is.Stalled || is.Rejected && is.Attempted == read.Revision:
+				return "", wait.Final(fmt.Errorf("Flux does not apply %s: %s", kube.WithoutCredentials(s.cfg.GitURL),
+					is.Reason))
+			case is.Suspended:
 				return "", wait.Final(fmt.Errorf("%s, so that Flux does not apply the repository: to resume it, "+
-					"flux resume, or set its spec.suspend to false", s.Reason))
-			case !s.Ready:
-				return s.Reason, nil
+					"flux resume, or set its spec.suspend to false", is.Reason))
+			case !is.Ready:
+				return is.Reason, nil
 			}
 		}
 		if applied.Revision != read.Revision {
 			return fmt.Sprintf("the Kustomization has applied %s, and the %s has read %s", applied.Revision,
-				flux.SourceKind(f.cfg).Kind, read.Revision), nil
+				flux.SourceKind(s.cfg).Kind, read.Revision), nil
 		}
 		revision = read.Revision
 		return "", nil
@@ -202,31 +198,21 @@ func (f fluxSyncStep) await(ctx context.Context, say flow.Say, workload *kube.Cl
 	return revision, err
 }
 
-// fluxState reads the state of one of the two objects.
-func fluxState(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind, requested string) (flux.State, error) {
+// readFluxObject reads one of the objects by which Flux applies the repository.
+func readFluxObject(ctx context.Context, c *kube.Cluster, kind schema.GroupVersionKind) (*unstructured.Unstructured, error) {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind)
 	if err := c.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
-		return flux.State{}, fmt.Errorf("get %s %s/%s: %w", kind.Kind, flux.Namespace, flux.Name, err)
+		return nil, fmt.Errorf("get %s %s/%s: %w", kind.Kind, flux.Namespace, flux.Name, err)
 	}
-	return flux.StateOf(o, requested), nil
+	return o, nil
 }
 
-func listOf(kind schema.GroupVersionKind) *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	return list
-}
-
-// verify asks whether the recorded objects are there and Flux applies the repository by them. Suspended ones hold: who
-// suspended them wants nothing applied.
-func (f fluxSyncStep) verify(ctx context.Context, was FluxSync) flow.Verdict {
-	workload, err := connect.Cluster(f.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	want, err := flux.Credentials(f.cfg, f.tools.Git) // nil also where a command does not read them
-	if f.cfg.GitInGitea() {
+// verifyFluxSync asks whether the recorded objects are there and Flux applies the repository by them. Suspended ones
+// hold: who suspended them wants nothing applied.
+func (s *Set) verifyFluxSync(ctx context.Context, workload *kube.Cluster, was FluxSync) flow.Verdict {
+	want, err := flux.Credentials(s.cfg, s.tools.Git) // nil also where a command does not read them
+	if s.cfg.GitInGitea() {
 		var token platform.Secret
 		token, err = keptGiteaToken(ctx, workload)
 		want = map[string]string{"password": token.Reveal()}
@@ -249,17 +235,16 @@ func (f fluxSyncStep) verify(ctx context.Context, was FluxSync) flow.Verdict {
 	for _, is := range []struct {
 		kind schema.GroupVersionKind
 		uid  string
-	}{{flux.SourceKind(f.cfg), source}, {flux.KustomizationKind, was.Kustomization}} {
-		o := &unstructured.Unstructured{}
-		o.SetGroupVersionKind(is.kind)
-		if err := workload.Get(ctx, client.ObjectKey{Namespace: flux.Namespace, Name: flux.Name}, o); err != nil {
-			return kube.Verdict(fmt.Errorf("get %s %s/%s: %w", is.kind.Kind, flux.Namespace, flux.Name, err))
+	}{{flux.SourceKind(s.cfg), source}, {flux.KustomizationKind, was.Kustomization}} {
+		o, err := readFluxObject(ctx, workload, is.kind)
+		if err != nil {
+			return kube.Verdict(err)
 		}
 		if string(o.GetUID()) != is.uid {
 			return flow.Gone("%s is another one than the recorded", kube.Describe(o))
 		}
-		if s := flux.StateOf(o, ""); !s.Ready && !s.Suspended {
-			return flow.Gone("%s", s.Reason)
+		if state := flux.StateOf(o, ""); !state.Ready && !state.Suspended {
+			return flow.Gone("%s", state.Reason)
 		}
 	}
 	return flow.Holds()

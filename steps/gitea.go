@@ -13,7 +13,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/gitea"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // giteaEach bounds one attempt, so that a Gitea that swallows a request does not cost the whole wait.
@@ -25,11 +24,11 @@ func giteaAPI(c config.Config) flow.Wait {
 }
 
 // askGitea has ask done, again and again until Gitea answers it, or its answer stays the same.
-func askGitea(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
+func (s *Set) askGitea(ctx context.Context, say flow.Say, workload *kube.Cluster,
 	ask func(context.Context, *gitea.Client) error) error {
-	err := wait.Wait{What: "Gitea's API", Within: cfg.GiteaTimeout.D(), Each: giteaEach}.Until(ctx, say,
+	err := wait.Wait{What: "Gitea's API", Within: s.cfg.GiteaTimeout.D(), Each: giteaEach}.Until(ctx, say,
 		func(ctx context.Context) (string, error) {
-			c, done, err := giteaClient(ctx, tools, workload)
+			c, done, err := s.giteaClient(ctx, workload)
 			if err != nil {
 				return err.Error(), nil
 			}
@@ -49,7 +48,7 @@ func askGitea(ctx context.Context, cfg config.Config, tools platform.Tools, say 
 	var late *wait.TimeoutError
 	if errors.As(err, &late) {
 		return fmt.Errorf("%w; see %s, then run it again, or give it longer with GITEA_TIMEOUT", err,
-			tools.Command("logs", config.AddonGitea, "--no-follow"))
+			s.tools.Command("logs", config.AddonGitea, "--no-follow"))
 	}
 	return err
 }
@@ -63,8 +62,7 @@ func giteaRefused(err error) error {
 }
 
 // giteaClient is a client of Gitea's API by way of one of its Pods, as the administrator. done closes its connections.
-func giteaClient(ctx context.Context, tools platform.Tools, workload *kube.Cluster) (c *gitea.Client, done func(),
-	err error) {
+func (s *Set) giteaClient(ctx context.Context, workload *kube.Cluster) (c *gitea.Client, done func(), err error) {
 	user, password, err := giteaCredentials(ctx, workload)
 	if err != nil {
 		return nil, nil, err
@@ -77,6 +75,6 @@ func giteaClient(ctx context.Context, tools platform.Tools, workload *kube.Clust
 		return workload.DialPod(ctx, config.GiteaNamespace, pod, config.GiteaPort)
 	}}
 	where := fmt.Sprintf("Gitea (Pod %s/%s, port %d)", config.GiteaNamespace, pod, config.GiteaPort)
-	return gitea.New(tools.Effects.Transport(transport, effect.Gitea, effect.GiteaCall), where, user, password),
+	return gitea.New(s.tools.Effects.Transport(transport, effect.Gitea, effect.GiteaCall), where, user, password),
 		transport.CloseIdleConnections, nil
 }

@@ -14,9 +14,7 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // giteaAdmin is the name of Gitea's administrator, as the chart calls it.
@@ -24,14 +22,10 @@ const giteaAdmin = "gitea_admin"
 
 // giteaAdmin ensures that the Secret with Gitea's administrator exists, which the chart reads. One that exists is left
 // alone.
-func (s addonStep) giteaAdmin(ctx context.Context, say flow.Say) error {
+func (s addonStep) giteaAdmin(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	if !s.cfg.GiteaKept() {
 		say("note: Gitea gets no volume, because %s is not among the add-ons: its repositories and its token are gone with "+
 			"its Pod", config.AddonCSI)
-	}
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return err
 	}
 	what := fmt.Sprintf("Secret %s/%s", config.GiteaNamespace, config.GiteaAdminSecret)
 	return wait.Wait{What: "the API server to take " + what, Within: wait.TakenWithin}.Until(ctx, say,
@@ -75,15 +69,4 @@ func giteaCredentials(ctx context.Context, workload *kube.Cluster) (user, passwo
 			"or delete it to have it created again", what)
 	}
 	return user, password, nil
-}
-
-func (s addonStep) verifyGiteaAdmin(ctx context.Context) flow.Verdict {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	if _, _, err := giteaCredentials(ctx, workload); err != nil {
-		return kube.Verdict(err)
-	}
-	return flow.Holds()
 }

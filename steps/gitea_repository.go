@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/base/redact"
 	"github.com/slipway-k8s/slipway/internal/client/gitea"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/flux"
 	"github.com/slipway-k8s/slipway/platform"
@@ -30,38 +29,28 @@ type GiteaRepository struct {
 
 // GiteaRepository adds the step gitea-repository to a graph: there is a repository in Gitea for Flux to apply.
 func (s *Set) GiteaRepository(g *flow.Graph) *flow.Step[GiteaRepository] {
-	step := giteaRepositoryStep{cfg: s.cfg, tools: s.tools}
 	return flow.Add(g, flow.Task[GiteaRepository]{
 		Name: "gitea-repository",
 		Doc:  "a repository in Gitea has the tree from which Flux manages the releases",
-		Run:  flow.Do(step.run),
+		Run:  doIn(s, s.runGiteaRepository),
 		Spec: map[string]string{
 			"repository": s.cfg.GiteaRepository,
 			"branch":     s.cfg.GitBranch,
 			"path":       s.cfg.GitFolder(),
 		},
-		Verify:   step.verify,
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyGiteaRepository),
 		Deadline: s.cfg.GiteaTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{giteaAPI(s.cfg)},
 	})
 }
 
-// giteaRepositoryStep runs and verifies the step gitea-repository.
-type giteaRepositoryStep struct {
-	cfg   config.Config
-	tools platform.Tools
-}
-
-func (s giteaRepositoryStep) run(ctx context.Context, say flow.Say) (out GiteaRepository, err error) {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return out, err
-	}
+func (s *Set) runGiteaRepository(ctx context.Context, say flow.Say, workload *kube.Cluster) (out GiteaRepository,
+	err error) {
 	say("ensuring repository %s of Gitea, with %s on branch %s", s.cfg.GiteaRepository, s.cfg.GitFolder(), s.cfg.GitBranch)
-	err = askGitea(ctx, s.cfg, s.tools, say, workload, func(ctx context.Context, c *gitea.Client) error {
+	err = s.askGitea(ctx, say, workload, func(ctx context.Context, c *gitea.Client) error {
 		is, did, err := gitea.EnsureRepository(ctx, c, gitea.WantedRepository{Name: s.cfg.GiteaRepository,
 			Branch: s.cfg.GitBranch, Folder: s.cfg.GitFolder(), Message: "Manage the releases of cluster " + s.cfg.ClusterName,
-			First: func(ctx context.Context) ([]gitea.File, error) { return s.tree(ctx, say, workload) }})
+			First: func(ctx context.Context) ([]gitea.File, error) { return s.giteaTree(ctx, say, workload) }})
 		if unusable := (*gitea.Unusable)(nil); errors.As(err, &unusable) {
 			return fmt.Errorf("%w: create it in Gitea, or name another one with GIT_BRANCH", err)
 		}
@@ -81,13 +70,13 @@ func (s giteaRepositoryStep) run(ctx context.Context, say flow.Say) (out GiteaRe
 		}
 		out = GiteaRepository{ID: is.ID, Owner: is.Owner.Login, Name: is.Name,
 			URL: strings.Join([]string{s.cfg.GiteaURL(), is.Owner.Login, is.Name + ".git"}, "/")}
-		return s.readable(ctx, c, workload)
+		return s.giteaReadable(ctx, c, workload)
 	})
 	return out, err
 }
 
-// readable is nil if the token with which Flux is to read the repository does read it.
-func (s giteaRepositoryStep) readable(ctx context.Context, c *gitea.Client, workload *kube.Cluster) error {
+// giteaReadable is nil if the token with which Flux is to read the repository does read it.
+func (s *Set) giteaReadable(ctx context.Context, c *gitea.Client, workload *kube.Cluster) error {
 	token, err := keptGiteaToken(ctx, workload)
 	if err != nil {
 		return err
@@ -102,9 +91,9 @@ func (s giteaRepositoryStep) readable(ctx context.Context, c *gitea.Client, work
 	return err
 }
 
-// tree is what the repository begins with: the releases of the cluster. The Secrets that it names are created before
-// it is committed, so that Flux finds them; one that exists stays.
-func (s giteaRepositoryStep) tree(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]gitea.File, error) {
+// giteaTree is what the repository begins with: the releases of the cluster. The Secrets that it names are created
+// before it is committed, so that Flux finds them; one that exists stays.
+func (s *Set) giteaTree(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]gitea.File, error) {
 	hide := &redact.Redactor{}
 	hide.Learn(s.tools.Token.Reveal(), s.tools.GitHubToken.Reveal(), s.tools.Git.Token.Reveal())
 	releases, left, err := flux.ReadReleases(ctx, workload, s.cfg, hide)
@@ -151,13 +140,10 @@ func keptGiteaToken(ctx context.Context, workload *kube.Cluster) (platform.Secre
 	return platform.NewSecret(token), err
 }
 
-// verify asks Gitea whether the recorded repository is there, with something in the folder that Flux applies.
-func (s giteaRepositoryStep) verify(ctx context.Context, was GiteaRepository) flow.Verdict {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	c, done, err := giteaClient(ctx, s.tools, workload)
+// verifyGiteaRepository asks Gitea whether the recorded repository is there, with something in the folder that Flux
+// applies.
+func (s *Set) verifyGiteaRepository(ctx context.Context, workload *kube.Cluster, was GiteaRepository) flow.Verdict {
+	c, done, err := s.giteaClient(ctx, workload)
 	if unready := (*kube.NoReadyPodError)(nil); errors.As(err, &unready) {
 		return flow.Gone("%v", err)
 	}

@@ -247,15 +247,16 @@ func TestGiteaRepositoryOfTwoRuns(t *testing.T) {
 		}
 		return 0, ""
 	}
+	workload := workloadOf(t, set)
 	outputs, errs := make([]GiteaRepository, 2), make([]error, 2)
 	var both sync.WaitGroup
 	for i := range outputs {
 		both.Go(func() {
-			if _, err := (giteaTokenStep{cfg: cfg, tools: set.tools}).run(t.Context(), clustertest.Silent); err != nil {
+			if _, err := set.runGiteaToken(t.Context(), clustertest.Silent, workload); err != nil {
 				errs[i] = err
 				return
 			}
-			outputs[i], errs[i] = giteaRepositoryStep{cfg: cfg, tools: set.tools}.run(t.Context(), clustertest.Silent)
+			outputs[i], errs[i] = set.runGiteaRepository(t.Context(), clustertest.Silent, workload)
 		})
 	}
 	both.Wait()
@@ -410,11 +411,10 @@ func TestGiteaRepositoryIsVerified(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := giteaRepositoryStep{cfg: cfg, tools: set.tools}
 	was := GiteaRepository{ID: api.Repository("fleet").ID, Owner: giteatest.User, Name: "fleet"}
 	verify := func(want flow.Answer, says string) {
 		t.Helper()
-		if v := step.verify(t.Context(), was); v.Answer() != want || !strings.Contains(v.String(), says) {
+		if v := set.verifyGiteaRepository(t.Context(), workloadOf(t, set), was); v.Answer() != want || !strings.Contains(v.String(), says) {
 			t.Errorf("%v; want %v, %q", v, want, says)
 		}
 	}
@@ -434,7 +434,7 @@ func TestGiteaRepositoryIsVerified(t *testing.T) {
 	was.ID++
 	verify(flow.AnswerGone, "does not exist any more")
 	was.ID--
-	step.cfg.GitPath = "clusters/other"
+	set.cfg.GitPath = "clusters/other"
 	verify(flow.AnswerGone, "has no clusters/other on branch main")
 	w.Workload.Change("v1", "Pod", config.GiteaNamespace, "gitea-0", clustertest.Map{"status": clustertest.Map{
 		"conditions": []any{clustertest.Map{"type": "Ready", "status": "False"}}}})

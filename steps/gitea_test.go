@@ -171,11 +171,11 @@ func TestGiteaTokenOfTwoRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := giteaTokenStep{cfg: cfg, tools: set.tools}
+	workload := workloadOf(t, set)
 	outputs, errs := make([]GiteaToken, 2), make([]error, 2)
 	var both sync.WaitGroup
 	for i := range outputs {
-		both.Go(func() { outputs[i], errs[i] = step.run(t.Context(), clustertest.Silent) })
+		both.Go(func() { outputs[i], errs[i] = set.runGiteaToken(t.Context(), clustertest.Silent, workload) })
 	}
 	both.Wait()
 	if err := errors.Join(errs...); err != nil {

@@ -16,7 +16,6 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/gitea"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
@@ -36,37 +35,26 @@ const (
 
 // GiteaToken adds the step gitea-token to a graph: the Secret with Gitea's token exists.
 func (s *Set) GiteaToken(g *flow.Graph, installed *flow.Step[Addon]) *flow.Step[GiteaToken] {
-	step := giteaTokenStep{cfg: s.cfg, tools: s.tools}
 	return flow.Add(g, flow.Task[GiteaToken]{
 		Name:     "gitea-token",
 		Doc:      "a Secret in the cluster has Gitea's address and a token of it",
-		Run:      flow.Do(step.run),
+		Run:      doIn(s, s.runGiteaToken),
 		After:    flow.Of(installed),
-		Verify:   step.verify,
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyGiteaToken),
 		Deadline: s.cfg.GiteaTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{giteaAPI(s.cfg)},
 	})
 }
 
-// giteaTokenStep runs and verifies the step gitea-token.
-type giteaTokenStep struct {
-	cfg   config.Config
-	tools platform.Tools
-}
-
-func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, error) {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return GiteaToken{}, err
-	}
+func (s *Set) runGiteaToken(ctx context.Context, say flow.Say, workload *kube.Cluster) (GiteaToken, error) {
 	store := &giteaSecret{workload: workload, url: s.cfg.GiteaURL()}
 	// No name of a cluster has a dot: none of the prefixes begins with another cluster's.
 	want := gitea.Wanted{Prefix: "slipway." + s.cfg.ClusterName + ".", Scopes: s.cfg.GiteaScopes()}
 	say("ensuring Secret %s/%s with a token for %v", config.GiteaNamespace, config.GiteaTokenSecret, want.Scopes)
 	var token string
-	err = askGitea(ctx, s.cfg, s.tools, say, workload, func(ctx context.Context, c *gitea.Client) (err error) {
+	err := s.askGitea(ctx, say, workload, func(ctx context.Context, c *gitea.Client) (err error) {
 		if token, err = gitea.Ensure(ctx, c, store, want); err == nil {
-			s.remark(ctx, say, c, token)
+			s.remarkGiteaToken(ctx, say, c, token)
 		}
 		return err
 	})
@@ -77,8 +65,8 @@ func (s giteaTokenStep) run(ctx context.Context, say flow.Say) (GiteaToken, erro
 		UID: string(store.uid)}, URL: store.url, Fingerprint: fingerprint(token)}, nil
 }
 
-// remark says where a token that was kept is of no use. It stays all the same: it may be the operator's.
-func (s giteaTokenStep) remark(ctx context.Context, say flow.Say, c *gitea.Client, token string) {
+// remarkGiteaToken says where a token that was kept is of no use. It stays all the same: it may be the operator's.
+func (s *Set) remarkGiteaToken(ctx context.Context, say flow.Say, c *gitea.Client, token string) {
 	if known, err := c.Knows(ctx, token); err == nil && !known {
 		say("note: Gitea does not know the token in Secret %[1]s/%[2]s, which stays: to have a new one, kubectl delete "+
 			"secret --namespace %[1]s %[2]s, and run %[3]s", config.GiteaNamespace, config.GiteaTokenSecret,
@@ -92,12 +80,9 @@ func fingerprint(token string) string {
 	return hex.EncodeToString(sum[:len(sum)/2])
 }
 
-// verify asks whether the Secret has the token that it had. That Gitea is not asked leaves this to who uses the token.
-func (s giteaTokenStep) verify(ctx context.Context, was GiteaToken) flow.Verdict {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
+// verifyGiteaToken asks whether the Secret has the token that it had. That Gitea is not asked leaves this to who uses
+// the token.
+func (s *Set) verifyGiteaToken(ctx context.Context, workload *kube.Cluster, was GiteaToken) flow.Verdict {
 	store := &giteaSecret{workload: workload}
 	token, err := store.Token(ctx)
 	switch {

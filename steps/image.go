@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Image is the snapshot that the servers start from.
@@ -28,15 +27,14 @@ type Image struct {
 
 // Image adds the step image to a graph: the snapshot that servers are made from exists.
 func (s *Set) Image(g *flow.Graph, offer *flow.Step[Placement]) *flow.Step[Image] {
-	step := newImageStep(s)
 	within := imagesTimeout(s.cfg)
 	return flow.Add(g, flow.Task[Image]{
 		Name: "image",
 		Doc: "exactly one Talos snapshot for the servers' architecture, found as Cluster API will look for it; made " +
 			"where there is none",
-		Run:      flow.With1(step.run, offer),
+		Run:      flow.With1(s.runImage, offer),
 		Spec:     s.made.image,
-		Verify:   step.verify,
+		Verify:   s.verifyImage,
 		Deadline: within + wait.Overhead,
 		Waits:    []flow.Wait{{For: "the images (IMAGE_TIMEOUT for each)", Within: within}},
 	})
@@ -49,28 +47,18 @@ func (s *Set) Installer() (string, error) {
 	return factory.Installer(id, s.cfg.TalosVersion), err
 }
 
-// imageStep runs and verifies the step image.
-type imageStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-}
-
-func newImageStep(s *Set) imageStep {
-	return imageStep{cfg: s.cfg, tools: s.tools, sources: s.sources}
-}
-
-// run finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes it.
-func (i imageStep) run(ctx context.Context, say flow.Say, offer Placement) (Image, error) {
-	run, err := ownership.Identity(i.tools)
+// runImage finds the image as CAPH will, which takes the first refusal as a reason to rest for five minutes, or makes
+// it.
+func (s *Set) runImage(ctx context.Context, say flow.Say, offer Placement) (Image, error) {
+	run, err := ownership.Identity(s.tools)
 	if err != nil {
 		return Image{}, err
 	}
 	var images []Image
-	for _, one := range i.wanted(offer) {
-		m := &imageMaker{imageStep: i, say: say, run: run, offer: offer, name: one.Name, architecture: one.Architecture,
+	for _, one := range s.wantedImages(offer) {
+		m := &imageMaker{Set: s, say: say, run: run, offer: offer, name: one.Name, architecture: one.Architecture,
 			schematicName: one.Schematic}
-		if m.schematic, m.schematicID, err = schematic(i.sources, one.Schematic); err != nil {
+		if m.schematic, m.schematicID, err = schematic(s.sources, one.Schematic); err != nil {
 			return Image{}, err
 		}
 		image, err := m.ensure(ctx)
@@ -83,18 +71,18 @@ func (i imageStep) run(ctx context.Context, say flow.Say, offer Placement) (Imag
 	return images[0], nil
 }
 
-// wanted are the images of the control plane, one for each architecture, and those of worker pools with a schematic of
-// their own.
-func (i imageStep) wanted(offer Placement) (all []Image) {
-	for _, architecture := range i.cfg.Architectures(offer.Architecture) {
-		all = append(all, Image{Name: i.cfg.Image(architecture), Architecture: architecture})
+// wantedImages are the images of the control plane, one for each architecture, and those of worker pools with a
+// schematic of their own.
+func (s *Set) wantedImages(offer Placement) (all []Image) {
+	for _, architecture := range s.cfg.Architectures(offer.Architecture) {
+		all = append(all, Image{Name: s.cfg.Image(architecture), Architecture: architecture})
 	}
-	for _, p := range i.cfg.Workers {
+	for _, p := range s.cfg.Workers {
 		at := slices.IndexFunc(offer.Workers, func(w WorkerOffer) bool { return w.Pool == p.Name })
 		if p.Schematic == "" || at < 0 {
 			continue
 		}
-		one := Image{Name: i.cfg.SchematicImage(p.Schematic, offer.Workers[at].Architecture),
+		one := Image{Name: s.cfg.SchematicImage(p.Schematic, offer.Workers[at].Architecture),
 			Architecture: offer.Workers[at].Architecture, Schematic: p.Schematic}
 		if !slices.ContainsFunc(all, func(other Image) bool { return other.Name == one.Name }) {
 			all = append(all, one)
@@ -103,10 +91,10 @@ func (i imageStep) wanted(offer Placement) (all []Image) {
 	return all
 }
 
-func (i imageStep) verify(ctx context.Context, was Image) flow.Verdict {
+func (s *Set) verifyImage(ctx context.Context, was Image) flow.Verdict {
 	for _, image := range append([]Image{was}, was.Others...) {
-		is, err := hetzner.FindImage(ctx, i.tools.Hetzner, image.Name, image.Architecture,
-			i.tools.Command("image", "--prune"))
+		is, err := hetzner.FindImage(ctx, s.tools.Hetzner, image.Name, image.Architecture,
+			s.tools.Command("image", "--prune"))
 		var mismatch *hetzner.ImageError
 		switch {
 		case errors.As(err, &mismatch):

@@ -31,7 +31,7 @@ const (
 // imageMaker finds or makes the image of one architecture. It may be killed at any time, and another run may be at the
 // same work: what each has at Hetzner carries its run's identity.
 type imageMaker struct {
-	imageStep
+	*Set
 	say                flow.Say
 	run                string // this run's identity
 	schematic          factory.Schematic
@@ -207,13 +207,46 @@ func (m *imageMaker) uploadWith(ctx context.Context, serverType string) error {
 		Description: fmt.Sprintf("Talos Linux %s %s", m.cfg.TalosVersion, m.architecture),
 		Location:    m.offer.Location, ServerType: serverType,
 	}
-	r := newRepeater(func(line string) { m.say("making image %s with a temporary %s: %s", m.name, serverType, line) })
-	defer r.end()
-	made, err := hetzner.MakeImage(ctx, m.tools.Hetzner, m.tools.Upload, order, r.tell, m.tools.Log)
+	tell, end := repeating(func(line string) { m.say("making image %s with a temporary %s: %s", m.name, serverType, line) })
+	defer end()
+	made, err := hetzner.MakeImage(ctx, m.tools.Hetzner, m.tools.Upload, order, tell, m.tools.Log)
 	if err == nil {
 		m.made = made
 	}
 	return err
+}
+
+// repeating says lines of long work, and repeats the last one, with the time since it was new, where there is none for a
+// while. After end it is silent, though the work may go on.
+func repeating(say func(line string)) (tell func(line string), end func()) {
+	lines, ended, over := make(chan string), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(over)
+		line, since := "", time.Now()
+		for {
+			select {
+			case <-ended:
+				return
+			case line = <-lines:
+				since = time.Now()
+				say(line)
+			case <-time.After(imageStillEvery):
+				if line != "" {
+					say(fmt.Sprintf("%s (for %s)", line, time.Since(since).Round(time.Second)))
+				}
+			}
+		}
+	}()
+	tell = func(line string) {
+		select {
+		case lines <- line:
+		case <-ended:
+		}
+	}
+	return tell, func() {
+		close(ended)
+		<-over
+	}
 }
 
 // register tells the Image Factory of a schematic of the user's own. It knows ours.

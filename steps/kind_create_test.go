@@ -17,11 +17,11 @@ func TestManagementIsKnownByItsIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := Management{Provider: "fake", Name: "k8s-mgmt", Kubeconfig: platform.ManagementKubeconfig, UID: "management"}
-	if v := newManagementStep(b).verify(t.Context(), m); v.Answer() != flow.AnswerHolds {
+	if v := b.verifyManagement(t.Context(), m); v.Answer() != flow.AnswerHolds {
 		t.Errorf("of the cluster itself it says %v: %s, %v", v.Answer(), v.Reason(), v.Err())
 	}
 	m.UID = "an earlier one"
-	if v := newManagementStep(b).verify(t.Context(), m); v.Answer() != flow.AnswerGone {
+	if v := b.verifyManagement(t.Context(), m); v.Answer() != flow.AnswerGone {
 		t.Errorf("of another cluster in its place it says %v: %s, %v", v.Answer(), v.Reason(), v.Err())
 	}
 }

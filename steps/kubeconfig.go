@@ -29,41 +29,29 @@ type Kubeconfig struct {
 // Kubeconfig adds the step kubeconfig to a graph: the state folder has the cluster's kubeconfig.
 func (s *Set) Kubeconfig(g *flow.Graph, management *flow.Step[Management],
 	cluster *flow.Step[Cluster]) *flow.Step[Kubeconfig] {
-	step := newKubeconfigStep(s)
 	return flow.Add(g, flow.Task[Kubeconfig]{
 		Name:     "kubeconfig",
 		Doc:      "the cluster's kubeconfig, as a file",
-		Run:      flow.With2(step.run, management, cluster),
-		Verify:   step.verify,
+		Run:      flow.With2(s.runKubeconfig, management, cluster),
+		Verify:   verifyIn(s, platform.ManagementKubeconfig, s.verifyKubeconfig),
 		Deadline: s.cfg.ControlPlaneTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.ControlPlane(s.cfg)},
 	})
 }
 
-// kubeconfigStep runs and verifies the step kubeconfig.
-type kubeconfigStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	observer *situation.Observer
-}
-
-func newKubeconfigStep(s *Set) kubeconfigStep {
-	return kubeconfigStep{cfg: s.cfg, tools: s.tools, observer: s.observer}
-}
-
-// run copies the kubeconfig that the control plane provider keeps, as soon as there is one.
-func (k kubeconfigStep) run(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
-	mgmt, err := connect.Cluster(k.tools, m.Kubeconfig)
+// runKubeconfig copies the kubeconfig that the control plane provider keeps, as soon as there is one.
+func (s *Set) runKubeconfig(ctx context.Context, say flow.Say, m Management, c Cluster) (Kubeconfig, error) {
+	mgmt, err := connect.Cluster(s.tools, m.Kubeconfig)
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	config, err := waitSecret(ctx, k.cfg, k.observer, say, mgmt, c.Name+"-kubeconfig", "value")
+	config, err := s.waitSecret(ctx, say, mgmt, c.Name+"-kubeconfig", "value")
 	if err != nil {
 		return Kubeconfig{}, err
 	}
-	o := connect.Offered{Data: config, Source: kubeconfigSource(k.cfg), Endpoints: []string{c.Endpoint},
+	o := connect.Offered{Data: config, Source: kubeconfigSource(s.cfg), Endpoints: []string{c.Endpoint},
 		ByManagement: true}
-	if err := connect.Replace(ctx, k.tools, say, o); err != nil {
+	if err := connect.Replace(ctx, s.tools, say, o); err != nil {
 		return Kubeconfig{}, err
 	}
 	return Kubeconfig{File: platform.Kubeconfig, Cluster: c.UID}, nil
@@ -75,44 +63,38 @@ func kubeconfigSource(cfg config.Config) string {
 }
 
 // waitSecret waits until one of the cluster's Secrets has a key.
-func waitSecret(ctx context.Context, cfg config.Config, observer *situation.Observer, say flow.Say, mgmt *kube.Cluster,
-	name, key string) (value []byte, err error) {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := mgmt.Changes(watching, kube.Selection{List: &corev1.SecretList{}, Options: []client.ListOption{
-		client.InNamespace(cfg.Namespace),
+func (s *Set) waitSecret(ctx context.Context, say flow.Say, mgmt *kube.Cluster, name, key string) (value []byte,
+	err error) {
+	selected := []kube.Selection{{List: &corev1.SecretList{}, Options: []client.ListOption{
+		client.InNamespace(s.cfg.Namespace),
 		client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("metadata.name", name)},
-	}})
-	err = wait.Wait{What: "Secret " + name, Within: cfg.ControlPlaneTimeout.D(), Changes: changes,
-		Explain: observer.Progress(mgmt, situation.WatchedOf(cfg))}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			value, err = connect.SecretValue(ctx, mgmt, cfg.Namespace, name, key)
-			if kube.Absent(err) {
-				return "it does not exist yet", nil
-			}
-			return "", err
-		})
+	}}}
+	w := wait.Wait{What: "Secret " + name, Within: s.cfg.ControlPlaneTimeout.D(),
+		Explain: s.observer.Progress(mgmt, situation.WatchedOf(s.cfg))}
+	err = untilIn(ctx, say, w, mgmt, selected, func(ctx context.Context) (string, error) {
+		value, err = connect.SecretValue(ctx, mgmt, s.cfg.Namespace, name, key)
+		if kube.Absent(err) {
+			return "it does not exist yet", nil
+		}
+		return "", err
+	})
 	return value, err
 }
 
-// verify compares the file with the Secret: the provider makes a new certificate before the old one ends.
-func (k kubeconfigStep) verify(ctx context.Context, _ Kubeconfig) flow.Verdict {
-	mgmt, err := connect.Cluster(k.tools, platform.ManagementKubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	return kubeconfigHolds(ctx, k.cfg, k.tools, mgmt)
+// verifyKubeconfig compares the file with the Secret: the provider makes a new certificate before the old one ends.
+func (s *Set) verifyKubeconfig(ctx context.Context, mgmt *kube.Cluster, _ Kubeconfig) flow.Verdict {
+	return s.kubeconfigHolds(ctx, mgmt)
 }
 
-func kubeconfigHolds(ctx context.Context, cfg config.Config, tools platform.Tools, mgmt *kube.Cluster) flow.Verdict {
-	file, err := tools.Files.Read(platform.Kubeconfig)
+func (s *Set) kubeconfigHolds(ctx context.Context, mgmt *kube.Cluster) flow.Verdict {
+	file, err := s.tools.Files.Read(platform.Kubeconfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return flow.Gone("the file %s is not in the state folder", platform.Kubeconfig)
 	}
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	live, err := connect.WorkloadKubeconfig(ctx, mgmt, cfg.Namespace, cfg.ClusterName)
+	live, err := connect.WorkloadKubeconfig(ctx, mgmt, s.cfg.Namespace, s.cfg.ClusterName)
 	if err != nil {
 		return kube.Verdict(err)
 	}

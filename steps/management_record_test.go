@@ -42,7 +42,7 @@ func TestCleanAsksTheRecordedManagementCluster(t *testing.T) {
 	if err := record.Write(w.b.tools.Files); err != nil {
 		t.Fatal(err)
 	}
-	_, err := newCleanStep(w.b).run(t.Context(), w.say)
+	_, err := w.b.runClean(t.Context(), w.say)
 	var wrong *connect.WrongManagementError
 	if !errors.As(err, &wrong) {
 		t.Errorf("got %v", err)

@@ -121,13 +121,13 @@ func TestCleanLeavesAGivenManagementCluster(t *testing.T) {
 	before := other()
 	p := &deletingProvider{Provider: w.provider}
 	w.b.tools.Management = p
-	if _, err := newCleanStep(w.b).run(t.Context(), w.say); err == nil || !strings.Contains(err.Error(), "team-b/other") ||
+	if _, err := w.b.runClean(t.Context(), w.say); err == nil || !strings.Contains(err.Error(), "team-b/other") ||
 		p.deleted {
 		t.Errorf("one that Slipway created: %v, deleted: %v", err, p.deleted)
 	}
 	given := &givenProvider{deletingProvider{Provider: w.provider}}
 	w.b.tools.Management = given
-	out, err := newCleanStep(w.b).run(t.Context(), w.say)
+	out, err := w.b.runClean(t.Context(), w.say)
 	if err != nil || !out.Left || given.deleted {
 		t.Errorf("a given one: %+v, %v, deleted: %v", out, err, given.deleted)
 	}
@@ -149,7 +149,7 @@ func TestCleanLeavesAnothersManagementCluster(t *testing.T) {
 	before := other()
 	p := &foundProvider{deletingProvider{Provider: w.provider}}
 	w.b.tools.Management, w.b.tools.Consent = p, true
-	out, err := newCleanStep(w.b).run(t.Context(), w.say)
+	out, err := w.b.runClean(t.Context(), w.say)
 	if err != nil || !out.Left || p.deleted {
 		t.Errorf("%+v, %v, deleted: %v", out, err, p.deleted)
 	}
@@ -169,7 +169,7 @@ func TestCleanDeletesTheEmptyNamespace(t *testing.T) {
 	}
 	w.target.Put(kubetest.Object(clustertest.CAPI, "Cluster", "team-a", "k8s", nil))
 	w.b.tools.Management = &givenProvider{deletingProvider{Provider: w.provider}}
-	if _, err := newCleanStep(w.b).run(t.Context(), w.say); err != nil {
+	if _, err := w.b.runClean(t.Context(), w.say); err != nil {
 		t.Fatal(err)
 	}
 	if w.source.Get("v1", "Namespace", "", "team-a") != nil || w.target.Get("v1", "Namespace", "", "team-a") == nil {
@@ -198,7 +198,7 @@ func TestCleanNamesWhatIsLeftInASilentManagementCluster(t *testing.T) {
 			w.b.tools.Management = &givenProvider{deletingProvider{Provider: w.provider}}
 			w.b.tools.Consent = true
 			w.source.Close()
-			out, err := newCleanStep(w.b).run(t.Context(), w.say)
+			out, err := w.b.runClean(t.Context(), w.say)
 			if err != nil || !out.Left {
 				t.Fatalf("%+v, %v", out, err)
 			}
@@ -225,7 +225,7 @@ func TestCleanInterruptedKeepsTheKubeconfig(t *testing.T) {
 	w.b.tools.Management = &givenProvider{deletingProvider{Provider: w.provider}}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := newCleanStep(w.b).leave(ctx, w.say); !errors.Is(err, context.Canceled) {
+	if err := w.b.leaveManagement(ctx, w.say); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

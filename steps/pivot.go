@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/pivot"
 	"github.com/slipway-k8s/slipway/platform"
@@ -25,50 +22,33 @@ type Pivot struct {
 // Pivot adds the step pivot to a graph: the Cluster API objects are moved into the cluster itself. It seals what
 // precedes it.
 func (s *Set) Pivot(g *flow.Graph) *flow.Step[Pivot] {
-	step := newPivotStep(s)
 	return flow.Add(g, flow.Task[Pivot]{
 		Name:       "pivot",
 		Doc:        "the cluster manages itself; a point of no return",
-		Run:        flow.Do(step.run),
-		Verify:     step.verify,
+		Run:        flow.Do(s.runPivot),
+		Verify:     verifyIn(s, platform.Kubeconfig, s.verifyPivot),
 		Deadline:   pivot.Deadline(s.cfg),
 		Waits:      pivot.Waits(s.cfg, s.made.installing),
 		Seal:       true,
-		ResumeWhen: step.underway,
+		ResumeWhen: s.pivotUnderway,
 	})
 }
 
-// pivotStep runs and verifies the step pivot.
-type pivotStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	sources  render.Sources
-	observer *situation.Observer
-}
-
-func newPivotStep(s *Set) pivotStep {
-	return pivotStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-}
-
-func (p pivotStep) run(ctx context.Context, say flow.Say) (Pivot, error) {
-	moved, err := pivot.Run(ctx, p.cfg, p.tools, p.sources, p.observer, say)
+func (s *Set) runPivot(ctx context.Context, say flow.Say) (Pivot, error) {
+	moved, err := pivot.Run(ctx, s.cfg, s.tools, s.sources, s.observer, say)
 	return Pivot(moved), err
 }
 
-// verify asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
+// verifyPivot asks only whether the cluster still is its own manager. Whether it is paused for maintenance, or has more
 // servers than it had, is not the pivot's business any more.
-func (p pivotStep) verify(ctx context.Context, was Pivot) flow.Verdict {
-	self, err := connect.Cluster(p.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
-	is, err := capi.Get(ctx, self, p.cfg.Namespace, capi.ClusterKind, p.cfg.ClusterName)
+func (s *Set) verifyPivot(ctx context.Context, self *kube.Cluster, was Pivot) flow.Verdict {
+	is, err := capi.Get(ctx, self, s.cfg.Namespace, capi.ClusterKind, s.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
-		return flow.Gone("cluster %s does not hold its Cluster object any more", p.cfg.ClusterName)
+		return flow.Gone("cluster %s does not hold its Cluster object any more", s.cfg.ClusterName)
 	case err != nil:
-		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", p.cfg.ClusterName,
-			situation.ExplainSilence(ctx, p.cfg, p.tools, p.sources, self, err)))
+		return flow.Unknown(fmt.Errorf("ask cluster %s: %w", s.cfg.ClusterName,
+			situation.ExplainSilence(ctx, s.cfg, s.tools, s.sources, self, err)))
 	case string(is.GetUID()) != was.Cluster && is.GetAnnotations()[capi.ReadoptedAnnotation] == "":
 		// with the annotation, a readoption has put it back
 		return flow.Gone("the Cluster object is another one than the recorded")
@@ -93,7 +73,7 @@ func (p *Plan) AbortPivot(ctx context.Context, say flow.Say) error {
 	return pivot.Abort(ctx, p.b.cfg, p.b.tools, say)
 }
 
-// underway tells flow that the point of no return was passed although the journal does not say so.
-func (p pivotStep) underway() (bool, error) {
-	return records.PivotCopyOf(p.tools).Underway(p.cfg.ClusterName)
+// pivotUnderway tells flow that the point of no return was passed although the journal does not say so.
+func (s *Set) pivotUnderway() (bool, error) {
+	return records.PivotCopyOf(s.tools).Underway(s.cfg.ClusterName)
 }

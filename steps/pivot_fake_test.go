@@ -247,7 +247,7 @@ func (w *pivotWorld) pivot(t *testing.T) (Pivot, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	return newPivotStep(w.b).run(ctx, w.say)
+	return w.b.runPivot(ctx, w.say)
 }
 
 func inventoryOf(t *testing.T, w *pivotWorld, file string) map[string]*unstructured.Unstructured {

@@ -61,17 +61,17 @@ func TestPivotMovesEverything(t *testing.T) {
 	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder of the copy: %v %v", info.Mode(), err)
 	}
-	if v := newPivotStep(w.b).verify(t.Context(), out); v.Answer() != flow.AnswerHolds {
+	if v := verifyIn(w.b, platform.Kubeconfig, w.b.verifyPivot)(t.Context(), out); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified: %v", v)
 	}
 	another := out
 	another.Cluster = "another UID"
-	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerGone {
+	if v := verifyIn(w.b, platform.Kubeconfig, w.b.verifyPivot)(t.Context(), another); v.Answer() != flow.AnswerGone {
 		t.Errorf("verified, with another Cluster object: %v", v)
 	}
 	w.target.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}}})
-	if v := newPivotStep(w.b).verify(t.Context(), another); v.Answer() != flow.AnswerHolds {
+	if v := verifyIn(w.b, platform.Kubeconfig, w.b.verifyPivot)(t.Context(), another); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verified, with a Cluster object that a readoption has put back: %v", v)
 	}
 	// Only the record lost: nothing is done a second time.
@@ -100,7 +100,7 @@ func TestPivotIsCrashSafe(t *testing.T) {
 				if source != nil && target != nil && !connect.Paused(source) && !connect.Paused(target) {
 					t.Fatal("both sides are unpaused")
 				}
-				if passed, err := newPivotStep(w.b).underway(); !passed || err != nil {
+				if passed, err := w.b.pivotUnderway(); !passed || err != nil {
 					t.Errorf("the steps before it are looked at in the middle of a move (%v)", err)
 				}
 			}
@@ -159,7 +159,7 @@ func TestPivotIsAborted(t *testing.T) {
 				t.Errorf("the management cluster holds %d of %d objects, paused %v", len(is), len(was),
 					connect.Paused(is["Cluster k8s"]))
 			}
-			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
+			if passed, err := w.b.pivotUnderway(); passed || err != nil {
 				t.Errorf("it still counts as begun (%v)", err)
 			}
 			if err := pivot.Abort(t.Context(), w.b.cfg, w.b.tools, w.say); !errors.Is(err, pivot.ErrNothingToAbort) {
@@ -257,7 +257,7 @@ func TestPivotRefuses(t *testing.T) {
 			if len(w.source.Writes()) > 0 || len(w.target.Writes()) != writes {
 				t.Errorf("it wrote %v %v", w.source.Writes(), w.target.Writes())
 			}
-			if passed, err := newPivotStep(w.b).underway(); passed || err != nil {
+			if passed, err := w.b.pivotUnderway(); passed || err != nil {
 				t.Errorf("a refused pivot counts as begun (%v)", err)
 			}
 		})
@@ -370,7 +370,7 @@ func TestClean(t *testing.T) {
 			mustPivot(t, w)
 			killed := errors.New("killed")
 			w.b.tools.Management = &deletingProvider{Provider: w.provider, err: killed}
-			if _, err := newCleanStep(w.b).run(t.Context(), w.say); !errors.Is(err, killed) {
+			if _, err := w.b.runClean(t.Context(), w.say); !errors.Is(err, killed) {
 				t.Fatal(err)
 			}
 			w.source.Close()
@@ -402,7 +402,7 @@ func TestClean(t *testing.T) {
 				tt.before && !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("before a run: %v", err)
 			}
-			out, err := newCleanStep(w.b).run(t.Context(), w.say)
+			out, err := w.b.runClean(t.Context(), w.say)
 			switch {
 			case tt.says == "" && err != nil:
 				t.Fatal(err)
@@ -445,7 +445,7 @@ func TestNoSecondClusterBesideASelfManagedOne(t *testing.T) {
 			w.provider.There = false
 			w.forget(t, platform.ManagementKubeconfig)
 			tt.make(t, w)
-			m, err := newManagementStep(w.b).run(t.Context(), w.say)
+			m, err := w.b.runManagement(t.Context(), w.say)
 			if tt.says == "" && (err != nil || m.UID != "target" || m.Kubeconfig != platform.ManagementKubeconfig) {
 				t.Errorf("not adopted: %+v, %v", m, err)
 			}

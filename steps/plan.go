@@ -3,6 +3,8 @@
 package steps
 
 import (
+	"context"
+
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/platform"
@@ -175,3 +177,15 @@ func ReadOnlySteps() []string {
 
 // WaitForServers names the steps that wait while the control plane's servers are replaced.
 func WaitForServers() []string { return []string{"talosconfig", "wait-nodes"} }
+
+// PivotPassed tells whether the steps before the pivot are passed over, because the cluster manages itself or is about
+// to. It asks the journal and the state folder.
+func (p *Plan) PivotPassed(ctx context.Context, j flow.Journal) (bool, error) {
+	all, err := p.Graph.Recorded(ctx, j)
+	for _, s := range all {
+		if s.Name == p.Cluster.Name() {
+			return s.Sealed == p.Pivot.Name(), err
+		}
+	}
+	return false, err
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capacity"
 	"github.com/slipway-k8s/slipway/internal/cluster/pools"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Placement is what the control plane is created with, of what the configuration allows and Hetzner has in stock.
@@ -89,41 +88,30 @@ func (o Placement) placement() render.Placement {
 
 // Preflight adds the step preflight to a graph: Hetzner offers what the configuration asks for.
 func (s *Set) Preflight(g *flow.Graph) *flow.Step[Placement] {
-	step := newPreflightStep(s)
 	return flow.Add(g, flow.Task[Placement]{
 		Name: "preflight",
 		Doc: "the token is good; location, server type and load balancer type exist, go together and are chosen by " +
 			"stock",
-		Run:      flow.Do(step.run),
-		Spec:     s.made.offer,
-		Verify:   step.verify,
+		Run:      flow.Do(s.runPreflight),
+		Spec:     offerSpec(s.cfg),
+		Verify:   s.verifyPreflight,
 		Deadline: s.cfg.PreflightTimeout.D(),
 	})
 }
 
-// preflightStep runs and verifies the step preflight.
-type preflightStep struct {
-	cfg   config.Config
-	tools platform.Tools
-}
-
-func newPreflightStep(s *Set) preflightStep {
-	return preflightStep{cfg: s.cfg, tools: s.tools}
-}
-
-// run asks Hetzner what only Hetzner can know, before anything is made.
-func (p preflightStep) run(ctx context.Context, say flow.Say) (Placement, error) {
-	say("asking Hetzner for location %s, server type %s and load balancer type %s", p.cfg.Location, p.cfg.ServerType,
-		p.cfg.LoadBalancerType)
-	choice, err := capacity.Choose(ctx, p.tools.Hetzner, p.cfg)
-	if err == nil && p.cfg.ChoosesPlacement() {
+// runPreflight asks Hetzner what only Hetzner can know, before anything is made.
+func (s *Set) runPreflight(ctx context.Context, say flow.Say) (Placement, error) {
+	say("asking Hetzner for location %s, server type %s and load balancer type %s", s.cfg.Location, s.cfg.ServerType,
+		s.cfg.LoadBalancerType)
+	choice, err := capacity.Choose(ctx, s.tools.Hetzner, s.cfg)
+	if err == nil && s.cfg.ChoosesPlacement() {
 		say("the control plane gets %s", choice.Explain())
 	}
 	if err != nil {
 		return Placement{}, err
 	}
 	offer := offerOf(choice)
-	choices, err := pools.Choose(ctx, p.cfg, p.tools, choice.NetworkZone)
+	choices, err := pools.Choose(ctx, s.cfg, s.tools, choice.NetworkZone)
 	if err != nil {
 		return Placement{}, err
 	}
@@ -134,15 +122,15 @@ func (p preflightStep) run(ctx context.Context, say flow.Say) (Placement, error)
 	return offer, nil
 }
 
-// verify asks whether Hetzner still has what was chosen. Stock does not matter: it is for what is created next, and the
-// waits for that continue with another server type.
-func (p preflightStep) verify(ctx context.Context, was Placement) flow.Verdict {
-	is, err := capacity.Again(ctx, p.tools.Hetzner, capacity.Choice{Location: was.Location, ServerType: was.ServerType,
+// verifyPreflight asks whether Hetzner still has what was chosen. Stock does not matter: it is for what is created
+// next, and the waits for that continue with another server type.
+func (s *Set) verifyPreflight(ctx context.Context, was Placement) flow.Verdict {
+	is, err := capacity.Again(ctx, s.tools.Hetzner, capacity.Choice{Location: was.Location, ServerType: was.ServerType,
 		LoadBalancerType: was.LoadBalancerType, Locations: was.placement().Locations, Passed: was.PassedOver})
 	now := offerOf(is)
 	if err == nil && len(was.Workers) > 0 {
 		var choices []pools.Choice
-		choices, err = pools.Again(ctx, p.tools, was.choices())
+		choices, err = pools.Again(ctx, s.tools, was.choices())
 		now.Workers = workerOffers(choices)
 	}
 	var unknown *hetzner.Unknown

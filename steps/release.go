@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"helm.sh/helm/v3/pkg/chart"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,11 +16,9 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/checks"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/platform"
 )
 
 // Release is a Helm release in the workload cluster.
@@ -71,26 +69,47 @@ func releaseSpec(sources render.Sources, in render.Chart) (any, error) {
 		"values": values}, nil
 }
 
+// releaseOf is a release of a chart as it is deployed.
+func releaseOf(in render.Chart, version string, revision int, manifest string) (Release, error) {
+	workloads, err := kube.Workloads(manifest, in.Namespace)
+	return Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: version, Revision: revision,
+		Workloads: recorded(workloads)}, err
+}
+
+// recorded are workloads as the journal has them.
+func recorded(workloads []kube.Workload) (all []Workload) {
+	for _, w := range workloads {
+		all = append(all, Workload(w))
+	}
+	return all
+}
+
 // install brings a release to its chart and values, and waits until its workloads are ready: those that needed selects,
-// which the next steps need; nil: all.
-func install(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
-	in render.Chart, needed func(Release) Release) (Release, error) {
-	if err := checks.RefuseValues(cfg, sources, in); err != nil {
+// which the next steps need; nil: all. A release that Flux manages it leaves alone.
+func (s *Set) install(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart,
+	needed func(Release) Release) (Release, error) {
+	if err := checks.RefuseValues(s.cfg, s.sources, in); err != nil {
 		return Release{}, err
 	}
-	workload, err := connect.Cluster(tools, platform.Kubeconfig)
+	out, left, err := s.leftToFlux(ctx, say, workload, in)
+	if err == nil && !left {
+		out, err = s.ensureRelease(ctx, say, workload, in)
+	}
 	if err != nil {
 		return Release{}, err
 	}
-	logs := tools.Command("logs", in.Program, "--no-follow")
-	left, err := leftToFlux(ctx, cfg, tools, say, workload, in)
-	if err != nil {
-		return Release{}, err
+	awaited := out
+	if needed != nil {
+		awaited = needed(out)
 	}
-	if left != nil {
-		return *left, waitWorkloads(ctx, cfg, say, workload, selected(*left, needed), logs)
-	}
-	values, err := in.Values.Values(sources.Vars)
+	return out, s.waitWorkloads(ctx, say, workload, awaited, s.tools.Command("logs", in.Program, "--no-follow"))
+}
+
+// ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
+// kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
+// the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
+func (s *Set) ensureRelease(ctx context.Context, say flow.Say, workload *kube.Cluster, in render.Chart) (Release, error) {
+	values, err := in.Values.Values(s.sources.Vars)
 	if err != nil {
 		return Release{}, err
 	}
@@ -98,85 +117,54 @@ func install(ctx context.Context, cfg config.Config, tools platform.Tools, sourc
 	say("downloading chart %s", from)
 	var ch *chart.Chart
 	err = wait.Retry(ctx, say, "the download", func() (err error) {
-		ch, err = kube.LoadChart(ctx, from, tools.Files.Path("helm"), tools.Log)
+		ch, err = kube.LoadChart(ctx, from, s.tools.Files.Path("helm"), s.tools.Log)
 		return err
 	})
 	if err != nil {
 		return Release{}, err
 	}
-	done, err := ensureRelease(ctx, cfg, tools, say, workload, in, ch, values)
+	owner, err := ownership.Identity(s.tools)
 	if err != nil {
 		return Release{}, err
 	}
-	out := Release{Name: in.Release, Namespace: in.Namespace, Chart: in.Name, Version: in.Version, Revision: done.Revision}
-	workloads, err := kube.Workloads(done.Manifest, in.Namespace)
-	if err != nil {
-		return Release{}, err
-	}
-	for _, w := range workloads {
-		out.Workloads = append(out.Workloads, Workload(w))
-	}
-	return out, waitWorkloads(ctx, cfg, say, workload, selected(out, needed), logs)
-}
-
-// selected is a release with the workloads that needed selects; nil: all.
-func selected(r Release, needed func(Release) Release) Release {
-	if needed == nil {
-		return r
-	}
-	return needed(r)
-}
-
-// ensureRelease installs or upgrades the release, as soon as no other process works on it and the cluster knows the
-// kinds that its chart is made of. Talos defines its own ServiceAccount, which the Talos CCM uses, some seconds after
-// the API first answers; Helm looks at the kinds before it writes anything down, so trying again leaves nothing behind.
-func ensureRelease(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, workload *kube.Cluster,
-	in render.Chart, ch *chart.Chart, values map[string]any) (done *kube.Release, err error) {
 	log := func(format string, args ...any) {
-		fmt.Fprintf(tools.Log, "helm "+in.Release+": "+format+"\n", args...)
+		fmt.Fprintf(s.tools.Log, "helm "+in.Release+": "+format+"\n", args...)
 	}
-	owner, err := ownership.Identity(tools)
-	if err != nil {
-		return nil, err
-	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := workload.Changes(watching, releaseRecords(in))
-	timeout, recovered := cfg.ReleaseTimeout.D(), ""
-	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
-	err = wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout, Changes: changes}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			helm, err := workload.Helm(in.Namespace, owner, log) // again, because it remembers which kinds there are
-			if err != nil {
-				return "", wait.Final(err)
-			}
-			wanted.State = func(r *kube.Release) (kube.WorkloadState,
-				error) {
-				return releaseState(ctx, workload, r, in.Namespace)
-			}
-			done, err = helm.Ensure(ctx, say, wanted)
-			var busy *kube.BusyError
-			switch {
-			case errors.As(err, &busy):
-				return busy.Error(), nil
-			case err != nil && kube.UnknownKind(err):
-				return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
-			case err != nil && kube.Transient(err):
-				return "", err // an API server that has just come up, under load, drops a call now and then
-			case err != nil:
-				return "", wait.Final(err)
-			}
-			return "", nil
-		})
-	return done, err
-}
-
-// releaseRecords selects what Helm keeps about a release, by its metadata: there are charts inside.
-func releaseRecords(in render.Chart) kube.Selection {
+	// What Helm keeps about a release is selected by its metadata: there are charts inside.
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	return kube.Selection{List: list,
-		Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}
+	records := []kube.Selection{{List: list,
+		Options: []client.ListOption{client.InNamespace(in.Namespace), kube.ReleaseLabels(in.Release)}}}
+	timeout, recovered := s.cfg.ReleaseTimeout.D(), ""
+	wanted := kube.Wanted{Name: in.Release, Chart: ch, Values: values, Recovered: &recovered}
+	w := wait.Wait{What: "release " + in.Release, Within: timeout, Each: timeout}
+	var done *kube.Release
+	err = untilIn(ctx, say, w, workload, records, func(ctx context.Context) (string, error) {
+		helm, err := workload.Helm(in.Namespace, owner, log) // again, because it remembers which kinds there are
+		if err != nil {
+			return "", wait.Final(err)
+		}
+		wanted.State = func(r *kube.Release) (kube.WorkloadState, error) {
+			return releaseState(ctx, workload, r, in.Namespace)
+		}
+		done, err = helm.Ensure(ctx, say, wanted)
+		var busy *kube.BusyError
+		switch {
+		case errors.As(err, &busy):
+			return busy.Error(), nil
+		case err != nil && kube.UnknownKind(err):
+			return "the cluster does not know all kinds of its chart yet: " + err.Error(), nil
+		case err != nil && kube.Transient(err):
+			return "", err // an API server that has just come up, under load, drops a call now and then
+		case err != nil:
+			return "", wait.Final(err)
+		}
+		return "", nil
+	})
+	if err != nil {
+		return Release{}, err
+	}
+	return releaseOf(in, in.Version, done.Revision, done.Manifest)
 }
 
 func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, namespace string) (kube.WorkloadState,
@@ -195,39 +183,26 @@ func releaseState(ctx context.Context, workload *kube.Cluster, r *kube.Release, 
 
 // waitWorkloads waits in Helm's place, which does not tell what it waits for. log is the command that shows the
 // release's log. That the workloads stay available is the step wait-releases'.
-func waitWorkloads(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster, r Release,
-	log string) error {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	in := []client.ListOption{client.InNamespace(r.Namespace)}
-	changes := workload.Changes(watching,
-		kube.Selection{List: &appsv1.DeploymentList{}, Options: in},
-		kube.Selection{List: &appsv1.DaemonSetList{}, Options: in},
-		kube.Selection{List: &corev1.PodList{}, Options: in},
-	)
-	return wait.Wait{What: r.Name, Within: cfg.ReleaseTimeout.D(), Changes: changes}.Until(ctx, say,
-		func(ctx context.Context) (string, error) {
-			unready, err := r.unready(ctx, workload)
-			if err != nil || unready == "" {
-				return unready, err
-			}
-			runs, err := workload.Runs(ctx, r.workloads()...)
-			if kube.Absent(err) {
-				return unready, nil
-			}
-			if crashing := crashes(runs); crashing != "" {
-				return fmt.Sprintf("%s (its log: %s)", unready, log), nil
-			}
+func (s *Set) waitWorkloads(ctx context.Context, say flow.Say, workload *kube.Cluster, r Release, log string) error {
+	w := wait.Wait{What: r.Name, Within: s.cfg.ReleaseTimeout.D()}
+	return untilIn(ctx, say, w, workload, workloadsOf(r.Namespace), func(ctx context.Context) (string, error) {
+		unready, err := r.unready(ctx, workload)
+		if err != nil || unready == "" {
 			return unready, err
-		})
+		}
+		runs, err := workload.Runs(ctx, r.workloads()...)
+		if kube.Absent(err) {
+			return unready, nil
+		}
+		if crashing := crashes(runs); crashing != "" {
+			return fmt.Sprintf("%s (its log: %s)", unready, log), nil
+		}
+		return unready, err
+	})
 }
 
-// verify asks whether the release is at the recorded revision and its workloads are ready.
-func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
-	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
+// verifyRelease asks whether the release is at the recorded revision and its workloads are ready.
+func (s *Set) verifyRelease(ctx context.Context, workload *kube.Cluster, was Release) flow.Verdict {
 	revision, err := workload.DeployedRevision(ctx, was.Namespace, was.Name)
 	switch {
 	case err != nil:
@@ -235,19 +210,23 @@ func (r releaseStep) verify(ctx context.Context, was Release) flow.Verdict {
 	case revision == 0:
 		return flow.Gone("Helm release %s is not deployed any more", was.Name)
 	case revision != was.Revision:
-		if by, err := fluxManages(ctx, r.cfg, workload, was.Namespace, was.Name); err != nil {
+		if by, err := s.fluxManages(ctx, workload, was.Namespace, was.Name); err != nil {
 			return flow.Unknown(err)
 		} else if by != "" {
 			break // the revision is Flux's
 		}
 		return flow.Gone("Helm release %s is at revision %d instead of %d", was.Name, revision, was.Revision)
 	}
-	unready, err := was.unready(ctx, workload)
-	switch {
-	case err != nil:
-		return kube.Verdict(err)
-	case unready != "":
-		return flow.Gone("%s", unready)
-	}
-	return flow.Holds()
+	return complete(was.unready(ctx, workload))
 }
+
+// waitRelease are the waits of a step that installs a release.
+func waitRelease(c config.Config) []flow.Wait {
+	return []flow.Wait{wait.Download,
+		{For: "the kinds of the chart, or another process's helm (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()},
+		{For: "Helm's own work, which may begin when that wait is about to end (RELEASE_TIMEOUT)",
+			Within: c.ReleaseTimeout.D()},
+		{For: "the workloads (RELEASE_TIMEOUT)", Within: c.ReleaseTimeout.D()}}
+}
+
+func releaseDeadline(c config.Config) time.Duration { return 3*c.ReleaseTimeout.D() + wait.Overhead }

@@ -77,14 +77,14 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 
 	// Nobody is left who has made the cluster.
 	w.Provider.There = false
-	if v := newReserveStep(plan.b).verify(t.Context(),
+	if v := plan.b.verifyReserve(t.Context(),
 		Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerUnknown ||
 		!strings.Contains(v.Reason(), "but cluster k8s is there") {
 		t.Errorf("while the cluster answers it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.Workload.CloseClientConnections()
 	w.Workload.Close()
-	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := plan.b.verifyReserve(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("where nothing is left it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.Provider.There = true
@@ -98,11 +98,11 @@ func TestTheTokenOfAnotherProjectMakesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := newReserveStep(early.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := early.b.verifyReserve(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("early it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 	w.Hetzner.SetNetworks(schema.Network{ID: 77, Name: "k8s", Labels: clustertest.OwnedByCAPH, IPRange: "10.10.0.0/16"})
-	if v := newReserveStep(plan.b).verify(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
+	if v := plan.b.verifyReserve(t.Context(), Reservation{ID: reserved, By: "x"}); v.Answer() != flow.AnswerGone {
 		t.Errorf("with a network of the cluster it is said to be %v: %s", v.Answer(), v.Reason())
 	}
 }

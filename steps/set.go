@@ -5,7 +5,6 @@ import (
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
-	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/ensure/capiinit"
@@ -26,25 +25,16 @@ type Set struct {
 // NewSet reads the manifests and values of a valid configuration, and makes no request. Its error is about the
 // operator's files.
 func NewSet(cfg config.Config, tools platform.Tools) (*Set, error) {
-	s, err := readSet(cfg, tools)
-	if err != nil {
-		return nil, err
-	}
-	if err := render.CheckAddonFiles(s.cfg, s.sources); err != nil {
-		return nil, err
-	}
-	s.observer.Began = time.Now()
-	s.made, err = makeSpecs(s.cfg, s.tools, s.sources)
-	return s, err
-}
-
-// readSet is NewSet for what renders, and adds no steps.
-func readSet(cfg config.Config, tools platform.Tools) (*Set, error) {
 	files, err := render.Read(render.VariablesOf(cfg), tools.Overrides)
 	if err != nil {
 		return nil, err
 	}
-	return newSet(cfg, tools, files), nil
+	if err := render.CheckAddonFiles(cfg, files); err != nil {
+		return nil, err
+	}
+	s := newSet(cfg, tools, files)
+	s.observer.Began = time.Now()
+	return s, s.makeSpecs()
 }
 
 func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set {
@@ -53,58 +43,50 @@ func newSet(cfg config.Config, tools platform.Tools, files render.Sources) *Set 
 		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: files}}
 }
 
-// specs are what the steps are made from, for the journal: a change in one of them runs its step again.
+// specs are what the steps are made from, for the journal: a change in one of them runs its step again. They are made
+// before the steps, because that finds mistakes in the operator's files.
 type specs struct {
-	offer, endpoint, image, management, providers, cluster, cilium, hcloudCCM, talosCCM, nodes, workers,
-	firewall any
-	addons map[string]any // by the name of the add-on
+	image, providers, cluster, workers any
+	releases                           map[string]any // by the name of the step
 
 	// of the providers, in the management cluster and in the workload cluster; the journal does not have them
 	installing, installingInWorkload []flow.Wait
 }
 
-func makeSpecs(cfg config.Config, tools platform.Tools, sources render.Sources) (specs, error) {
-	s := specs{
-		offer:      offerSpec(cfg),
-		endpoint:   map[string]string{"clusterName": cfg.ClusterName, "controlPlaneEndpoint": cfg.ControlPlaneEndpoint},
-		management: connect.ManagementSpec(cfg, tools),
-		firewall:   map[string]string{"clusterName": cfg.ClusterName, "firewallAllow": cfg.FirewallAllow},
-		nodes: map[string]any{"controlPlaneReplicas": cfg.ControlPlaneReplicas,
-			"kubernetesVersion": cfg.KubernetesVersion, "networkCidr": cfg.NetworkCIDR},
+func (s *Set) makeSpecs() (err error) {
+	made := &s.made
+	if made.image, err = imageSpec(s.cfg, s.sources); err != nil {
+		return err
 	}
-	var err error
-	if s.image, err = imageSpec(cfg, sources); err != nil {
-		return specs{}, err
+	if made.providers, err = capiinit.Spec(s.cfg, s.tools, s.sources); err != nil {
+		return err
 	}
-	if s.providers, err = capiinit.Spec(cfg, tools, sources); err != nil {
-		return specs{}, err
+	if made.installing, err = capiinit.Waits(s.cfg, s.sources); err != nil {
+		return err
 	}
-	if s.installing, err = capiinit.Waits(cfg, sources); err != nil {
-		return specs{}, err
+	if made.installingInWorkload, err = capiinit.Waits(withNodes(s.cfg), s.sources); err != nil {
+		return err
 	}
-	if s.installingInWorkload, err = capiinit.Waits(withNodes(cfg), sources); err != nil {
-		return specs{}, err
+	if made.cluster, err = clusterSpec(s.cfg, s.sources); err != nil {
+		return err
 	}
-	if s.cluster, err = clusterSpec(cfg, sources); err != nil {
-		return specs{}, err
+	if made.workers, err = workersSpec(s.cfg, s.sources); err != nil {
+		return err
 	}
-	if s.workers, err = workersSpec(cfg, sources); err != nil {
-		return specs{}, err
-	}
-	for _, r := range []struct {
-		to *any
-		in render.Chart
-	}{{&s.cilium, render.CiliumChart(cfg, sources)}, {&s.hcloudCCM, render.HCloudCCMChart(cfg, sources)},
-		{&s.talosCCM, render.TalosCCMChart(cfg, sources)}} {
-		if *r.to, err = releaseSpec(sources, r.in); err != nil {
-			return specs{}, err
+	made.releases = map[string]any{}
+	for _, own := range []struct {
+		step  string
+		chart render.Chart
+	}{{"cilium", render.CiliumChart(s.cfg, s.sources)}, {"hcloud-ccm", render.HCloudCCMChart(s.cfg, s.sources)},
+		{"talos-ccm", render.TalosCCMChart(s.cfg, s.sources)}} {
+		if made.releases[own.step], err = releaseSpec(s.sources, own.chart); err != nil {
+			return err
 		}
 	}
-	s.addons = map[string]any{}
-	for _, a := range cfg.InstallOrder() {
-		if s.addons[a.Name], err = addonSpec(a, sources); err != nil {
-			return specs{}, err
+	for _, a := range s.cfg.InstallOrder() {
+		if made.releases[AddonStep(a.Name)], err = addonSpec(a, s.sources); err != nil {
+			return err
 		}
 	}
-	return s, nil
+	return nil
 }

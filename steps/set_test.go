@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -21,4 +23,14 @@ func TestSetKnowsWhenItBegan(t *testing.T) {
 	if s.observer.Began.Before(before) {
 		t.Errorf("the set began %s; want %s or later", s.observer.Began, before)
 	}
+}
+
+// workloadOf is the cluster that the kubeconfig in the state folder of a set opens.
+func workloadOf(t *testing.T, s *Set) *kube.Cluster {
+	t.Helper()
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return workload
 }

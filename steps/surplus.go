@@ -40,7 +40,7 @@ const (
 // Nothing is lost with such a Machine: it is deleted only while no server of the control plane has an etcd, nor had
 // one.
 type surplus struct {
-	b       controlPlaneStep
+	b       *Set
 	mgmt    *kube.Cluster
 	cluster Cluster
 

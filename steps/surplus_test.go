@@ -143,7 +143,7 @@ func (w surplusWorld) replacing() {
 }
 
 func (w surplusWorld) watcher() *surplus {
-	return &surplus{b: newControlPlaneStep(w.b), mgmt: w.mgmt, cluster: w.cluster}
+	return &surplus{b: w.b, mgmt: w.mgmt, cluster: w.cluster}
 }
 
 func (w surplusWorld) see(t *testing.T) why.Situation {
@@ -386,7 +386,7 @@ func (w surplusWorld) waitUntilLeft(t *testing.T, machines string) string {
 			cancel()
 		}
 	}
-	if _, err := newControlPlaneStep(w.b).run(ctx, say, Management{Kubeconfig: platform.ManagementKubeconfig},
+	if _, err := w.b.runControlPlane(ctx, say, Management{Kubeconfig: platform.ManagementKubeconfig},
 		w.cluster); !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}

@@ -73,7 +73,7 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	w.tcp(clustertest.Map{"status": clustertest.Map{"bootstrapped": false, "initialized": false}})
 	w.b.cfg.ControlPlaneTimeout = config.Duration(8 * time.Second)
 	w.b.observer.Cfg = w.b.cfg
-	_, err := newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
+	_, err := w.b.runControlPlane(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
 		w.cluster)
 	if waited := (*wait.TimeoutError)(nil); !errors.As(err, &waited) || !strings.Contains(err.Error(), "changed since") ||
 		w.left() != "m1 m2 m3 m4" {
@@ -81,7 +81,7 @@ func TestUnmadeMachineBeforeEtcd(t *testing.T) {
 	}
 	w.b.tools.Consent = true
 	w.b.observer.Tools = w.b.tools
-	if _, err = newControlPlaneStep(w.b).run(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
+	if _, err = w.b.runControlPlane(t.Context(), t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig},
 		w.cluster); err == nil || w.left() != "m1 m2 m3" {
 		t.Errorf("with consent: %v; %s are left", err, w.left())
 	}

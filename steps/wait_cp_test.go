@@ -97,7 +97,7 @@ func TestWaitEndsWhereNoWaitingHelps(t *testing.T) {
 			tt.fail(w)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			_, err := newControlPlaneStep(b).run(ctx, t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, c)
+			_, err := b.runControlPlane(ctx, t.Logf, Management{Kubeconfig: platform.ManagementKubeconfig}, c)
 			if err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("it went on waiting: %v", err)
 			}

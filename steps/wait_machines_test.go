@@ -11,6 +11,8 @@ import (
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // The nodes are complete before Cluster API knows them; what needs that waits for it in a step of its own.
@@ -51,12 +53,13 @@ func TestMachinesAfterNodes(t *testing.T) {
 	if err != nil || !waited {
 		t.Errorf("wait-machines did not wait after wait-nodes was done: %v", err)
 	}
-	step := machinesStep{cfg: w.Config(), tools: w.Tools().WithDefaults()}
-	if v := step.verify(t.Context(), Machines{}); v.Answer() != flow.AnswerHolds {
+	set := newSet(w.Config(), w.Tools(), render.Sources{})
+	verify := verifyIn(set, platform.ManagementKubeconfig, set.verifyMachines)
+	if v := verify(t.Context(), Machines{}); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verify answers %v", v)
 	}
 	known("")
-	if v := step.verify(t.Context(), Machines{}); v.Answer() != flow.AnswerGone {
+	if v := verify(t.Context(), Machines{}); v.Answer() != flow.AnswerGone {
 		t.Errorf("without its nodes, verify answers %v", v)
 	}
 }

@@ -8,13 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
@@ -42,37 +40,25 @@ type Node struct {
 // Nodes adds the step wait-nodes to a graph: every node of the control plane is Ready.
 func (s *Set) Nodes(g *flow.Graph, management *flow.Step[Management], cluster *flow.Step[Cluster],
 	kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Nodes] {
-	step := newNodesStep(s)
 	return flow.Add(g, flow.Task[Nodes]{
-		Name:     "wait-nodes",
-		Doc:      "every control plane node is Ready and is the server that it claims to be",
-		Run:      flow.With3(step.run, management, cluster, kubeconfig),
-		Spec:     s.made.nodes,
-		Verify:   step.verify,
+		Name: "wait-nodes",
+		Doc:  "every control plane node is Ready and is the server that it claims to be",
+		Run:  flow.With3(s.runNodes, management, cluster, kubeconfig),
+		Spec: map[string]any{"controlPlaneReplicas": s.cfg.ControlPlaneReplicas,
+			"kubernetesVersion": s.cfg.KubernetesVersion, "networkCidr": s.cfg.NetworkCIDR},
+		Verify:   s.verifyNodes,
 		Deadline: s.cfg.NodesTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Nodes(s.cfg)},
 	})
 }
 
-// nodesStep runs and verifies the step wait-nodes.
-type nodesStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	sources  render.Sources
-	observer *situation.Observer
-}
-
-func newNodesStep(s *Set) nodesStep {
-	return nodesStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-}
-
-// run waits until every node of the control plane is what it should be.
-func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
-	mgmt, err := connect.Cluster(n.tools, m.Kubeconfig)
+// runNodes waits until every node of the control plane is what it should be.
+func (s *Set) runNodes(ctx context.Context, say flow.Say, m Management, c Cluster, kc Kubeconfig) (Nodes, error) {
+	mgmt, err := connect.Cluster(s.tools, m.Kubeconfig)
 	if err != nil {
 		return Nodes{}, err
 	}
-	workload, err := connect.Cluster(n.tools, kc.File)
+	workload, err := connect.Cluster(s.tools, kc.File)
 	if err != nil {
 		return Nodes{}, err
 	}
@@ -80,17 +66,17 @@ func (n nodesStep) run(ctx context.Context, say flow.Say, m Management, c Cluste
 	defer stop()
 	var out Nodes
 	var placeless string
-	stock := stockout.Watch{Cfg: n.cfg, Tools: n.tools, Sources: n.sources, Say: say}
-	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload, Balance: say}
-	err = wait.Wait{What: "the nodes", Within: n.cfg.NodesTimeout.D(), Changes: reader.Changes(watching),
-		Explain: n.observer.Obstacles(mgmt, c.watched(n.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string,
+	stock := stockout.Watch{Cfg: s.cfg, Tools: s.tools, Sources: s.sources, Say: say}
+	reader := rollout.Reader{Cfg: s.cfg, Tools: s.tools, Management: mgmt, Workload: workload, Balance: say}
+	err = wait.Wait{What: "the nodes", Within: s.cfg.NodesTimeout.D(), Changes: reader.Changes(watching),
+		Explain: s.observer.Obstacles(mgmt, c.watched(s.cfg.Namespace))}.Until(ctx, say, func(ctx context.Context) (string,
 		error) {
 		r, err := reader.Read(ctx)
 		if err != nil {
 			return "", err
 		}
 		out.Nodes, placeless = nodesFrom(r.ControlPlaneNodes(), hetzner.ByProviderID(r.Servers)), r.MissingTopologyLabels()
-		missing := r.Missing(n.cfg.NetworkCIDR)
+		missing := r.Missing(s.cfg.NetworkCIDR)
 		if len(missing) == 0 {
 			return "", nil
 		}
@@ -131,18 +117,18 @@ func sameNodes(are, were []Node) bool {
 	})
 }
 
-func (n nodesStep) verify(ctx context.Context, was Nodes) flow.Verdict {
-	mgmt, mgmtErr := connect.Cluster(n.tools, platform.ManagementKubeconfig)
-	workload, err := connect.Cluster(n.tools, platform.Kubeconfig)
+func (s *Set) verifyNodes(ctx context.Context, was Nodes) flow.Verdict {
+	mgmt, mgmtErr := connect.Cluster(s.tools, platform.ManagementKubeconfig)
+	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err := errors.Join(mgmtErr, err); err != nil {
 		return flow.Unknown(err)
 	}
-	reader := rollout.Reader{Cfg: n.cfg, Tools: n.tools, Management: mgmt, Workload: workload}
+	reader := rollout.Reader{Cfg: s.cfg, Tools: s.tools, Management: mgmt, Workload: workload}
 	r, err := reader.Read(ctx)
 	if err != nil {
 		return kube.Verdict(err)
 	}
-	if missing := r.Missing(n.cfg.NetworkCIDR); len(missing) > 0 {
+	if missing := r.Missing(s.cfg.NetworkCIDR); len(missing) > 0 {
 		return flow.Gone("%s", strings.Join(missing, "; "))
 	}
 	without, err := reader.Untargeted(ctx, r)

@@ -8,10 +8,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
@@ -39,12 +35,11 @@ type Stability struct {
 // that need no more than that they were available once, so that no step waits for it but the end of the run.
 func (s *Set) Stable(g *flow.Graph, cilium *flow.Step[Release], hcloudCCM *flow.Step[CloudController],
 	talosCCM *flow.Step[Release], addons *flow.Step[Addons]) *flow.Step[Stability] {
-	step := stableStep{cfg: s.cfg, tools: s.tools, sources: s.sources, window: stableFor}
 	return flow.Add(g, flow.Task[Stability]{
 		Name:     "wait-releases",
 		Doc:      "the workloads of the releases stay available, and no container of them restarts",
-		Run:      flow.With4(step.run, cilium, hcloudCCM, talosCCM, addons),
-		Verify:   step.verify,
+		Run:      flow.With4(s.runStable, cilium, hcloudCCM, talosCCM, addons),
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyStable),
 		Deadline: s.cfg.ReleaseTimeout.D() + wait.Overhead,
 		Waits: []flow.Wait{
 			{For: "the workloads to stay available (RELEASE_TIMEOUT)", Within: s.cfg.ReleaseTimeout.D()},
@@ -52,37 +47,24 @@ func (s *Set) Stable(g *flow.Graph, cilium *flow.Step[Release], hcloudCCM *flow.
 	})
 }
 
-// stableStep runs and verifies the step wait-releases.
-type stableStep struct {
-	cfg     config.Config
-	tools   platform.Tools
-	sources render.Sources
-	window  time.Duration
-}
-
-func (s stableStep) run(ctx context.Context, say flow.Say, cilium Release, hcloudCCM CloudController,
+func (s *Set) runStable(ctx context.Context, say flow.Say, cilium Release, hcloudCCM CloudController,
 	talosCCM Release, addons Addons) (Stability, error) {
 	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
 	if err != nil {
 		return Stability{}, err
 	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	var selections []kube.Selection
+	var selected []kube.Selection
 	var out Stability
 	var seen []*steadiness
 	for _, r := range append([]Release{cilium, hcloudCCM.Release, talosCCM}, addons.Releases...) {
 		out.Releases = append(out.Releases, r)
-		seen = append(seen, &steadiness{release: r, log: s.logCommand(r), window: s.window})
-		in := []client.ListOption{client.InNamespace(r.Namespace)}
-		if slices.ContainsFunc(seen[:len(seen)-1], func(o *steadiness) bool { return o.release.Namespace == r.Namespace }) {
-			continue
+		seen = append(seen, &steadiness{release: r, log: s.logCommand(r), window: stableFor})
+		if !slices.ContainsFunc(seen[:len(seen)-1], func(o *steadiness) bool { return o.release.Namespace == r.Namespace }) {
+			selected = append(selected, workloadsOf(r.Namespace)...)
 		}
-		selections = append(selections, kube.Selection{List: &appsv1.DeploymentList{}, Options: in},
-			kube.Selection{List: &appsv1.DaemonSetList{}, Options: in}, kube.Selection{List: &corev1.PodList{}, Options: in})
 	}
-	err = wait.Wait{What: "the releases", Within: s.cfg.ReleaseTimeout.D(), Every: stableEvery,
-		Changes: workload.Changes(watching, selections...)}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	w := wait.Wait{What: "the releases", Within: s.cfg.ReleaseTimeout.D(), Every: stableEvery}
+	err = untilIn(ctx, say, w, workload, selected, func(ctx context.Context) (string, error) {
 		var missing []string
 		for _, one := range seen {
 			unsteady, err := one.look(ctx, workload, time.Now())
@@ -97,7 +79,7 @@ func (s stableStep) run(ctx context.Context, say flow.Say, cilium Release, hclou
 }
 
 // logCommand is what shows the log of a release.
-func (s stableStep) logCommand(r Release) string {
+func (s *Set) logCommand(r Release) string {
 	for _, in := range render.AllCharts(s.cfg, s.sources) {
 		if in.Release == r.Name {
 			return s.tools.Command("logs", in.Program, "--no-follow")
@@ -180,12 +162,8 @@ func first(runs map[kube.Container]kube.Run, is func(kube.Container, kube.Run) b
 	return strings.Join(found[:min(len(found), 1)], "")
 }
 
-// verify asks whether the workloads are available and none of their containers ends again and again.
-func (s stableStep) verify(ctx context.Context, was Stability) flow.Verdict {
-	workload, err := connect.Cluster(s.tools, platform.Kubeconfig)
-	if err != nil {
-		return flow.Unknown(err)
-	}
+// verifyStable asks whether the workloads are available and none of their containers ends again and again.
+func (s *Set) verifyStable(ctx context.Context, workload *kube.Cluster, was Stability) flow.Verdict {
 	for _, r := range was.Releases {
 		unready, err := r.unready(ctx, workload)
 		if err != nil {

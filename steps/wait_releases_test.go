@@ -9,6 +9,7 @@ import (
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
+	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
 // container is a container's state: running, restarted a number of times, and in a crash loop if that is said.
@@ -116,16 +117,16 @@ func TestSteadiness(t *testing.T) {
 	putPod(w, container(4, true))
 	look(37*time.Second, "CrashLoopBackOff")
 
-	step := stableStep{cfg: w.Config(), tools: w.Tools().WithDefaults()}
-	if err := step.tools.Files.Write("kubeconfig", w.Workload.Kubeconfig()); err != nil {
+	set := newSet(w.Config(), w.Tools(), render.Sources{})
+	if err := set.tools.Files.Write("kubeconfig", w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
 	was := Stability{Releases: []Release{one.release}}
-	if v := step.verify(t.Context(), was); v.Answer() != flow.AnswerGone || !strings.Contains(v.String(), "CrashLoop") {
+	if v := set.verifyStable(t.Context(), workload, was); v.Answer() != flow.AnswerGone || !strings.Contains(v.String(), "CrashLoop") {
 		t.Errorf("in a crash loop, verify answers %v", v)
 	}
 	putPod(w, container(4, false))
-	if v := step.verify(t.Context(), was); v.Answer() != flow.AnswerHolds {
+	if v := set.verifyStable(t.Context(), workload, was); v.Answer() != flow.AnswerHolds {
 		t.Errorf("verify answers %v", v)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
@@ -64,102 +63,86 @@ func workersSpec(cfg config.Config, sources render.Sources) (any, error) {
 // Workers adds the step workers to a graph: the objects of the worker pools are applied to the cluster that manages
 // this one. It runs before and after the pivot.
 func (s *Set) Workers(g *flow.Graph, offer *flow.Step[Placement], image *flow.Step[Image]) *flow.Step[Workers] {
-	step := newWorkersStep(s)
 	return flow.Add(g, flow.Task[Workers]{
 		Name:     "workers",
 		Doc:      "the worker pools' objects are applied; Cluster API creates, replaces and removes their servers",
-		Run:      flow.With2(step.run, offer, image),
+		Run:      flow.With2(s.runWorkers, offer, image),
 		Spec:     s.made.workers,
-		Verify:   step.verify,
+		Verify:   s.verifyWorkers,
 		Deadline: s.cfg.LoadBalancerTimeout.D() + s.cfg.NodesTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Answer, wait.Webhooks(s.cfg), wait.Rollout(s.cfg)},
 	})
 }
 
-// workersStep runs and verifies the step workers.
-type workersStep struct {
-	cfg      config.Config
-	tools    platform.Tools
-	sources  render.Sources
-	observer *situation.Observer
-}
-
-func newWorkersStep(s *Set) workersStep {
-	return workersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}
-}
-
 // manager is the cluster that manages this one: itself, or before the pivot the management cluster. With say it waits
 // for an answer, as a run does; without, it asks once, as Verify does.
-func manager(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
-	*kube.Cluster, error) {
-	self, err := readSelfManaged(ctx, cfg, tools, sources, say)
+func (s *Set) manager(ctx context.Context, say flow.Say) (*kube.Cluster, error) {
+	self, err := s.selfManaged(ctx, say)
 	if err != nil || self != nil {
 		return self, err
 	}
-	return connect.Cluster(tools, platform.ManagementKubeconfig)
+	return connect.Cluster(s.tools, platform.ManagementKubeconfig)
 }
 
-// readSelfManaged is situation.AwaitSelfManaged; without say it is situation.SelfManaged.
-func readSelfManaged(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say) (
-	*kube.Cluster, error) {
+// selfManaged is situation.AwaitSelfManaged; without say it is situation.SelfManaged.
+func (s *Set) selfManaged(ctx context.Context, say flow.Say) (*kube.Cluster, error) {
 	if say == nil {
-		return situation.SelfManaged(ctx, cfg, tools, sources)
+		return situation.SelfManaged(ctx, s.cfg, s.tools, s.sources)
 	}
-	return situation.AwaitSelfManaged(ctx, say, cfg, tools, sources)
+	return situation.AwaitSelfManaged(ctx, say, s.cfg, s.tools, s.sources)
 }
 
-// run applies the pools and deletes what is no longer configured, with consent where that removes servers.
-func (w workersStep) run(ctx context.Context, say flow.Say, offer Placement, image Image) (Workers, error) {
-	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources, say)
+// runWorkers applies the pools and deletes what is no longer configured, with consent where that removes servers.
+func (s *Set) runWorkers(ctx context.Context, say flow.Say, offer Placement, image Image) (Workers, error) {
+	mgmt, err := s.manager(ctx, say)
 	if err != nil {
 		return Workers{}, err
 	}
-	deployments, templates, err := pools.Live(ctx, mgmt, w.cfg.Namespace, w.cfg.ClusterName)
+	deployments, templates, err := pools.Live(ctx, mgmt, s.cfg.Namespace, s.cfg.ClusterName)
 	if err != nil {
 		return Workers{}, err
 	}
-	if len(w.cfg.Workers)+len(deployments)+len(templates) == 0 {
+	if len(s.cfg.Workers)+len(deployments)+len(templates) == 0 {
 		return Workers{}, nil
 	}
-	if err := w.checkManaged(ctx, mgmt); err != nil {
+	if err := s.checkManaged(ctx, mgmt); err != nil {
 		return Workers{}, err
 	}
-	places, err := pools.Places(ctx, w.cfg, w.tools, mgmt, offer.choices(), image.of)
+	places, err := pools.Places(ctx, s.cfg, s.tools, mgmt, offer.choices(), image.of)
 	if err != nil {
 		return Workers{}, err
 	}
-	objects, err := render.Workers(w.cfg, w.sources, w.sources.Vars, places)
+	objects, err := render.Workers(s.cfg, s.sources, s.sources.Vars, places)
 	if err != nil {
 		return Workers{}, err
 	}
-	all, err := changes.ConsequencesOfPools(ctx, w.cfg, w.tools, mgmt, objects)
+	all, err := changes.ConsequencesOfPools(ctx, s.cfg, s.tools, mgmt, objects)
 	if err != nil {
 		return Workers{}, err
 	}
-	if err := agreed(w.tools, say, all, func() (string, error) { return keepPools(deployments), nil }); err != nil {
+	if err := agreed(s.tools, say, all, func() (string, error) { return keepPools(deployments), nil }); err != nil {
 		return Workers{}, err
 	}
-	if err := w.waitControlPlane(ctx, say, mgmt, deployments, objects); err != nil {
+	if err := s.waitControlPlaneVersion(ctx, say, mgmt, deployments, objects); err != nil {
 		return Workers{}, err
 	}
-	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, w.cfg.Namespace, w.cfg.ClusterName,
-		render.PlacementGroups(w.cfg),
-		templates); err != nil {
+	if err := pools.EnsurePlacementGroups(ctx, say, mgmt, s.cfg.Namespace, s.cfg.ClusterName,
+		render.PlacementGroups(s.cfg), templates); err != nil {
 		return Workers{}, err
 	}
-	patience := w.cfg.LoadBalancerTimeout.D()
-	if err := apply.Objects(ctx, w.cfg, say, mgmt, objects, &patience); err != nil {
+	patience := s.cfg.LoadBalancerTimeout.D()
+	if err := apply.Objects(ctx, s.cfg, say, mgmt, objects, &patience); err != nil {
 		return Workers{}, err
 	}
-	if err := changes.DeleteLeftOut(ctx, say, mgmt, w.cfg.Namespace, all); err != nil {
+	if err := changes.DeleteLeftOut(ctx, say, mgmt, s.cfg.Namespace, all); err != nil {
 		return Workers{}, err
 	}
-	return w.output(objects, places), nil
+	return s.workersOutput(objects, places), nil
 }
 
-func (w workersStep) output(objects []*unstructured.Unstructured, places map[string]render.PoolPlacement) Workers {
+func (s *Set) workersOutput(objects []*unstructured.Unstructured, places map[string]render.PoolPlacement) Workers {
 	var out Workers
-	for _, p := range w.cfg.Workers {
+	for _, p := range s.cfg.Workers {
 		at := places[p.Name]
 		out.Pools = append(out.Pools, WorkerPool{Name: p.Name, ServerType: at.ServerType, Location: at.Location,
 			Image: at.Image, Size: p.Size()})
@@ -182,12 +165,12 @@ func (i Image) of(schematic, architecture string) string {
 }
 
 // checkManaged refuses to change a cluster whose objects are being moved, or that the operator has paused.
-func (w workersStep) checkManaged(ctx context.Context, mgmt *kube.Cluster) error {
-	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
+func (s *Set) checkManaged(ctx context.Context, mgmt *kube.Cluster) error {
+	cluster, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.ClusterKind, s.cfg.ClusterName)
 	switch {
 	case kube.Absent(err):
 		return fmt.Errorf("cluster %s has no Cluster object in the cluster that manages it: run apply first",
-			w.cfg.ClusterName)
+			s.cfg.ClusterName)
 	case err != nil:
 		return err
 	}
@@ -252,26 +235,22 @@ func refuseNewer(cfg config.Config, tcp *unstructured.Unstructured) error {
 		has, cfg.KubernetesVersion)
 }
 
-// waitControlPlane waits until the control plane's servers have the version that workers get: a kubelet must not be
-// newer than the API servers.
-func (w workersStep) waitControlPlane(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
+// waitControlPlaneVersion waits until the control plane's servers have the version that workers get: a kubelet must not
+// be newer than the API servers.
+func (s *Set) waitControlPlaneVersion(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	was []unstructured.Unstructured, objects []*unstructured.Unstructured) error {
 	if !changesVersion(was, objects) {
 		return nil
 	}
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	return wait.Wait{What: "the control plane, which gets another version before the workers",
-		Within: w.cfg.NodesTimeout.D(),
-		Changes: mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
-			Options: []client.ListOption{client.InNamespace(w.cfg.Namespace)}}),
-		Explain: w.observer.Obstacles(mgmt, situation.WatchedOf(w.cfg))}.Until(ctx, say,
+	w := wait.Wait{What: "the control plane, which gets another version before the workers",
+		Within: s.cfg.NodesTimeout.D(), Explain: s.observer.Obstacles(mgmt, situation.WatchedOf(s.cfg))}
+	return untilIn(ctx, say, w, mgmt, s.every(capi.TalosControlPlaneKind),
 		func(ctx context.Context) (string, error) {
-			tcp, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.TalosControlPlaneKind, w.cfg.ControlPlaneName())
+			tcp, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.TalosControlPlaneKind, s.cfg.ControlPlaneName())
 			if err != nil {
 				return "", err
 			}
-			if err := refuseNewer(w.cfg, tcp); err != nil {
+			if err := refuseNewer(s.cfg, tcp); err != nil {
 				return "", wait.Final(err)
 			}
 			return capi.Rolling(tcp), nil
@@ -288,22 +267,22 @@ func keepPools(deployments []unstructured.Unstructured) string {
 	return fmt.Sprintf("workers: of %v, and what else is named here", all)
 }
 
-// verify asks for every object that was applied. What was changed in them since with kubectl is left as it is, as for
-// the control plane; so is a pool that the cluster autoscaler has scaled.
-func (w workersStep) verify(ctx context.Context, was Workers) flow.Verdict {
+// verifyWorkers asks for every object that was applied. What was changed in them since with kubectl is left as it is,
+// as for the control plane; so is a pool that the cluster autoscaler has scaled.
+func (s *Set) verifyWorkers(ctx context.Context, was Workers) flow.Verdict {
 	if len(was.Objects) == 0 {
 		return flow.Holds()
 	}
-	mgmt, err := manager(ctx, w.cfg, w.tools, w.sources, nil)
+	mgmt, err := s.manager(ctx, nil)
 	if err != nil {
 		return flow.Unknown(err)
 	}
-	cluster, err := capi.Get(ctx, mgmt, w.cfg.Namespace, capi.ClusterKind, w.cfg.ClusterName)
+	cluster, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.ClusterKind, s.cfg.ClusterName)
 	switch {
 	case err != nil:
 		return kube.Verdict(err)
 	case connect.Paused(cluster):
 		return flow.Holds() // the pivot that moves it compares every object
 	}
-	return situation.VerifyObjects(ctx, mgmt, w.cfg.Namespace, was.Objects, "", "")
+	return situation.VerifyObjects(ctx, mgmt, s.cfg.Namespace, was.Objects, "", "")
 }

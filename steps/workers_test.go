@@ -279,12 +279,11 @@ func TestWorkersStepsAskASilentClusterAgain(t *testing.T) {
 		6443))
 	for name, run := range map[string]func(*Set, flow.Say) error{
 		"workers": func(s *Set, say flow.Say) error {
-			_, err := newWorkersStep(s).run(t.Context(), say, Placement{}, Image{})
+			_, err := s.runWorkers(t.Context(), say, Placement{}, Image{})
 			return err
 		},
 		"wait-workers": func(s *Set, say flow.Say) error {
-			_, err := waitWorkersStep{cfg: s.cfg, tools: s.tools, sources: s.sources, observer: s.observer}.
-				run(t.Context(), say, Workers{})
+			_, err := s.runWaitWorkers(t.Context(), say, Workers{})
 			return err
 		},
 	} {

@@ -22,13 +22,12 @@ import (
 // WorkloadProviders adds the step providers to a graph: the pivot's target has Cluster API and its providers. It runs
 // while the nodes come up; the controllers have nothing to do before the pivot brings the objects.
 func (s *Set) WorkloadProviders(g *flow.Graph, kubeconfig *flow.Step[Kubeconfig]) *flow.Step[Providers] {
-	step := newProvidersStep(s, platform.Kubeconfig)
 	return flow.Add(g, flow.Task[Providers]{
 		Name:     "providers",
 		Doc:      "Cluster API and its providers are installed in the cluster itself, which the pivot needs",
-		Run:      flow.With1(step.runInWorkload, kubeconfig),
+		Run:      flow.With1(s.runWorkloadProviders, kubeconfig),
 		Spec:     s.made.providers,
-		Verify:   step.verify,
+		Verify:   verifyIn(s, platform.Kubeconfig, s.verifyProviders),
 		Deadline: 2*withNodes(s.cfg).ProvidersTimeout.D() + wait.Overhead,
 		Waits:    s.made.installingInWorkload,
 	})
@@ -41,35 +40,33 @@ func withNodes(cfg config.Config) config.Config {
 	return cfg
 }
 
-// runInWorkload installs the providers, and ends early where no node comes that could run their Pods.
-func (step providersStep) runInWorkload(ctx context.Context, say flow.Say, kc Kubeconfig) (Providers, error) {
-	workload, err := connect.Cluster(step.tools, kc.File)
+// runWorkloadProviders installs the providers, and ends early where no node comes that could run their Pods.
+func (s *Set) runWorkloadProviders(ctx context.Context, say flow.Say, kc Kubeconfig) (Providers, error) {
+	workload, err := connect.Cluster(s.tools, kc.File)
 	if err != nil {
 		return Providers{}, err
 	}
 	installing, stop := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		if err := awaitNodeForPods(installing, step.cfg, say, workload); err != nil {
+		if err := s.awaitNodeForPods(installing, say, workload); err != nil {
 			stop(err)
 		}
 	})
-	err = capiinit.Install(installing, withNodes(step.cfg), step.tools, step.sources, say, kc.File)
+	err = capiinit.Install(installing, withNodes(s.cfg), s.tools, s.sources, say, kc.File)
 	noNode := context.Cause(installing)
 	stop(nil)
 	watching.Wait()
 	if err != nil && noNode != nil && ctx.Err() == nil {
 		return Providers{}, fmt.Errorf("install the providers: %w", noNode)
 	}
-	return Providers{Versions: capi.ProviderVersions(step.cfg)}, err
+	return Providers{Versions: capi.ProviderVersions(s.cfg)}, err
 }
 
 // awaitNodeForPods waits until a node is Ready and Pods without special tolerations may start on it.
-func awaitNodeForPods(ctx context.Context, cfg config.Config, say flow.Say, workload *kube.Cluster) error {
-	watching, stop := context.WithCancel(ctx)
-	defer stop()
-	changes := workload.Changes(watching, kube.Selection{List: &corev1.NodeList{}})
-	return wait.Wait{What: "a node that takes Pods", Within: cfg.NodesTimeout.D(), Changes: changes}.Until(ctx, say,
+func (s *Set) awaitNodeForPods(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	w := wait.Wait{What: "a node that takes Pods", Within: s.cfg.NodesTimeout.D()}
+	return untilIn(ctx, say, w, workload, []kube.Selection{{List: &corev1.NodeList{}}},
 		func(ctx context.Context) (string, error) {
 			nodes := &corev1.NodeList{}
 			if err := workload.List(ctx, nodes); err != nil {

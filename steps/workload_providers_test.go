@@ -88,8 +88,7 @@ func TestProvidersEndWithoutANode(t *testing.T) {
 	if err := set.tools.Files.Write(platform.Kubeconfig, w.Workload.Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
-	step := newProvidersStep(set, platform.Kubeconfig)
-	_, err = step.runInWorkload(t.Context(), t.Logf, Kubeconfig{File: platform.Kubeconfig})
+	_, err = set.runWorkloadProviders(t.Context(), t.Logf, Kubeconfig{File: platform.Kubeconfig})
 	if err == nil || !strings.Contains(err.Error(), "a node that takes Pods") ||
 		!strings.Contains(err.Error(), "a: not Ready") {
 		t.Errorf("got %v", err)

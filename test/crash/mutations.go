@@ -107,7 +107,7 @@ func Mutations() []Mutation {
 		{Name: "no flush of the folder after a state file", File: "platform/files.go", Package: "platform", Run: "Files",
 			Old: "return f.disk.SyncDir(f.dir) // the name lasts", New: "return nil // the name lasts"},
 		{Name: "surplus Machines stay before etcd is bootstrapped", File: "steps/wait_cp.go", Package: "steps", Run: "Surplus",
-			Old: "		busy, keeps, err := spare.look(ctx, say, s)\n",
+			Old: "		busy, keeps, err := spare.look(ctx, say, is)\n",
 			New: "		busy, keeps, err := spare.taken < 0, \"\", error(nil)\n"},
 		{Name: "a Machine is deleted though a server has data of etcd", File: "steps/surplus.go", Package: "steps",
 			Run: "Surplus",

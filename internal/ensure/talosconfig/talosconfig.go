@@ -42,17 +42,23 @@ func (e *ForeignError) Error() string { return e.text }
 
 // Write takes the credentials that the bootstrap provider keeps in the cluster that manages c, and points
 // them at the load balancer, with all control plane servers behind it. manager is a management cluster, in which a
-// cluster may have been created again; see Renew.
+// cluster may have been created again; see Refresh.
 func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
 	manager *kube.Cluster, c situation.Watched) (File, error) {
 	return write(ctx, cfg, tools, observer, say, manager, c, false)
 }
 
-// Renew is Write for a cluster that exists: where the state folder has a talosconfig, another one has to be of the same
-// authority, else the error is a *ForeignError.
-func Renew(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
-	manager *kube.Cluster, c situation.Watched) (File, error) {
-	return write(ctx, cfg, tools, observer, say, manager, c, true)
+// Refresh is Write for a cluster that exists, after its control plane's servers have changed: where the state folder has
+// a talosconfig, another one has to be of the same authority, else the error is a *ForeignError.
+func Refresh(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
+	manager *kube.Cluster) (File, error) {
+	endpoint, err := situation.LiveEndpoint(ctx, cfg, tools, manager)
+	if err != nil {
+		return File{}, err
+	}
+	watched := situation.WatchedOf(cfg)
+	watched.LoadBalancerIP = endpoint.IP
+	return write(ctx, cfg, tools, observer, say, manager, watched, true)
 }
 
 func write(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
