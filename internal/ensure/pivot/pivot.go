@@ -76,19 +76,11 @@ func (p *pivot) whereTheCopyIs() string {
 	return fmt.Sprintf("; a copy of every object lies in %s", p.copy.Files)
 }
 
-// unpauseTarget compares what arrived with the copy, and then lets the cluster's own controllers begin.
+// unpauseTarget compares every object that arrived with the copy, while the target is paused, and then lets the cluster's
+// own controllers begin. What can be mended without doubt is: lost labels and annotations, a Secret that stayed behind.
+// Everything else stops the pivot.
 func (p *pivot) unpauseTarget(ctx context.Context) error {
 	p.say("comparing every object in cluster %s with the copy", p.cfg.ClusterName)
-	if err := p.compareWithCopy(ctx); err != nil {
-		return err
-	}
-	p.say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
-	return capi.SetPaused(ctx, p.cfg, p.target, false)
-}
-
-// compareWithCopy compares every object on the target with the copy, while the target is paused. What can be mended
-// without doubt is: lost labels and annotations, a Secret that stayed behind. Everything else stops the pivot.
-func (p *pivot) compareWithCopy(ctx context.Context) error {
 	copied, err := p.copy.All()
 	if err != nil {
 		return err
@@ -105,7 +97,8 @@ func (p *pivot) compareWithCopy(ctx context.Context) error {
 			"put right what differs, or, where it is well so, unpause the Cluster object (spec.paused), and run pivot again",
 			p.cfg.ClusterName, strings.Join(wrong, "; "), p.whereTheCopyIs())
 	}
-	return nil
+	p.say("unpausing cluster %s: from here on it manages itself", p.cfg.ClusterName)
+	return capi.SetPaused(ctx, p.cfg, p.target, false)
 }
 
 // lookingWithin is how long an API server that answers may take to serve every kind that it knows.
