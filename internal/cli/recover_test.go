@@ -48,6 +48,24 @@ func TestAnInterruptedLookAtEtcdKeepsNothing(t *testing.T) {
 	if _, err := os.Lstat(folder); !os.IsNotExist(err) {
 		t.Errorf("it leaves %s: %v", folderContents(t, folder), err)
 	}
+	if strings.Contains(r.stderr, "is kept") || !strings.Contains(r.stderr, "what was read of etcd is removed") {
+		t.Errorf("it says that something is kept: %s", r.stderr)
+	}
+}
+
+// A survey that fails is removed, and its error does not say that it is kept.
+func TestAFailedLookAtEtcdKeepsNothing(t *testing.T) {
+	_, environment := smallProject(t)
+	dir := t.TempDir()
+	t.Chdir(dir)
+	r := execute(t, t.Context(), dir, environment, "recover-quorum", "--yes", "--state-dir", "state")
+	if r.code != ExitFailed || strings.Contains(r.stderr, "is kept") || strings.Contains(r.stderr, "resumes") ||
+		!strings.Contains(r.stderr, "what was read of etcd is removed; log: ") {
+		t.Errorf("it says that something is kept: %+v", r)
+	}
+	if _, err := os.Lstat(filepath.Join("state", "recover-quorum")); !os.IsNotExist(err) {
+		t.Errorf("it is kept: %v", err)
+	}
 }
 
 // A dry run leaves no folder, no file and nothing at Hetzner, also where it finds that there is nothing to recover.

@@ -16,16 +16,24 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// RunGraph runs the graph of an operation that has a journal of its own, in a folder of the state folder.
+// RunGraph runs the graph of an operation that has a journal of its own, in a folder of the state folder. Where it fails
+// it says that what is done is kept.
 func (s *Session) RunGraph(ctx context.Context, graph *flow.Graph, folder platform.Files,
+	targets []string) (Result, error) {
+	result, err := s.TryGraph(ctx, graph, folder, targets)
+	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, quorum.ErrQuorum) {
+		err = s.resumable(err)
+	}
+	return result, err
+}
+
+// TryGraph is RunGraph for a caller that removes the folder where the graph fails.
+func (s *Session) TryGraph(ctx context.Context, graph *flow.Graph, folder platform.Files,
 	targets []string) (Result, error) {
 	journal := redact.Journal{Journal: statedir.NewFolderJournal(folder.String(), s.Effects), Hide: s.Caller.Hide}
 	report, err := graph.Run(ctx, flow.Options{
 		Journal: journal, Run: s.ID, Targets: targets, Parallel: s.Parallel, Observe: s.Hub.Observe,
 	})
-	if err != nil && !errors.Is(err, flow.ErrInterrupted) && !errors.Is(err, quorum.ErrQuorum) {
-		err = s.resumable(err)
-	}
 	return Result{Journal: journal, Report: report}, err
 }
 

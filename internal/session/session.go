@@ -151,7 +151,11 @@ func (s *Session) Explain(ctx context.Context, err error) error {
 	if !errors.Is(err, flow.ErrInterrupted) { // not every library passes on why its context ended
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	return s.interrupted(err)
+	again := "run the same command again to resume"
+	if s.Caller.Program {
+		again = "make the same call again to resume"
+	}
+	return s.Interrupted(err, "what is done is kept in "+string(s.Folder)+"; "+again)
 }
 
 // logPanic writes where a step panicked into the log of the run: the error has only what the panic says.
@@ -305,17 +309,13 @@ func (s *Session) newRecorder(tracer *telemetry.Tracer) *effect.Recorder {
 	return effect.New(o)
 }
 
-// interrupted says what is kept and how to resume, and what failed besides.
-func (s *Session) interrupted(err error) error {
+// Interrupted is the error of an interrupted run, which says what remains of it, and what failed besides.
+func (s *Session) Interrupted(err error, remains string) error {
 	var lines []string
 	if failed, ok := errors.AsType[*flow.StepError](err); ok {
 		lines = append(lines, failed.Error())
 	}
-	again := "run the same command again to resume"
-	if s.Caller.Program {
-		again = "make the same call again to resume"
-	}
-	lines = append(lines, "interrupted: what is done is kept in "+string(s.Folder)+"; "+again)
+	lines = append(lines, "interrupted: "+remains)
 	if s.Lab {
 		lines = append(lines, "the lab stays up; to end it: "+s.Caller.Command("lab", "down"))
 	}

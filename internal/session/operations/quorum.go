@@ -59,6 +59,9 @@ func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, 
 		return err
 	}
 	err = askToRecover(ctx, s, plan, folder, ask)
+	if errors.Is(err, flow.ErrInterrupted) {
+		err = s.Interrupted(err, "no server was changed, and what was read of etcd is removed")
+	}
 	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
 		return errors.Join(err, folder.RemoveFolder())
 	}
@@ -67,9 +70,12 @@ func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, 
 
 func askToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files,
 	ask session.Questions) error {
-	surveyed, err := s.RunGraph(ctx, plan.Graph, folder, plan.Before)
-	if err != nil {
+	surveyed, err := s.TryGraph(ctx, plan.Graph, folder, plan.Before)
+	switch {
+	case errors.Is(err, quorum.ErrQuorum), errors.Is(err, flow.ErrInterrupted):
 		return err
+	case err != nil:
+		return fmt.Errorf("%w\nno server was changed, and what was read of etcd is removed; log: %s", err, s.Files.Log.Name())
 	}
 	survey, _, err := flow.Restore(ctx, surveyed.Journal, plan.Survey)
 	if err != nil {
