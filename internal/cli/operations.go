@@ -42,13 +42,13 @@ func runLeftovers(ctx context.Context, c *call, k session.Cluster) error {
 	if err != nil {
 		return err
 	}
-	resources, err := wait.Promptly(ctx, func(ctx context.Context) ([]hetzner.Resource, error) {
-		return destroy.Leftovers(ctx, at.Tools)
+	inventory, err := wait.Promptly(ctx, func(ctx context.Context) (hetzner.Inventory, error) {
+		return hetzner.TakeInventory(ctx, at.Tools.Hetzner)
 	})
 	if err != nil {
 		return err
 	}
-	return printLeftovers(c, resources)
+	return printLeftovers(c, inventory.Resources)
 }
 
 // runReplaceMachine replaces a control plane machine.

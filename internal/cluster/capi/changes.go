@@ -2,7 +2,11 @@ package capi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,4 +49,18 @@ func Unobserved(o *unstructured.Unstructured) string {
 		return "not looked at yet"
 	}
 	return ""
+}
+
+// Annotate sets annotations of an object, or removes those whose value is nil.
+func Annotate(ctx context.Context, c *kube.Cluster, o client.Object, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	o = o.DeepCopyObject().(client.Object)
+	if err := c.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return fmt.Errorf("change the annotations %s of %s: %w",
+			strings.Join(slices.Sorted(maps.Keys(annotations)), ", "), kube.Describe(o), err)
+	}
+	return nil
 }

@@ -207,6 +207,21 @@ func HasServer(s hetzner.Server, machines []unstructured.Unstructured) bool {
 	})
 }
 
+// ServerOf is the name of a Machine's HCloudMachine, which is its server's, its node's and its etcd member's.
+func ServerOf(machine *unstructured.Unstructured) string {
+	return Text(machine, "spec", "infrastructureRef", "name")
+}
+
+// ServersOf are those names of several Machines, sorted.
+func ServersOf(machines []unstructured.Unstructured) []string {
+	names := []string{}
+	for i := range machines {
+		names = append(names, ServerOf(&machines[i]))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // AtRest reports that the operator has paused what Cluster API does with a cluster. Objects that are not there are nil.
 func AtRest(cluster, tcp *unstructured.Unstructured) bool {
 	for _, o := range []*unstructured.Unstructured{cluster, tcp} {

@@ -80,6 +80,12 @@ func evicted(ctx context.Context, c *kube.Cluster, namespace string, selector la
 	return names, on, nil
 }
 
+// Undrainable says that a server that goes cannot be drained now, because of budgets.
+func Undrainable(budgets []Budget) string {
+	return "a server that goes is drained first, and that would wait without an end for " + BudgetSentence(budgets) +
+		": scale its Pods up or change it, then run again"
+}
+
 // BudgetSentence names budgets in a list; empty: there are none.
 func BudgetSentence(budgets []Budget) string {
 	var all []string

@@ -17,6 +17,7 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -36,6 +37,29 @@ func (r State) MissingTopologyLabels() string {
 		"the Hetzner API "+
 		"no longer has; a later one (see the changelog of v1.35.0) does not", strings.Join(names, ", "),
 		corev1.LabelTopologyRegion, corev1.LabelTopologyZone)
+}
+
+// Leaving says which Machines are being deleted, and what their drain waits for.
+func Leaving(ctx context.Context, workload *kube.Cluster, machines []unstructured.Unstructured) (lines []string) {
+	var nodes []string
+	for _, m := range machines {
+		if m.GetDeletionTimestamp() == nil {
+			continue
+		}
+		nodes = append(nodes, capi.ServerOf(&m))
+		line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
+		if troubles := why.Said(&m); troubles != "" {
+			line += " (" + troubles + ")"
+		}
+		lines = append(lines, line)
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	if budgets, err := BlockingBudgets(ctx, workload, nodes); err == nil && len(budgets) > 0 {
+		lines = append(lines, "the drain waits for "+BudgetSentence(budgets))
+	}
+	return lines
 }
 
 // State is everything that has to agree about the nodes. How many there should be, and at which version, is asked of
@@ -96,17 +120,17 @@ func (r State) Missing(networkCIDR string) []string {
 		add("networkCidr: %v", err)
 	}
 	servers := byProviderID(r.Servers)
-	var why wait.Reasons
+	var reasons wait.Reasons
 	for i := range nodes {
 		if problem := situation.MismatchProblem(&nodes[i], r.Machines); problem != "" {
-			why.Add(nodes[i].Name, problem)
+			reasons.Add(nodes[i].Name, problem)
 			continue
 		}
 		for _, problem := range situation.NodeProblems(&nodes[i], servers, network, r.Version) {
-			why.Add(nodes[i].Name, problem)
+			reasons.Add(nodes[i].Name, problem)
 		}
 	}
-	missing = append(missing, why.Lines()...)
+	missing = append(missing, reasons.Lines()...)
 	if without := WithoutNodeRef(machines); r.nodeRefs && without != "" {
 		missing = append(missing, without)
 	}

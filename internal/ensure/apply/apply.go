@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -69,4 +70,18 @@ func Object(ctx context.Context, say flow.Say, c *kube.Cluster, o *unstructured.
 			}
 			return "", err
 		})
+}
+
+// Change changes an object, waiting while the API server or its webhooks do not answer, and again where a controller
+// has changed it in between. what is what they are to take.
+func Change(ctx context.Context, cfg config.Config, say flow.Say, what string,
+	change func(context.Context) (missing string, err error)) error {
+	return wait.Wait{What: "the API server and its webhooks to take " + what,
+		Within: cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
+		missing, err := change(ctx)
+		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
+			return "", wait.Final(err)
+		}
+		return missing, err
+	})
 }

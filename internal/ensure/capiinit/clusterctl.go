@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/slipway-k8s/slipway/config"
+	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -112,4 +115,95 @@ func localProviders(cfg config.Config) []map[string]string {
 		local = append(local, map[string]string{"name": p.Name, "type": p.Kind, "url": url})
 	}
 	return local
+}
+
+// Spec is what an installation of the providers is made from.
+func Spec(cfg config.Config, tools platform.Tools, sources render.Sources) (any, error) {
+	configured, err := sources.Clusterctl.Digest(nil)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ClusterctlConfig(cfg, tools, sources); err != nil {
+		return nil, err
+	}
+	return map[string]any{"versions": capi.ProviderVersions(cfg), "clusterctl": configured}, nil
+}
+
+// Waits are the waits of an installation of the providers. clusterctl bounds its own, for cert-manager, as its
+// configuration has it.
+func Waits(cfg config.Config, sources render.Sources) ([]flow.Wait, error) {
+	entries, err := sources.Clusterctl.Values(sources.Vars)
+	if err != nil {
+		return nil, err
+	}
+	_, certManager, err := certManagerEntry(cfg, sources, entries)
+	if err != nil {
+		return nil, err
+	}
+	return []flow.Wait{
+		wait.Download,
+		{For: "cert-manager (PROVIDERS_TIMEOUT, or cert-manager.timeout of " + sources.Clusterctl.Name + ")",
+			Within: certManager},
+		{For: "the providers to serve (PROVIDERS_TIMEOUT)", Within: cfg.ProvidersTimeout.D()},
+	}, nil
+}
+
+// Released is where a file of a provider's release is: a path below PROVIDER_REPOSITORY, else the address that
+// manifests/clusterctl.yaml has for the provider. Empty: it has none.
+func Released(cfg config.Config, sources render.Sources, p capi.Provider, file string) (string, error) {
+	if cfg.ProviderRepository != "" {
+		return filepath.Join(cfg.ProviderRepository, p.Label, p.Version, file), nil
+	}
+	entries, err := sources.Clusterctl.Values(sources.Vars)
+	if err != nil {
+		return "", err
+	}
+	listed, _ := entries[clusterctlconfig.ProvidersConfigKey].([]any)
+	for _, entry := range listed {
+		m, _ := entry.(map[string]any)
+		if address, _ := m["url"].(string); m["name"] == p.Name && m["type"] == p.Kind && address != "" {
+			return beside(address, file), nil
+		}
+	}
+	return "", nil
+}
+
+// ReleasedCertManager is the version of cert-manager that clusterctl installs, and where its manifest is: an address,
+// or a path.
+func ReleasedCertManager(ctx context.Context, cfg config.Config, sources render.Sources) (version, manifest string,
+	err error) {
+	entries, err := sources.Clusterctl.Values(sources.Vars)
+	if err != nil {
+		return "", "", err
+	}
+	entry, _, err := certManagerEntry(cfg, sources, entries)
+	if err != nil {
+		return "", "", err
+	}
+	data, err := yaml.Marshal(entry)
+	if err != nil {
+		return "", "", err
+	}
+	reader := clusterctlconfig.NewMemoryReader()
+	client, err := clusterctlconfig.New(ctx, "", clusterctlconfig.InjectReader(reader))
+	if err != nil {
+		return "", "", err
+	}
+	reader.Set(clusterctlconfig.CertManagerConfigKey, string(data))
+	certManager, err := client.CertManager().Get()
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", sources.Clusterctl.Name, err)
+	}
+	address := certManager.URL()
+	return certManager.Version(), beside(address, address[strings.LastIndex(address, "/")+1:]), nil
+}
+
+// beside is the address of another file of the same release. clusterctl's address of a release at GitHub is not that of
+// its files, which lie below download.
+func beside(address, file string) string {
+	address = address[:strings.LastIndex(address, "/")+1] + file
+	if u, err := url.Parse(address); err == nil && u.Host == "github.com" {
+		return strings.Replace(address, "/releases/", "/releases/download/", 1)
+	}
+	return strings.TrimPrefix(address, "file://")
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterctl "sigs.k8s.io/cluster-api/cmd/clusterctl/client"
@@ -174,4 +175,136 @@ func clusterctlInit(ctx context.Context, cfg config.Config, tools platform.Tools
 		InfrastructureProviders: []string{spec(p[3])},
 	})
 	return err
+}
+
+// watch reports changes of the providers' Deployments until the returned function is called.
+func watch(ctx context.Context, mgmt *kube.Cluster) (<-chan struct{}, func()) {
+	ctx, stop := context.WithCancel(ctx)
+	return mgmt.Changes(ctx,
+			kube.Selection{List: &appsv1.DeploymentList{}, Options: []client.ListOption{client.HasLabels{capi.ProviderLabel}}}),
+		stop
+}
+
+// notInstalled lists the providers that are not installed. One that is installed at another version is an error:
+// replacing it is an upgrade, which has rules of its own.
+func notInstalled(cfg config.Config, installed map[string]string) (missing []string, err error) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
+		switch has := installed[p.Label]; has {
+		case "":
+			missing = append(missing, p.Label+" "+p.Version)
+		case p.Version:
+		default:
+			return nil, fmt.Errorf("%s is installed at %s, not %s: configure the installed version, or let the target upgrade "+
+				"bring the other", p.Label, has, p.Version)
+		}
+	}
+	return missing, nil
+}
+
+// Unready says what of the providers, and of cert-manager, does not serve yet, by reading only.
+func Unready(ctx context.Context, mgmt *kube.Cluster) (string, error) {
+	var missing []string
+	for _, selector := range []client.ListOption{client.HasLabels{capi.ProviderLabel},
+		client.MatchingLabels{capi.CoreLabel: capi.CertManagerCore}} {
+		deployments := &appsv1.DeploymentList{}
+		if err := mgmt.List(ctx, deployments, selector); err != nil {
+			return "", fmt.Errorf("list the providers' Deployments: %w", err)
+		}
+		var workloads []kube.Workload
+		for _, d := range deployments.Items {
+			workloads = append(workloads, kube.Workload{Kind: "Deployment", Namespace: d.Namespace, Name: d.Name})
+		}
+		unready, err := mgmt.Unready(ctx, workloads...)
+		if err != nil {
+			return "", err
+		}
+		if unready != "" {
+			missing = append(missing, unready)
+		}
+	}
+	untrusted, err := mgmt.UntrustedWebhooks(ctx, capi.ProviderLabel)
+	if err != nil {
+		return "", err
+	}
+	if untrusted != "" {
+		missing = append(missing, untrusted)
+	}
+	return strings.Join(missing, "; "), nil
+}
+
+// Upgrade brings the providers that are installed in the cluster of a kubeconfig in the state folder to the configured
+// versions, and returns when they serve. clusterctl deletes a provider's objects but for its kinds and its namespace,
+// creates those of the new version, and writes the version down last: an upgrade that was cut off is repeated.
+func Upgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	kubeconfig string) error {
+	mgmt, err := connect.Cluster(tools, kubeconfig)
+	if err != nil {
+		return err
+	}
+	upgrade := func(ctx context.Context) error {
+		return wait.Retry(ctx, say, "the upgrade of the providers", func() error {
+			return applyUpgrade(ctx, cfg, tools, sources, say, mgmt, kubeconfig)
+		})
+	}
+	if err := exclusively(ctx, cfg, tools, say, mgmt, kubeconfig, upgrade); err != nil {
+		return fmt.Errorf("upgrade the providers: %w", err)
+	}
+	return awaitServing(ctx, cfg, say, mgmt)
+}
+
+// applyUpgrade upgrades the providers whose version is another than the configured one.
+func applyUpgrade(ctx context.Context, cfg config.Config, tools platform.Tools, sources render.Sources, say flow.Say,
+	mgmt *kube.Cluster, kubeconfig string) error {
+	installed, err := capi.InstalledProviders(ctx, mgmt)
+	if err != nil {
+		return err
+	}
+	options, what := upgradeOf(cfg, installed)
+	if len(what) == 0 {
+		return nil
+	}
+	options.Kubeconfig = clusterctl.Kubeconfig{Path: tools.Files.Path(kubeconfig)}
+	say("upgrading %s", strings.Join(what, ", "))
+	c, err := NewClusterctl(ctx, cfg, tools, sources)
+	if err != nil {
+		return err
+	}
+	return c.ApplyUpgrade(ctx, options)
+}
+
+// upgradeOf names the installed providers whose version is another than the configured one.
+func upgradeOf(cfg config.Config, installed map[string]string) (o clusterctl.ApplyUpgradeOptions, what []string) {
+	for _, p := range capi.ConfiguredProviders(cfg) {
+		has := installed[p.Label]
+		if has == "" || has == p.Version {
+			continue
+		}
+		what = append(what, fmt.Sprintf("%s %s → %s", p.Label, has, p.Version))
+		spec := p.Name + ":" + p.Version
+		switch p.Kind {
+		case capi.CoreProvider:
+			o.CoreProvider = spec
+		case capi.BootstrapProvider:
+			o.BootstrapProviders = []string{spec}
+		case capi.ControlPlaneProvider:
+			o.ControlPlaneProviders = []string{spec}
+		case capi.InfrastructureProvider:
+			o.InfrastructureProviders = []string{spec}
+		}
+	}
+	return o, what
+}
+
+// awaitServing waits until the providers' Deployments are available and their webhooks answer.
+func awaitServing(ctx context.Context, cfg config.Config, say flow.Say, mgmt *kube.Cluster) error {
+	changes, stop := watch(ctx, mgmt)
+	defer stop()
+	return wait.Wait{What: "the providers to serve", Within: cfg.ProvidersTimeout.D(), Changes: changes}.Until(ctx, say,
+		func(ctx context.Context) (string, error) {
+			if unready, err := Unready(ctx, mgmt); unready != "" || err != nil {
+				return unready, err
+			}
+			// Only now, because an answer proves nothing while an old Pod may still give it.
+			return mgmt.ProbeWebhooks(ctx, cfg.Namespace, capi.ProviderLabel)
+		})
 }

@@ -155,10 +155,13 @@ func (d Destroyer) Destroy(ctx context.Context, listed Deletion, stage Stage) er
 			if err := d.sweep(ctx, say, removal, listed); err != nil {
 				return err
 			}
-			if err := d.releaseAddress(ctx, say, removal, listed); err != nil {
+			// The last of what costs money: until then everything else can be created again at the same address.
+			if err := d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsEndpointAddress); err != nil {
 				return err
 			}
-			return d.release(ctx, say, removal, listed)
+			// The name last of all: whoever reserves it next may make servers of the same name, which a sweep would take for
+			// what was left of the old ones.
+			return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
 		}},
 	} {
 		if err := stage(s.name, s.doc, func(say flow.Say) error { return s.do(say) }); err != nil {

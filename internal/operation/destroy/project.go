@@ -66,9 +66,8 @@ func (d Destroyer) refuseOtherProject(ctx context.Context, manager *kube.Cluster
 		names = append(names, m.GetName())
 	}
 	return fmt.Errorf("cluster %s has servers %s, and the token's project has %s: the token is of another project. "+
-		"Nothing was changed: run destroy with "+
-		"the token of the cluster's project; where that project is no more, delete management cluster %s and the state "+
-		"folder by hand",
+		"Nothing was changed: run destroy with the token of the cluster's project; where that project is no more, delete "+
+		"management cluster %s and the state folder by hand",
 		d.cfg.ClusterName, strings.Join(names, ", "), found, d.cfg.ManagementName())
 }
 
@@ -117,10 +116,9 @@ func (d Destroyer) refuseUnseen(ctx context.Context) error {
 		return nil // it has confirmed the project
 	}
 	return fmt.Errorf("it is not certain that cluster %s is gone: the token's project has nothing of it, and neither "+
-		"the cluster nor a management "+
-		"cluster confirms that this is the cluster's project. Its kubeconfig, its talosconfig and the journal were kept, "+
-		"and nothing was changed: run "+
-		"destroy with the token of the cluster's project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName,
+		"the cluster nor a management cluster confirms that this is the cluster's project. Its kubeconfig, its "+
+		"talosconfig and the journal were kept, and nothing was changed: run destroy with the token of the cluster's "+
+		"project; where the cluster is gone, delete %s by hand", d.cfg.ClusterName,
 		files.Path(""))
 }
 

@@ -20,18 +20,6 @@ func (d Destroyer) sweep(ctx context.Context, say flow.Say, removal *hetzner.Rem
 	})
 }
 
-// releaseAddress deletes the Primary IP of the control plane endpoint, the last of what costs money: until then
-// everything else can be created again at the same address.
-func (d Destroyer) releaseAddress(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
-	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsEndpointAddress)
-}
-
-// release gives the cluster's name free. It is the last that is done: whoever reserves it next may make servers of the
-// same name, which a sweep would take for what was left of the old ones.
-func (d Destroyer) release(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion) error {
-	return d.sweepThose(ctx, say, removal, listed, hetzner.Resource.IsReservation)
-}
-
 func (d Destroyer) sweepThose(ctx context.Context, say flow.Say, removal *hetzner.Removal, listed Deletion,
 	those func(hetzner.Resource) bool) error {
 	deleted, known := map[string]bool{}, ""

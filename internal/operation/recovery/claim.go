@@ -12,15 +12,21 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// WaitClaim is the wait for the claim on a recovery.
-var WaitClaim = flow.Wait{For: "the claim", Within: wait.ReservedWithin}
-
-// VerifyClaim verifies a claim on a recovery. That no state folder has it is no reason to claim again: the recovery
-// releases it shortly before its end.
-func VerifyClaim(cfg config.Config, tools platform.Tools) func(context.Context, steps.Reservation) flow.Verdict {
-	return func(ctx context.Context, was steps.Reservation) flow.Verdict {
-		return claims.VerifyRecovery(ctx, cfg, tools.WithDefaults(), was.By)
-	}
+// AddClaim adds the step claim to the graph of a recovery: work claims it, out of spec. That no state folder has the
+// claim is no reason to claim again: the recovery releases it shortly before its end.
+func AddClaim(g *flow.Graph, cfg config.Config, tools platform.Tools, doc string, spec any,
+	work flow.Work[steps.Reservation]) *flow.Step[steps.Reservation] {
+	return flow.Add(g, flow.Task[steps.Reservation]{
+		Name: "claim",
+		Doc:  doc,
+		Run:  work,
+		Spec: spec,
+		Verify: func(ctx context.Context, was steps.Reservation) flow.Verdict {
+			return claims.VerifyRecovery(ctx, cfg, tools.WithDefaults(), was.By)
+		},
+		Deadline: wait.ReservedWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the claim", Within: wait.ReservedWithin}},
+	})
 }
 
 // AddHandOver adds the step reserve to the graph of a recovery, after its last step. doing names the recovery.

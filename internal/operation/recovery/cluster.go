@@ -6,8 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -91,3 +94,72 @@ func DescribeCluster(ctx context.Context, cfg config.Config, mgmt *kube.Cluster,
 
 // BootstrappedCondition is the condition by which CACPPT says that it has seen data of etcd on a server itself.
 const BootstrappedCondition = "MachinesBootstrapped"
+
+// Quiet is what was stopped.
+type Quiet struct {
+	Deployments []string `json:"deployments,omitempty"`
+}
+
+// Sweep is what of the lost servers was taken out of the cluster.
+type Sweep struct {
+	Nodes   []string `json:"nodes,omitempty"`
+	Objects int      `json:"objects,omitempty"`
+	Paused  []string `json:"paused,omitempty"` // other clusters, as namespace/name
+}
+
+// RemoveProviders removes the providers from a cluster, and their inventory, so that they are installed again whole.
+func RemoveProviders(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+	all := &appsv1.DeploymentList{}
+	if err := workload.List(ctx, all, client.HasLabels{capi.ProviderLabel}); err != nil {
+		return fmt.Errorf("list the providers' Deployments: %w", err)
+	}
+	for i := range all.Items {
+		d := &all.Items[i]
+		if err := client.IgnoreNotFound(workload.Delete(ctx, d, client.PropagationPolicy("Background"))); err != nil {
+			return fmt.Errorf("delete Deployment %s/%s: %w", d.Namespace, d.Name, err)
+		}
+	}
+	installed := capi.ListOf(capi.ProviderKind)
+	if err := workload.List(ctx, installed); err != nil {
+		if kube.Absent(err) {
+			return nil
+		}
+		return fmt.Errorf("list the installed providers: %w", err)
+	}
+	for i := range installed.Items {
+		say("forgetting that %s is installed: it is installed again", installed.Items[i].GetName())
+		if err := client.IgnoreNotFound(workload.Delete(ctx, &installed.Items[i])); err != nil {
+			return fmt.Errorf("delete Provider %s: %w", installed.Items[i].GetName(), err)
+		}
+	}
+	return nil
+}
+
+// FalseFirst compares two booleans for a sort: false comes before true.
+func FalseFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// QuietWithin is how long the API server of a restored cluster, on one member of etcd, may take for some ten writes.
+const QuietWithin = 5 * time.Minute
+
+// Steps of the targets that repair a cluster, as far as they take time.
+var (
+	RestoreSteps = []string{"kind-create", "capi-init", "apply", "servers", "etcd-recover", "etcd-bootstrap", "sweep",
+		"etcd-members", "release", "wait-nodes"}
+	PivotSteps  = []string{"pivot", "access", "clean"}
+	QuorumSteps = []string{"survey", "snapshot", "clear", "etcd-recover", "etcd-bootstrap", "etcd-members", "survivor",
+		"let-go"}
+	ReadoptSteps = []string{"kind-create", "capi-init", "put-back", "reconcile", "wait-nodes"}
+)
+
+// MendingSteps are the steps of all these targets.
+func MendingSteps() []string {
+	return slices.Concat(RestoreSteps, PivotSteps, QuorumSteps, ReadoptSteps)
+}

@@ -263,14 +263,12 @@ func (f *facts) aliveButFor(d *Diagnosis) {
 	case f.api == "" && f.endpoint != nil && f.endpoint.LoadBalancer == 0:
 		d.Disaster, d.Sentence = EndpointLost, "the cluster works, and its load balancer was deleted"
 		d.Target = []string{"endpoint"}
-		d.Does = []string{fmt.Sprintf("creates a load balancer at the same address, %s, with the same servers; kubeconfigs "+
-			"and "+
-			"certificates stay as they are", f.endpoint.IPv4)}
+		d.Does = []string{fmt.Sprintf("creates a load balancer at the same address, %s, with the same servers; "+
+			"kubeconfigs and certificates stay as they are", f.endpoint.IPv4)}
 		d.Steps = []string{"endpoint"}
 	case f.locked():
-		d.Disaster, d.Sentence = Unclear, "etcd has its quorum; whether the API answers, and who manages the cluster, "+
-			"is not "+
-			"known: "+f.noKubeconfig()
+		d.Disaster, d.Sentence = Unclear, "etcd has its quorum; whether the API answers, and who manages the cluster, is "+
+			"not known: "+f.noKubeconfig()
 		d.First = append(d.First, f.fetch()...)
 	case f.api == "":
 		d.Disaster, d.Sentence = Unclear, "etcd has its quorum, and the API does not answer: nothing is lost that a "+

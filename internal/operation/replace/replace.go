@@ -188,8 +188,8 @@ func (replacer Replacer) replacement(ctx context.Context, manager *kube.Cluster,
 	machines := capi.ControlPlaneMachines(all)
 	known := namesOf(machines)
 	for _, m := range all {
-		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: capi.Text(&m, "spec",
-			"infrastructureRef", "name"), Before: known}
+		r := Replacement{Asked: name, Machine: m.GetName(), UID: m.GetUID(), Server: capi.ServerOf(&m),
+			Before: known}
 		if name != r.Machine && name != r.Server {
 			continue
 		}
@@ -371,9 +371,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		}
 		made, now = nil, nil
 		var missing []string
-		servers := []string{}
 		for _, m := range capi.ControlPlaneMachines(roll.Machines) {
-			servers = append(servers, capi.Text(&m, "spec", "infrastructureRef", "name"))
 			switch {
 			case m.GetUID() == r.UID:
 				missing = append(missing, fmt.Sprintf("Machine %s is still being deleted (%s)", r.Machine,
@@ -392,7 +390,7 @@ func (replacer Replacer) awaitReplacement(ctx context.Context, say flow.Say, man
 		if err != nil {
 			return "", err
 		}
-		return e.Differs(servers), nil
+		return e.Differs(capi.ServersOf(capi.ControlPlaneMachines(roll.Machines))), nil
 	})
 	return made, now, err
 }

@@ -223,8 +223,8 @@ func (p Pool) awaitWhole(ctx context.Context, say flow.Say, with clusters, repli
 		if err != nil {
 			return "", err
 		}
-		names = serversOf(state.Machines)
-		lacks := append(leaving(ctx, with.workload, state.Machines), state.Missing(p.cfg.NetworkCIDR)...)
+		names = capi.ServersOf(state.Machines)
+		lacks := append(rollout.Leaving(ctx, with.workload, state.Machines), state.Missing(p.cfg.NetworkCIDR)...)
 		asked := 0
 		for i := range state.Deployments {
 			asked += orders.Replicas(&state.Deployments[i])

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,10 +20,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/cluster/why"
+	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 )
 
@@ -40,6 +37,21 @@ type Group interface {
 	Examine(ctx context.Context, say flow.Say, to int) (Change, error)
 	// Run changes the number of servers. A run that was cut off is completed by the same call.
 	Run(ctx context.Context, say flow.Say, to int) ([]Step, error)
+}
+
+// base is what every group is scaled with.
+type base struct {
+	cfg      config.Config
+	tools    platform.Tools
+	sources  render.Sources
+	observer *situation.Observer
+}
+
+func newBase(cfg config.Config, tools platform.Tools) base {
+	tools = tools.WithDefaults()
+	sources := render.ReadOrEmpty(cfg, tools.Overrides)
+	return base{cfg: cfg, tools: tools, sources: sources,
+		observer: &situation.Observer{Cfg: cfg, Tools: tools, Sources: sources}}
 }
 
 // Change is what scaling a group does.
@@ -188,42 +200,9 @@ func open(ctx context.Context, cfg config.Config, tools platform.Tools, sources 
 	return with, where, nil
 }
 
-// serversOf are the names of the Machines' servers, which are those of their nodes and members of etcd.
-func serversOf(machines []unstructured.Unstructured) []string {
-	names := []string{}
-	for _, m := range machines {
-		names = append(names, capi.Text(&m, "spec", "infrastructureRef", "name"))
-	}
-	slices.Sort(names)
-	return names
-}
-
 // without are the names that are not among others.
 func without(names, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return slices.Contains(others, name) })
-}
-
-// leaving says which Machines are being deleted, and what their drain waits for.
-func leaving(ctx context.Context, workload *kube.Cluster, machines []unstructured.Unstructured) (lines []string) {
-	var nodes []string
-	for _, m := range machines {
-		if m.GetDeletionTimestamp() == nil {
-			continue
-		}
-		nodes = append(nodes, capi.Text(&m, "spec", "infrastructureRef", "name"))
-		line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
-		if troubles := why.Said(&m); troubles != "" {
-			line += " (" + troubles + ")"
-		}
-		lines = append(lines, line)
-	}
-	if len(nodes) == 0 {
-		return nil
-	}
-	if budgets, err := rollout.BlockingBudgets(ctx, workload, nodes); err == nil && len(budgets) > 0 {
-		lines = append(lines, "the drain waits for "+rollout.BudgetSentence(budgets))
-	}
-	return lines
 }
 
 // setReplicas changes an object from one number of servers to the next, unless another client has changed that number.
@@ -232,14 +211,10 @@ func leaving(ctx context.Context, workload *kube.Cluster, machines []unstructure
 func setReplicas(ctx context.Context, cfg config.Config, say flow.Say, manager *kube.Cluster,
 	kind schema.GroupVersionKind, name string, from, to int) error {
 	say("%s %s: spec.replicas %d → %d", kind.Kind, name, from, to)
-	return wait.Wait{What: fmt.Sprintf("the API server and its webhooks to take spec.replicas of %s %s", kind.Kind, name),
-		Within: cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		err := tryReplicas(ctx, manager, cfg.Namespace, kind, name, from, to)
-		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
-			return "", wait.Final(err)
-		}
-		return "", err
-	})
+	return apply.Change(ctx, cfg, say, fmt.Sprintf("spec.replicas of %s %s", kind.Kind, name),
+		func(ctx context.Context) (string, error) {
+			return "", tryReplicas(ctx, manager, cfg.Namespace, kind, name, from, to)
+		})
 }
 
 func tryReplicas(ctx context.Context, manager *kube.Cluster, namespace string, kind schema.GroupVersionKind,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/changes"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 )
 
@@ -25,14 +23,8 @@ import (
 // difference between the two is applied to the live objects. A template, which is immutable, is created under another
 // name.
 func (c *controlPlane) change(ctx context.Context, say flow.Say, values map[string]string) error {
-	return wait.Wait{What: "the API server and its webhooks to take the new versions of " + c.cfg.ControlPlaneName(),
-		Within: c.cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
-		err := c.tryChange(ctx, say, values)
-		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
-			return "", wait.Final(err)
-		}
-		return "", err
-	})
+	return apply.Change(ctx, c.cfg, say, "the new versions of "+c.cfg.ControlPlaneName(),
+		func(ctx context.Context) (string, error) { return "", c.tryChange(ctx, say, values) })
 }
 
 func (c *controlPlane) tryChange(ctx context.Context, say flow.Say, values map[string]string) error {

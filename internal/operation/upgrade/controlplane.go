@@ -9,14 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
+	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/rollout"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
-	"github.com/slipway-k8s/slipway/internal/cluster/why"
 	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
+	"github.com/slipway-k8s/slipway/platform"
 )
 
 // controlPlane follows the servers of a control plane while the control plane provider replaces them.
@@ -47,17 +49,10 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 		return view{}, err
 	}
 	v := view{replicas: state.Replicas}
-	var leaving []string
 	version, template := capi.Text(tcp, "spec", "version"), capi.Text(tcp, "spec", "infrastructureTemplate", "name")
 	for _, m := range capi.ControlPlaneMachines(state.Machines) {
-		name := serverOf(&m)
+		name := capi.ServerOf(&m)
 		if m.GetDeletionTimestamp() != nil {
-			leaving = append(leaving, name)
-			line := fmt.Sprintf("Machine %s is being deleted", m.GetName())
-			if troubles := why.Said(&m); troubles != "" {
-				line += " (" + troubles + ")"
-			}
-			v.lacks = append(v.lacks, line)
 			continue
 		}
 		v.machines = append(v.machines, m)
@@ -69,12 +64,8 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 			v.updated++
 		}
 	}
-	if len(leaving) > 0 {
-		if budgets, err := rollout.BlockingBudgets(ctx, c.workload, leaving); err == nil && len(budgets) > 0 {
-			v.lacks = append(v.lacks, "its drain waits for "+rollout.BudgetSentence(budgets))
-		}
-	}
-	v.lacks = append(v.lacks, state.Missing(c.cfg.NetworkCIDR)...)
+	v.lacks = append(rollout.Leaving(ctx, c.workload, capi.ControlPlaneMachines(state.Machines)),
+		state.Missing(c.cfg.NetworkCIDR)...)
 	if len(v.lacks) > 0 {
 		return v, nil
 	}
@@ -82,23 +73,10 @@ func (c *controlPlane) look(ctx context.Context, tcp *unstructured.Unstructured)
 	if err != nil {
 		return view{}, err
 	}
-	if differs := etcd.Differs(serversOf(v.machines)); differs != "" {
+	if differs := etcd.Differs(capi.ServersOf(v.machines)); differs != "" {
 		v.lacks = append(v.lacks, differs)
 	}
 	return v, nil
-}
-
-// serverOf is the name of a Machine's server, node and member of etcd.
-func serverOf(machine *unstructured.Unstructured) string {
-	return capi.Text(machine, "spec", "infrastructureRef", "name")
-}
-
-func serversOf(machines []unstructured.Unstructured) (names []string) {
-	for i := range machines {
-		names = append(names, serverOf(&machines[i]))
-	}
-	slices.Sort(names)
-	return names
 }
 
 func readyNode(nodes []corev1.Node, name string) bool {
@@ -158,4 +136,58 @@ func (c *controlPlane) roll(ctx context.Context, say flow.Say, what string) erro
 // talosControlPlane reads the TalosControlPlane.
 func (c *controlPlane) talosControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
 	return capi.Get(ctx, c.manager, c.cfg.Namespace, capi.TalosControlPlaneKind, c.cfg.ControlPlaneName())
+}
+
+// hold has the control plane provider replace no further server, or lets it go on. Its error says what was tried; the
+// text is what a wait says of a hold. A pause that was not made by an upgrade is left alone.
+func (c *controlPlane) hold(ctx context.Context, tcp *unstructured.Unstructured, hold bool) (string, error) {
+	annotations := tcp.GetAnnotations()
+	_, paused := annotations[capi.PausedAnnotation]
+	_, held := annotations[capi.UpgradeHeldAnnotation]
+	switch {
+	case hold && !paused:
+		if err := c.annotate(ctx, tcp, "true"); err != nil {
+			return "", err
+		}
+	case !hold && held:
+		return "", c.annotate(ctx, tcp, nil)
+	case !hold && paused:
+		return fmt.Sprintf("%s is paused by the annotation %s, which no upgrade has set: remove it", kube.Describe(tcp),
+			capi.PausedAnnotation), nil
+	case !hold:
+		return "", nil
+	}
+	return "the control plane provider is held until then (annotation " + capi.PausedAnnotation + ")", nil
+}
+
+// Held says that an upgrade which has failed keeps the control plane provider from replacing further servers; empty: it
+// does not.
+func Held(ctx context.Context, cfg config.Config, tools platform.Tools) (string, error) {
+	e, err := newEnvironment(cfg, tools)
+	if err != nil {
+		return "", err
+	}
+	c, err := e.open(ctx, silent)
+	if err != nil {
+		return "", err
+	}
+	tcp, err := newControlPlane(e, c).talosControlPlane(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, held := tcp.GetAnnotations()[capi.UpgradeHeldAnnotation]; !held {
+		return "", nil
+	}
+	return fmt.Sprintf("no further server is replaced: %s has the annotation %s, which upgrade removes when the new server "+
+		"is a Ready node", kube.Describe(tcp), capi.PausedAnnotation), nil
+}
+
+// annotate sets the two annotations of a hold, or with nil removes them.
+func (c *controlPlane) annotate(ctx context.Context, tcp *unstructured.Unstructured, value any) error {
+	err := capi.Annotate(ctx, c.manager, tcp, map[string]any{capi.PausedAnnotation: value,
+		capi.UpgradeHeldAnnotation: value})
+	if err != nil {
+		return fmt.Errorf("hold the control plane provider, or let it go on: %w", err)
+	}
+	return nil
 }

@@ -116,7 +116,7 @@ func (s *state) oldest(ctx context.Context, c clusters, cfg config.Config) error
 	for _, m := range capi.ControlPlaneMachines(machines) {
 		s.versions[kubernetes] = lowest(s.versions[kubernetes], capi.Text(&m, "spec", "version"))
 		for _, n := range nodes.Items {
-			if n.Name == serverOf(&m) {
+			if n.Name == capi.ServerOf(&m) {
 				s.versions[talos] = lowest(s.versions[talos], talosOf(n.Status.NodeInfo.OSImage))
 			}
 		}
@@ -141,6 +141,15 @@ func talosOf(image string) string {
 // readCharts asks for the versions of the releases. One that is not deployed is left out: the bootstrap installs it.
 func (e *environment) readCharts(c clusters, into Versions) error {
 	log := func(format string, args ...any) { fmt.Fprintf(e.tools.Log, "helm: "+format+"\n", args...) }
+	return e.eachRelease(c, log, func(v chartVariable, _ string, deployed *kube.DeployedRelease) error {
+		into[v.name] = deployed.Version
+		return nil
+	})
+}
+
+// eachRelease shows the releases of the charts that are deployed, with their namespaces.
+func (e *environment) eachRelease(c clusters, log flow.Say,
+	show func(v chartVariable, namespace string, deployed *kube.DeployedRelease) error) error {
 	for _, v := range chartVariables() {
 		in := v.installation(e.cfg, e.sources)
 		helm, err := c.workload.Helm(in.Namespace, "", log)
@@ -151,8 +160,11 @@ func (e *environment) readCharts(c clusters, into Versions) error {
 		if err != nil {
 			return fmt.Errorf("read release %s: %w", in.Release, err)
 		}
-		if deployed != nil {
-			into[v.name] = deployed.Version
+		if deployed == nil {
+			continue
+		}
+		if err := show(v, in.Namespace, deployed); err != nil {
+			return err
 		}
 	}
 	return nil

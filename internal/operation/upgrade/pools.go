@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -290,12 +289,8 @@ func (p poolsStep) run(ctx context.Context, say flow.Say) (out steps.Workers, er
 	if err != nil {
 		return out, err
 	}
-	err = wait.Wait{What: "the API server and its webhooks to take the new versions of the worker pools",
-		Within: p.cfg.LoadBalancerTimeout.D()}.Until(ctx, say, func(ctx context.Context) (string, error) {
+	err = apply.Change(ctx, p.cfg, say, "the new versions of the worker pools", func(ctx context.Context) (string, error) {
 		out, err = p.change(ctx, say, c.manager)
-		if err != nil && !kube.Unwell(err) && !apierrors.IsConflict(err) {
-			return "", wait.Final(err)
-		}
 		return "", err
 	})
 	return out, err

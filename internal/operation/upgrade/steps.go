@@ -143,7 +143,7 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 		if err := plane.roll(ctx, say, "the control plane to be whole before "+s.stage.Name); err != nil {
 			return Servers{}, err
 		}
-		if err := plane.drainable(ctx, serversOf(now.view.machines)); err != nil {
+		if err := plane.drainable(ctx, capi.ServersOf(now.view.machines)); err != nil {
 			return Servers{}, err
 		}
 		if !talosconfig.ForClients(s.tools) { // the new servers may refuse it
@@ -171,7 +171,7 @@ func (s serversStep) run(ctx context.Context, say flow.Say) (Servers, error) {
 		return Servers{}, fmt.Errorf("every control plane server was replaced, and they run %s instead of %s: look at what "+
 			"their image holds (HCloudMachineTemplate, imageName)", now.versions.of(values), sentence(values))
 	}
-	return Servers{Versions: values, Names: serversOf(now.view.machines)}, nil
+	return Servers{Versions: values, Names: capi.ServersOf(now.view.machines)}, nil
 }
 
 func (s serversStep) verify(ctx context.Context, was Servers) flow.Verdict {
@@ -193,15 +193,9 @@ func (s serversStep) verify(ctx context.Context, was Servers) flow.Verdict {
 func (c *controlPlane) drainable(ctx context.Context, nodes []string) error {
 	budgets, err := rollout.BlockingBudgets(ctx, c.workload, nodes)
 	if err == nil && len(budgets) > 0 {
-		err = &RefusedError{[]string{blocked(budgets)}}
+		err = &RefusedError{[]string{rollout.Undrainable(budgets)}}
 	}
 	return err
-}
-
-func blocked(budgets []rollout.Budget) string {
-	return "a server that goes is drained first, and that would wait without an end for " +
-		rollout.BudgetSentence(budgets) +
-		": scale its Pods up or change it, then run again"
 }
 
 // gate waits until nothing that the next stage could make worse is wrong: every worker is Ready, the releases are
@@ -230,30 +224,16 @@ func (c *controlPlane) gate(ctx context.Context, say flow.Say) error {
 
 // unreadyReleases says which workloads of the releases are not available.
 func (c *controlPlane) unreadyReleases(ctx context.Context) (missing []string, err error) {
-	for _, v := range chartVariables() {
-		in := v.installation(c.cfg, c.sources)
-		helm, err := c.workload.Helm(in.Namespace, "", silent)
+	err = c.eachRelease(c.clusters, silent, func(_ chartVariable, namespace string, deployed *kube.DeployedRelease) error {
+		workloads, err := kube.Workloads(deployed.Manifest, namespace)
 		if err != nil {
-			return nil, err
-		}
-		deployed, err := helm.Deployed(in.Release)
-		if err != nil {
-			return nil, err
-		}
-		if deployed == nil {
-			continue
-		}
-		workloads, err := kube.Workloads(deployed.Manifest, in.Namespace)
-		if err != nil {
-			return nil, err
+			return err
 		}
 		unready, err := c.workload.Unready(ctx, workloads...)
-		if err != nil {
-			return nil, err
-		}
 		if unready != "" {
 			missing = append(missing, unready)
 		}
-	}
-	return missing, nil
+		return err
+	})
+	return missing, err
 }

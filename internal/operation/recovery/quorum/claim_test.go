@@ -76,7 +76,7 @@ func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 	}
 	journal := flow.Memory()
 	if _, err := plan.Graph.Run(t.Context(), flow.Options{Journal: journal,
-		Targets: []string{plan.Claim.Name()}}); err != nil {
+		Targets: []string{"claim"}}); err != nil {
 		t.Fatal(err)
 	}
 	w.Hetzner.SetPlacementGroups(claimedBy("0123456789abcdef"))
@@ -85,7 +85,7 @@ func TestARecoveryThatHasLostItsClaimEnds(t *testing.T) {
 		&recovering) || len(e.Calls) != 1 {
 		t.Errorf("%v, after %v", err, e.Calls)
 	}
-	if err := (pauseStep{q}).unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {
+	if err := q.unclaim(t.Context()); err != nil || len(w.Hetzner.PlacementGroups()) != 1 {
 		t.Errorf("it gives another's claim up: %v", err)
 	}
 	w.Hetzner.SetPlacementGroups()

@@ -18,10 +18,13 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -39,7 +42,7 @@ type Pause struct {
 // pause pauses the cluster in a management cluster that is not the cluster itself: what it sees of a control plane that
 // is taken apart is nothing for it to act on. Where the cluster manages itself, its controllers are as unavailable as
 // its API: see quiet.
-func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (Pause, error) {
+func (q inputs) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (Pause, error) {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil || cluster == nil {
 		return Pause{}, err
@@ -49,7 +52,7 @@ func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (
 		return Pause{Paused: cluster.GetAnnotations()[pausedAnnotation] != ""}, nil
 	}
 	say("pausing the cluster in the management cluster")
-	if err := annotate(ctx, mgmt, cluster, pausedAnnotation, `"true"`); err != nil {
+	if err := capi.Annotate(ctx, mgmt, cluster, map[string]any{pausedAnnotation: "true"}); err != nil {
 		return Pause{}, err
 	}
 	return Pause{Paused: true}, capi.SetPaused(ctx, q.cfg, mgmt, true)
@@ -57,7 +60,7 @@ func (q pauseStep) pause(ctx context.Context, say flow.Say, _ etcdview.Survey) (
 
 // beside finds the cluster's object in a management cluster beside it; nil: there is none. One that exists and does not
 // answer is an error: it may act at any moment.
-func (q pauseStep) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
+func (q inputs) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *unstructured.Unstructured, error) {
 	mgmt, _, err := connect.OpenManagement(ctx, q.cfg, q.tools, say)
 	if err != nil || mgmt == nil {
 		return nil, nil, err
@@ -66,18 +69,8 @@ func (q pauseStep) beside(ctx context.Context, say flow.Say) (*kube.Cluster, *un
 	return mgmt, cluster, err
 }
 
-// annotate sets an annotation to a JSON value; null takes it away.
-func annotate(ctx context.Context, c *kube.Cluster, o client.Object, name, value string) error {
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+name+`":`+value+`}}}`))
-	if err := c.Patch(ctx, o, patch); err != nil {
-		return fmt.Errorf("set the annotation %s of %s %s: %w", name, o.GetObjectKind().GroupVersionKind().Kind, o.GetName(),
-			err)
-	}
-	return nil
-}
-
 // unpause removes the pause that the recovery made, and no other.
-func (q pauseStep) unpause(ctx context.Context, say flow.Say) error {
+func (q inputs) unpause(ctx context.Context, say flow.Say) error {
 	mgmt, cluster, err := q.beside(ctx, say)
 	if err != nil {
 		return err
@@ -89,13 +82,13 @@ func (q pauseStep) unpause(ctx context.Context, say flow.Say) error {
 	if err := capi.SetPaused(ctx, q.cfg, mgmt, false); err != nil {
 		return err
 	}
-	return annotate(ctx, mgmt, cluster, pausedAnnotation, "null")
+	return capi.Annotate(ctx, mgmt, cluster, map[string]any{pausedAnnotation: nil})
 }
 
 // quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider:
 // with one member of three it is not to touch Machines or etcd. No webhook guards a Deployment; one guards the object
 // that could be paused.
-func (q pauseStep) quiet(ctx context.Context, say flow.Say, _ recovery.Etcd) (recovery.Quiet, error) {
+func (q inputs) quiet(ctx context.Context, say flow.Say, _ recovery.Etcd) (recovery.Quiet, error) {
 	var out recovery.Quiet
 	// The survivor's API server, which still has the old etcd, is behind the load balancer, too, and answers with nothing:
 	// a look has not much time, and the next one after it has another connection.
@@ -154,7 +147,7 @@ func isControlPlaneProvider(d *appsv1.Deployment) bool {
 }
 
 // resume waits until every server's node is Ready, and lets Cluster API go on, wherever it is.
-func (q pauseStep) resume(ctx context.Context, say flow.Say, h Pause, members recovery.Membership) (Pause, error) {
+func (q inputs) resume(ctx context.Context, say flow.Say, h Pause, members recovery.Membership) (Pause, error) {
 	var workload *kube.Cluster
 	nodes := wait.Wait{What: "the servers' nodes", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	err := nodes.Until(ctx, say, func(ctx context.Context) (missing string, err error) {
@@ -177,7 +170,7 @@ func (q pauseStep) resume(ctx context.Context, say flow.Say, h Pause, members re
 
 // nodesMissing says which of the servers have no Ready node. Others, of servers that are gone, are Cluster API's to
 // replace.
-func (q pauseStep) nodesMissing(ctx context.Context, workload *kube.Cluster, members recovery.Membership) (string,
+func (q inputs) nodesMissing(ctx context.Context, workload *kube.Cluster, members recovery.Membership) (string,
 	error) {
 	if err := workload.Ready(ctx); err != nil {
 		return "", err
@@ -199,7 +192,7 @@ func (q pauseStep) nodesMissing(ctx context.Context, workload *kube.Cluster, mem
 }
 
 // wake gives the providers that quiet stopped their replicas back, and waits until they serve.
-func (q pauseStep) wake(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+func (q inputs) wake(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	w := wait.Wait{What: "Cluster API's controllers to serve", Within: q.cfg.NodesTimeout.D(), Every: q.every}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		providers, err := providerDeployments(ctx, workload)
@@ -235,4 +228,22 @@ func start(ctx context.Context, say flow.Say, workload *kube.Cluster, d *appsv1.
 		return fmt.Errorf("start Deployment %s/%s: %w", d.Namespace, d.Name, err)
 	}
 	return nil
+}
+
+// claimQuorum makes sure that no other state folder recovers the cluster. Two machines that recover the quorum at once
+// would choose for themselves which server survives: one would reset the server on which the other has just made the
+// new etcd. What another state folder has begun is not taken over, as the snapshot, which may be the last data there
+// are, is in that folder.
+func (q inputs) claimQuorum(ctx context.Context, say flow.Say, _ etcdview.Survey) (steps.Reservation, error) {
+	found, err := claims.Recover(ctx, q.cfg, q.tools, say, func(context.Context) (bool, error) { return false, nil })
+	return recovery.Reservation(found), err
+}
+
+// unclaim gives the claim up, unless another state folder has it.
+func (q inputs) unclaim(ctx context.Context) error {
+	by, err := ownership.Identity(q.tools)
+	if err != nil {
+		return err
+	}
+	return claims.GiveUpRecovery(ctx, q.cfg, q.tools, by)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
-	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -40,15 +39,6 @@ type Plan struct {
 
 	Survey   *flow.Step[etcdview.Survey]
 	Snapshot *flow.Step[Snapshot]
-	Claim    *flow.Step[steps.Reservation]
-	Paused   *flow.Step[Pause]
-	Cleared  *flow.Step[etcdview.Survey]
-	Upload   *flow.Step[etcdview.Survey]
-	Etcd     *flow.Step[recovery.Etcd]
-	Quiet    *flow.Step[recovery.Quiet]
-	Members  *flow.Step[recovery.Membership]
-	Survivor *flow.Step[recovery.Membership]
-	Resumed  *flow.Step[Pause]
 
 	in inputs
 }
@@ -60,113 +50,74 @@ func New(cfg config.Config, tools platform.Tools) (*Plan, error) {
 }
 
 func newPlan(q inputs) (*Plan, error) {
-	cfg := q.cfg
-	survey, snapshot, pause, etcd := surveyStep{q}, snapshotStep{q}, pauseStep{q}, recoverStep{q}
-	g := flow.New("slipway-recover-quorum")
+	cfg, g := q.cfg, flow.New("slipway-recover-quorum")
 	p := &Plan{Graph: g, in: q}
-	controlPlane := wait.ControlPlane(cfg)
-	deadline := cfg.ControlPlaneTimeout.D() + wait.Overhead
 
-	p.Survey = flow.Add(g, flow.Task[etcdview.Survey]{
+	p.Survey = recovery.AddForServers(g, cfg, flow.Task[etcdview.Survey]{
 		Name: "survey",
-		Doc: "etcd has lost its quorum for certain; which member is the most advanced, and which server gets its " +
-			"data",
-		Run:      flow.Do(survey.survey),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+		Doc:  "etcd has lost its quorum for certain; which member is the most advanced, and which server gets its data",
+		Run:  flow.Do(q.survey),
 	})
-
-	p.Snapshot = flow.Add(g, flow.Task[Snapshot]{
-		Name: "snapshot",
-		Doc: "the state folder has a snapshot of that member; etcd's own library has restored it into a scratch " +
-			"folder",
-		Run:      flow.With1(snapshot.takeSnapshot, p.Survey),
-		Verify:   snapshot.verifySnapshot,
-		Deadline: deadline + inspectWithin,
-		Waits:    []flow.Wait{controlPlane, {For: "etcd's library to restore it", Within: inspectWithin}},
-	})
-
-	p.Claim = flow.Add(g, flow.Task[steps.Reservation]{
-		Name:     "claim",
-		Doc:      "no other state folder recovers this cluster",
-		Run:      flow.With1(pause.claimQuorum, p.Survey),
-		After:    flow.Of(p.Snapshot),
-		Verify:   recovery.VerifyClaim(cfg, q.tools),
-		Deadline: wait.ReservedWithin + wait.Overhead,
-		Waits:    []flow.Wait{recovery.WaitClaim},
-	})
-
-	p.Paused = flow.Add(g, flow.Task[Pause]{
+	p.Snapshot = recovery.AddForServers(g, cfg, flow.Task[Snapshot]{
+		Name:   "snapshot",
+		Doc:    "the state folder has a snapshot of that member; etcd's own library has restored it into a scratch folder",
+		Run:    flow.With1(q.takeSnapshot, p.Survey),
+		Verify: q.verifySnapshot,
+	}, flow.Wait{For: "etcd's library to restore it", Within: inspectWithin})
+	claim := recovery.AddClaim(g, cfg, q.tools, "no other state folder recovers this cluster", nil,
+		flow.With1(q.claimQuorum, p.Survey)).After(p.Snapshot)
+	paused := flow.Add(g, flow.Task[Pause]{
 		Name:     "hold",
 		Doc:      "a management cluster beside the cluster is paused meanwhile",
-		Run:      flow.With1(pause.pause, p.Survey),
-		After:    flow.Of(p.Claim),
+		Run:      flow.With1(q.pause, p.Survey),
+		After:    flow.Of(claim),
 		Deadline: wait.Overhead,
 	})
-
-	p.Cleared = flow.Add(g, flow.Task[etcdview.Survey]{
-		Name:     "clear",
-		Doc:      "no server but the survivor holds data of the old etcd, which therefore cannot come back",
-		Run:      flow.With2(etcd.clearOthers, p.Survey, p.Snapshot),
-		After:    flow.Of(p.Paused),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+	cleared := recovery.AddForServers(g, cfg, flow.Task[etcdview.Survey]{
+		Name:  "clear",
+		Doc:   "no server but the survivor holds data of the old etcd, which therefore cannot come back",
+		Run:   flow.With2(q.clearOthers, p.Survey, p.Snapshot),
+		After: flow.Of(paused),
 	})
-
-	p.Upload = flow.Add(g, flow.Task[etcdview.Survey]{
-		Name:     "etcd-recover",
-		Doc:      "the chosen server has the snapshot",
-		Run:      flow.With2(etcd.uploadSnapshot, p.Cleared, p.Snapshot),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+	upload := recovery.AddForServers(g, cfg, flow.Task[etcdview.Survey]{
+		Name: "etcd-recover",
+		Doc:  "the chosen server has the snapshot",
+		Run:  flow.With2(q.uploadSnapshot, cleared, p.Snapshot),
 	})
-
-	p.Etcd = flow.Add(g, flow.Task[recovery.Etcd]{
+	etcd := recovery.AddForServers(g, cfg, flow.Task[recovery.Etcd]{
 		Name: "etcd-bootstrap",
-		Doc: "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and " +
-			"revision",
-		Run:      flow.With2(etcd.bootstrapRecovered, p.Upload, p.Snapshot),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+		Doc:  "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision",
+		Run:  flow.With2(q.bootstrapRecovered, upload, p.Snapshot),
 	})
-
-	p.Quiet = flow.Add(g, flow.Task[recovery.Quiet]{
+	quiet := flow.Add(g, flow.Task[recovery.Quiet]{
 		Name:     "quiet",
 		Doc:      "in a cluster that manages itself Cluster API is stopped meanwhile",
-		Run:      flow.With1(pause.quiet, p.Etcd),
+		Run:      flow.With1(q.quiet, etcd),
 		Deadline: recovery.QuietWithin + wait.Overhead,
 		Waits:    []flow.Wait{{For: "its controllers to be stopped", Within: recovery.QuietWithin}},
 	})
-
-	p.Members = flow.Add(g, flow.Task[recovery.Membership]{
-		Name:     "etcd-members",
-		Doc:      "all servers but the survivor are voting members of the new etcd",
-		Run:      flow.With2(etcd.awaitOthers, p.Upload, p.Etcd),
-		After:    flow.Of(p.Quiet),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+	members := recovery.AddForServers(g, cfg, flow.Task[recovery.Membership]{
+		Name:  "etcd-members",
+		Doc:   "all servers but the survivor are voting members of the new etcd",
+		Run:   flow.With2(q.awaitOthers, upload, etcd),
+		After: flow.Of(quiet),
 	})
-
-	p.Survivor = flow.Add(g, flow.Task[recovery.Membership]{
-		Name:     "survivor",
-		Doc:      "the survivor drops its old data and is a voting member, too",
-		Run:      flow.With2(etcd.rejoinSurvivor, p.Upload, p.Members),
-		Deadline: deadline,
-		Waits:    []flow.Wait{controlPlane},
+	survivor := recovery.AddForServers(g, cfg, flow.Task[recovery.Membership]{
+		Name: "survivor",
+		Doc:  "the survivor drops its old data and is a voting member, too",
+		Run:  flow.With2(q.rejoinSurvivor, upload, members),
 	})
-
-	p.Resumed = flow.Add(g, flow.Task[Pause]{
+	resumed := flow.Add(g, flow.Task[Pause]{
 		Name:     "let-go",
 		Doc:      "every server's node is Ready, Cluster API reconciles again, and the claim on the recovery is released",
-		Run:      flow.With2(pause.resume, p.Paused, p.Survivor),
+		Run:      flow.With2(q.resume, paused, survivor),
 		Deadline: 2*cfg.NodesTimeout.D() + wait.Overhead,
 		Waits: []flow.Wait{
 			wait.Nodes(cfg),
 			{For: "Cluster API's controllers (NODES_TIMEOUT)", Within: cfg.NodesTimeout.D()},
 		},
 	})
-
-	p.Before, p.All = []string{p.Snapshot.Name()}, []string{p.Resumed.Name()}
+	p.Before, p.All = []string{p.Snapshot.Name()}, []string{resumed.Name()}
 	return p, g.Validate()
 }
 
@@ -180,7 +131,7 @@ func (p *Plan) Inspect(ctx context.Context, say flow.Say) (etcdview.Survey, erro
 	if err != nil {
 		return etcdview.Survey{}, err
 	}
-	return surveyStep{p.in}.surveyFor(ctx, say, by, min(p.in.cfg.ControlPlaneTimeout.D(), lookWithin))
+	return p.in.surveyFor(ctx, say, by, min(p.in.cfg.ControlPlaneTimeout.D(), lookWithin))
 }
 
 // Takes are the steps of the recovery that take time.
@@ -189,10 +140,10 @@ func (p *Plan) Takes() []string { return recovery.QuorumSteps }
 // Abandon takes back what a recovery has changed that found the quorum again, before it made an etcd: the pause and the
 // claim.
 func (p *Plan) Abandon(ctx context.Context, say flow.Say) error {
-	if err := (pauseStep{p.in}).unpause(ctx, say); err != nil {
+	if err := p.in.unpause(ctx, say); err != nil {
 		return err
 	}
-	return pauseStep{p.in}.unclaim(ctx)
+	return p.in.unclaim(ctx)
 }
 
 // inputs is what the steps of a recovery are made from.
@@ -203,11 +154,3 @@ type inputs struct {
 	every    time.Duration // longest time between two looks
 	inspect  func(file, scratch string) (etcd.Content, error)
 }
-
-// The steps of a recovery.
-type (
-	surveyStep   struct{ inputs }
-	snapshotStep struct{ inputs }
-	pauseStep    struct{ inputs } // of the claim, and of what is stopped meanwhile
-	recoverStep  struct{ inputs } // of etcd itself
-)

@@ -33,7 +33,7 @@ func TestAnEtcdThatWorksIsNotRecovered(t *testing.T) {
 		"the API answers": {Members: []string{recoverytest.Cp0}},
 	} {
 		_, q := brokenCluster(t, e)
-		if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
+		if _, err := q.survey(t.Context(), clustertest.Silent); !errors.Is(err, ErrQuorum) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestALookAtABrokenEtcdChangesNothing(t *testing.T) {
 	if after := filesIn(t, q.tools.Files); !slices.Equal(before, after) {
 		t.Errorf("the state folder had %v, and has %v", before, after)
 	}
-	surveyed, err := surveyStep{q}.survey(t.Context(), clustertest.Silent)
+	surveyed, err := q.survey(t.Context(), clustertest.Silent)
 	if err != nil || surveyed.Survivor != looked.Survivor || surveyed.Target != looked.Target {
 		t.Errorf("the recovery chooses %+v, %v", surveyed, err)
 	}
@@ -91,7 +91,7 @@ func TestNoQuorumIsRecoveredBesideARestore(t *testing.T) {
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
 	var recovering *claims.RecoveringError
-	if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) ||
+	if _, err := q.survey(t.Context(), clustertest.Silent); !errors.As(err, &recovering) ||
 		!strings.Contains(err.Error(), "laptop") {
 		t.Errorf("%v", err)
 	}
@@ -122,14 +122,14 @@ func TestTheMemberThatKnowsMostIsTheOneToKeep(t *testing.T) {
 				Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp2, Silent: nil}},
 	} {
 		_, q := brokenCluster(t, &recoverytest.BrokenEtcd{Servers: c.servers, Old: c.old, Deaf: c.deaf})
-		s, err := surveyStep{q}.survey(t.Context(), clustertest.Silent)
+		s, err := q.survey(t.Context(), clustertest.Silent)
 		if err != nil || fmt.Sprint(s) != fmt.Sprint(c.want) {
 			t.Errorf("%v: %+v, %v", c.old, s, err)
 		}
 	}
 	_, q := brokenCluster(t, &recoverytest.BrokenEtcd{})
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := (surveyStep{q}).survey(t.Context(), clustertest.Silent); err == nil ||
+	if _, err := q.survey(t.Context(), clustertest.Silent); err == nil ||
 		!strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without any survivor: %v", err)
 	}
@@ -257,7 +257,7 @@ func TestTheSurvivorIsNotChosenInHaste(t *testing.T) {
 	_, q := brokenCluster(t, e)
 	q.patience = time.Second // the slow member gets four times as long
 	var said bool
-	s, err := surveyStep{q}.survey(t.Context(), func(format string, args ...any) {
+	s, err := q.survey(t.Context(), func(format string, args ...any) {
 		if line := fmt.Sprintf(format, args...); strings.Contains(line, recoverytest.Cp1+" holds data of etcd and does not "+
 			"say how "+
 			"far it is") && !said {
@@ -315,11 +315,11 @@ func TestSomebodyElsesPauseStays(t *testing.T) {
 	w, q := brokenCluster(t, &recoverytest.BrokenEtcd{})
 	w.Management.Change(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		map[string]any{"spec": map[string]any{"paused": true}})
-	h, err := pauseStep{q}.pause(t.Context(), clustertest.Silent, etcdview.Survey{})
+	h, err := q.pause(t.Context(), clustertest.Silent, etcdview.Survey{})
 	if err != nil || h.Paused {
 		t.Fatalf("%+v, %v", h, err)
 	}
-	if err := (pauseStep{q}).unpause(t.Context(), clustertest.Silent); err != nil {
+	if err := q.unpause(t.Context(), clustertest.Silent); err != nil {
 		t.Fatal(err)
 	}
 	if !capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
@@ -350,7 +350,7 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 	// And one that is changed in the folder, before the first wipe.
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5, recoverytest.Cp2: 4}}
 	_, q := brokenCluster(t, e)
-	s, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, etcdview.Survey{Survivor: recoverytest.Cp1})
+	s, err := q.takeSnapshot(t.Context(), clustertest.Silent, etcdview.Survey{Survivor: recoverytest.Cp1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestADamagedSnapshotWipesNothing(t *testing.T) {
 		[]byte("snapshot 0f "+recoverytest.Cp0), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent,
+	if _, err := q.clearOthers(t.Context(), clustertest.Silent,
 		etcdview.Survey{Servers: e.Servers, Survivor: recoverytest.Cp1,
 			Wipe: []string{recoverytest.Cp2}, Target: recoverytest.Cp0}, s); err == nil || len(e.Calls) != 1 {
 		t.Errorf("changed: %v, after %v", err, e.Calls)
@@ -370,21 +370,21 @@ func TestNoEtcdIsMadeBesideAnother(t *testing.T) {
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5, recoverytest.Cp2: 4}}
 	_, q := brokenCluster(t, e)
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{}); err == nil ||
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{}); err == nil ||
 		!strings.Contains(err.Error(), recoverytest.Cp2) || len(e.Calls) > 0 {
 		t.Errorf("beside data of the old one: %v, after %v", err, e.Calls)
 	}
 	e = &recoverytest.BrokenEtcd{Members: []string{recoverytest.Cp0}, Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q = brokenCluster(t, e)
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "another",
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "another",
 		Revision: 1}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd of another cluster: %v", err)
 	}
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "workload",
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "workload",
 		Revision: 7}); err == nil || !strings.Contains(err.Error(), "another cluster answers") {
 		t.Errorf("an etcd that knows less than the snapshot: %v", err)
 	}
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "workload",
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, Snapshot{UID: "workload",
 		Revision: 1}); err != nil || len(e.Calls) > 0 {
 		t.Errorf("one that was restored already: %v, after %v", err, e.Calls)
 	}
@@ -397,12 +397,12 @@ func TestAResetTargetGetsTheSnapshotInGoodTime(t *testing.T) {
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q := brokenCluster(t, e)
-	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil ||
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err != nil ||
 		!slices.Contains(e.Calls, "upload to "+recoverytest.Cp0) || e.Patient < 10*time.Minute {
 		t.Errorf("%v: the upload was given %s: %v", err, e.Patient, e.Calls)
 	}
@@ -419,7 +419,7 @@ func TestTheSurvivorIsNotWipedOnItsWayIn(t *testing.T) {
 		q.cfg.ControlPlaneTimeout = config.Duration(50 * time.Millisecond)
 		survey := etcdview.Survey{Servers: []string{recoverytest.Cp0, recoverytest.Cp1, recoverytest.Cp2},
 			Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
-		if _, err := (recoverStep{q}).rejoinSurvivor(t.Context(), clustertest.Silent, survey,
+		if _, err := q.rejoinSurvivor(t.Context(), clustertest.Silent, survey,
 			recovery.Membership{}); err == nil ||
 			len(e.Calls) > 0 {
 			t.Errorf("%s: %v, after %v", what, err, e.Calls)

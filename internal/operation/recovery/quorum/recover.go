@@ -40,10 +40,10 @@ func (w *wiper) wipe(ctx context.Context, say flow.Say, t talos.Client, n etcdvi
 
 // clearOthers wipes the servers that have data of the old etcd, but for the survivor. Left alone, two of three could
 // find each other again, and there would be two clusters. If they have done so before, the recovery ends here.
-func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
+func (q inputs) clearOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
 	snapshot Snapshot) (etcdview.Survey,
 	error) {
-	if err := snapshotStep(q).snapshotWhole(snapshot); err != nil {
+	if err := q.snapshotWhole(snapshot); err != nil {
 		return s, err
 	}
 	wiper := wiper{map[string]time.Time{}}
@@ -54,7 +54,7 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcdview.S
 		if err != nil {
 			return "", err
 		}
-		if err := surveyStep(q).refuseQuorum(ctx, t, nodes); err != nil {
+		if err := q.refuseQuorum(ctx, t, nodes); err != nil {
 			return "", wait.Final(err)
 		}
 		if missing := etcdview.Unanswered(nodes, len(s.Servers)); missing != "" {
@@ -89,7 +89,7 @@ func (q recoverStep) clearOthers(ctx context.Context, say flow.Say, s etcdview.S
 // before, at a restart only again; and a leader begins with an entry of its own, behind all that were ever agreed on.
 // So one entry more tells of a quorum, and none of none. One that said how far it is and is silent now may have been in
 // it.
-func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcdview.Node,
+func (q inputs) unmoved(ctx context.Context, t talos.Client, nodes []etcdview.Node,
 	s etcdview.Survey) (missing string,
 	err error) {
 	for _, n := range nodes {
@@ -108,7 +108,7 @@ func (q recoverStep) unmoved(ctx context.Context, t talos.Client, nodes []etcdvi
 
 // uploadSnapshot brings the snapshot to the target, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
-func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey,
+func (q inputs) uploadSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey,
 	snapshot Snapshot) (etcdview.Survey, error) {
 	within := q.cfg.ControlPlaneTimeout.D()
 	// one look may be a whole upload
@@ -132,28 +132,18 @@ func (q recoverStep) uploadSnapshot(ctx context.Context, say flow.Say, s etcdvie
 	})
 }
 
-func (q recoverStep) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdview.Node,
+func (q inputs) upload(ctx context.Context, say flow.Say, t talos.Client, target etcdview.Node,
 	snapshot Snapshot) error {
 	open := func() (io.ReadCloser, int64, error) {
 		file, err := os.Open(records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile))
 		return file, snapshot.Size, err
 	}
-	switch there, err := etcdview.HasSnapshot(ctx, t, target.Route, open); {
-	case err != nil || there:
-		return err
-	}
-	file, _, err := open()
-	if err != nil {
-		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
-	}
-	defer file.Close()
-	say("uploading the snapshot to %s", target.Server)
-	return t.UploadSnapshot(ctx, target.Route, file)
+	return recovery.Upload(ctx, say, t, target, "the snapshot", open)
 }
 
 // bootstrapRecovered has the target restore the snapshot, and waits until the cluster that answers is the one of the
 // snapshot.
-func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etcdview.Survey,
+func (q inputs) bootstrapRecovered(ctx context.Context, say flow.Say, s etcdview.Survey,
 	snapshot Snapshot) (recovery.Etcd, error) {
 	var out recovery.Etcd
 	// A server that was reset since lost the snapshot: one look may be a whole upload here, too.
@@ -173,10 +163,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 		if !target.Data {
 			return q.requestRecovery(ctx, say, t, nodes, target, s, snapshot)
 		}
-		asking, answered := context.WithTimeout(questions, etcdview.AskWithin)
-		is, err := t.Ask(asking, target.Route)
-		answered()
-		if err == nil && is.Etcd == etcdview.Failed {
+		if recovery.Failed(questions, t, target) {
 			return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: reset it (talosctl reset "+
 				"--nodes %s --system-labels-to-wipe EPHEMERAL --reboot --graceful=false) and run again", s.Target, target.Route))
 		}
@@ -188,7 +175,7 @@ func (q recoverStep) bootstrapRecovered(ctx context.Context, say flow.Say, s etc
 
 // requestRecovery asks the target to restore, while no server but the survivor has data of etcd, and all have said
 // so.
-func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdview.Node,
+func (q inputs) requestRecovery(ctx context.Context, say flow.Say, t talos.Client, nodes []etcdview.Node,
 	target etcdview.Node,
 	s etcdview.Survey, snapshot Snapshot) (string, error) {
 	if missing := etcdview.Unanswered(nodes, len(s.Servers)); missing != "" {
@@ -204,17 +191,14 @@ func (q recoverStep) requestRecovery(ctx context.Context, say flow.Say, t talos.
 	if err := q.upload(ctx, say, t, target, snapshot); err != nil {
 		return "", err
 	}
-	say("asking %s to restore the snapshot", target.Server)
-	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
-	defer cancel()
-	if err := t.BootstrapRecovered(asking, target.Route); err != nil {
+	if err := recovery.Bootstrap(ctx, say, t, target); err != nil {
 		return "", err // that it holds data already, too: the next look tells whose
 	}
 	return s.Target + " restores it", nil
 }
 
 // identify asks the target's own etcd for its members, and the cluster for who it is.
-func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcdview.Node,
+func (q inputs) identify(ctx context.Context, t talos.Client, target etcdview.Node,
 	snapshot Snapshot) (recovery.Etcd,
 	error) {
 	members, err := etcdview.MembersOf(ctx, t, target)
@@ -229,22 +213,17 @@ func (q recoverStep) identify(ctx context.Context, t talos.Client, target etcdvi
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
-	asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-	defer cancel()
-	uid, err := workload.UID(asking)
+	is, err := recovery.Identify(ctx, workload)
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
-	at, err := etcdview.Revision(asking, workload)
-	if err != nil {
-		return recovery.Etcd{}, err
-	}
-	if uid != snapshot.UID || at < snapshot.Revision {
+	if is.UID != snapshot.UID || is.Revision < snapshot.Revision {
 		return recovery.Etcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: kube-system %s at revision %d, and "+
-			"the snapshot has %s at %d. The snapshot is kept in %s", workload.Host(), uid, at, snapshot.UID, snapshot.Revision,
-			records.QuorumFiles(q.tools.Files)))
+			"the snapshot has %s at %d. The snapshot is kept in %s", workload.Host(), is.UID, is.Revision, snapshot.UID,
+			snapshot.Revision, records.QuorumFiles(q.tools.Files)))
 	}
-	return recovery.Etcd{Server: target.Server, UID: uid, Revision: at}, nil
+	is.Server = target.Server
+	return is, nil
 }
 
 func isMember(members []talos.EtcdMember, server string) bool {
@@ -252,7 +231,7 @@ func isMember(members []talos.EtcdMember, server string) bool {
 }
 
 // awaitOthers waits until all servers but the survivor vote: they were emptied, and join by themselves.
-func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
+func (q inputs) awaitOthers(ctx context.Context, say flow.Say, s etcdview.Survey,
 	_ recovery.Etcd) (recovery.Membership,
 	error) {
 	var out recovery.Membership
@@ -270,7 +249,7 @@ func (q recoverStep) awaitOthers(ctx context.Context, say flow.Say, s etcdview.S
 
 // newMembers asks the target's etcd for its members. The servers are asked for their data before: a server is counted
 // before it has data of the new etcd, so what has data and is not counted has data of the old.
-func (q recoverStep) newMembers(ctx context.Context, s etcdview.Survey) (talos.Client, []etcdview.Node,
+func (q inputs) newMembers(ctx context.Context, s etcdview.Survey) (talos.Client, []etcdview.Node,
 	[]talos.EtcdMember, error) {
 	t, nodes, err := etcdview.AskControlPlane(ctx, q.cfg, q.tools)
 	if err != nil {
@@ -304,7 +283,7 @@ func voters(s etcdview.Survey, members []talos.EtcdMember, but string) (out reco
 
 // rejoinSurvivor wipes the survivor, now that the new etcd has what it knew, and waits until it votes in that. One that
 // the new etcd counts, or a member without a name that may be it, joining, is left alone.
-func (q recoverStep) rejoinSurvivor(ctx context.Context, say flow.Say, s etcdview.Survey,
+func (q inputs) rejoinSurvivor(ctx context.Context, say flow.Say, s etcdview.Survey,
 	_ recovery.Membership) (recovery.Membership,
 	error) {
 	wiper := wiper{map[string]time.Time{}}

@@ -28,7 +28,7 @@ type Snapshot struct {
 
 // takeSnapshot takes a snapshot of the survivor's etcd, before anything is wiped anywhere, and has etcd's library read
 // it.
-func (q snapshotStep) takeSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey) (Snapshot, error) {
+func (q inputs) takeSnapshot(ctx context.Context, say flow.Say, s etcdview.Survey) (Snapshot, error) {
 	folder := records.QuorumFiles(q.tools.Files)
 	if err := os.MkdirAll(folder.String(), 0o700); err != nil {
 		return Snapshot{}, fmt.Errorf("make the folder of the recovery: %w", err)
@@ -73,7 +73,7 @@ func receive(path string, stream io.Reader) (Snapshot, error) {
 
 // inspectSnapshot restores it into a scratch folder: what is cut off, damaged or of no cluster is found before anything
 // is wiped.
-func (q snapshotStep) inspectSnapshot(folder platform.Files, name string, out *Snapshot) (err error) {
+func (q inputs) inspectSnapshot(folder platform.Files, name string, out *Snapshot) (err error) {
 	scratch := folder.Path("scratch")
 	if err := os.RemoveAll(scratch); err != nil { // an earlier run may have left half of it
 		return err
@@ -90,7 +90,7 @@ func (q snapshotStep) inspectSnapshot(folder platform.Files, name string, out *S
 	return nil
 }
 
-func (q snapshotStep) verifySnapshot(_ context.Context, was Snapshot) flow.Verdict {
+func (q inputs) verifySnapshot(_ context.Context, was Snapshot) flow.Verdict {
 	switch err := q.snapshotWhole(was); {
 	case errors.Is(err, fs.ErrNotExist):
 		return flow.Gone("the snapshot is not in the state folder")
@@ -101,7 +101,7 @@ func (q snapshotStep) verifySnapshot(_ context.Context, was Snapshot) flow.Verdi
 }
 
 // snapshotWhole reads the snapshot to its end and compares its sum.
-func (q snapshotStep) snapshotWhole(was Snapshot) error {
+func (q inputs) snapshotWhole(was Snapshot) error {
 	path := records.QuorumFiles(q.tools.Files).Path(records.SnapshotFile)
 	file, err := os.Open(path)
 	if err != nil {

@@ -18,16 +18,16 @@ func TestTheQuorumIsNotRecoveredWhileADiskMayNotBeMounted(t *testing.T) {
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5},
 		State: map[string]string{recoverytest.Cp2: "Waiting"}}
 	_, q := brokenCluster(t, e)
-	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
-	if _, err := (recoverStep{q}).clearOthers(t.Context(), clustertest.Silent, survey, snapshot); err == nil ||
+	if _, err := q.clearOthers(t.Context(), clustertest.Silent, survey, snapshot); err == nil ||
 		!strings.Contains(err.Error(), recoverytest.Cp2+": its disk may not be mounted yet") {
 		t.Errorf("the servers count as empty: %v", err)
 	}
-	if _, err := (recoverStep{q}).bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err == nil ||
+	if _, err := q.bootstrapRecovered(t.Context(), clustertest.Silent, survey, snapshot); err == nil ||
 		len(e.Calls) != 1 {
 		t.Errorf("an etcd is made: %v, after %v", err, e.Calls)
 	}
@@ -38,13 +38,13 @@ func TestARecoveryOfTheQuorumUploadsOverAnotherSnapshotOfTheSameSize(t *testing.
 		Survivor: recoverytest.Cp1, Target: recoverytest.Cp0}
 	e := &recoverytest.BrokenEtcd{Old: map[string]uint64{recoverytest.Cp1: 5}}
 	_, q := brokenCluster(t, e)
-	snapshot, err := snapshotStep{q}.takeSnapshot(t.Context(), clustertest.Silent, survey)
+	snapshot, err := q.takeSnapshot(t.Context(), clustertest.Silent, survey)
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.Uploaded[recoverytest.Cp0] = "snapshot of " + recoverytest.Cp2
 	for range 2 {
-		if _, err := (recoverStep{q}).uploadSnapshot(t.Context(), clustertest.Silent, survey, snapshot); err != nil {
+		if _, err := q.uploadSnapshot(t.Context(), clustertest.Silent, survey, snapshot); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 const silencePatience = 4
 
 // survey makes certain that no member has a leader for a while, and finds the one with the most recent data.
-func (q surveyStep) survey(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
+func (q inputs) survey(ctx context.Context, say flow.Say) (etcdview.Survey, error) {
 	by, err := ownership.Identity(q.tools)
 	if err != nil {
 		return etcdview.Survey{}, err
@@ -31,7 +31,7 @@ func (q surveyStep) survey(ctx context.Context, say flow.Say) (etcdview.Survey, 
 }
 
 // surveyFor is a survey for a state folder with an identity; empty: it has none. It only reads.
-func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out etcdview.Survey,
+func (q inputs) surveyFor(ctx context.Context, say flow.Say, by string, within time.Duration) (out etcdview.Survey,
 	err error) {
 	if err := claims.RefuseRecovering(ctx, q.cfg, q.tools, by); err != nil {
 		return etcdview.Survey{}, err
@@ -74,7 +74,7 @@ func (q surveyStep) surveyFor(ctx context.Context, say flow.Say, by string, with
 
 // refuseQuorum asks every member for what only one with a leader answers, and the cluster's API for what etcd must
 // agree on.
-func (q surveyStep) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
+func (q inputs) refuseQuorum(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
 	refusals := make([]error, len(nodes)+1)
 	var asking sync.WaitGroup
 	for i, n := range etcdview.WithData(nodes) {
@@ -90,7 +90,7 @@ func (q surveyStep) refuseQuorum(ctx context.Context, t talos.Client, nodes []et
 	return nil
 }
 
-func (q surveyStep) refuseMember(ctx context.Context, t talos.Client, n etcdview.Node) error {
+func (q inputs) refuseMember(ctx context.Context, t talos.Client, n etcdview.Node) error {
 	members, err := etcdview.MembersOf(ctx, t, n)
 	if err != nil {
 		return nil // it has no leader
@@ -104,7 +104,7 @@ func (q surveyStep) refuseMember(ctx context.Context, t talos.Client, n etcdview
 		"--graceful=false", ErrQuorum, n.Server, strings.Join(names, ", "), q.tools.Command("replace-machine", "NAME"))
 }
 
-func (q surveyStep) refuseAPI(ctx context.Context) error {
+func (q inputs) refuseAPI(ctx context.Context) error {
 	workload, err := connect.Cluster(q.tools, platform.Kubeconfig)
 	if err != nil {
 		return nil // a second opinion; the members are asked themselves

@@ -15,7 +15,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/clustertest"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
-	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
@@ -25,12 +24,12 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	w := newReadoptWorld(t)
 	first, second := w.plan(t).in, w.plan(t).in
 	second.tools.Files = platform.FilesIn(t.TempDir())
-	mine, err := (orphanStep{first}).claimReadopt(t.Context(), w.say)
+	mine, err := first.claimReadopt(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var recovering *claims.RecoveringError
-	if _, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) ||
+	if _, err := second.claimReadopt(t.Context(), w.say); !errors.As(err, &recovering) ||
 		recovering.Claim.By != mine.By {
 		t.Errorf("the second is told %v", err)
 	}
@@ -39,10 +38,10 @@ func TestOneOfTwoReadoptions(t *testing.T) {
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s",
 		clustertest.Map{"metadata": clustertest.Map{"annotations": clustertest.Map{capi.ReadoptedAnnotation: "5a5a"}},
 			"spec": clustertest.Map{"paused": true}}))
-	if taken, err := (orphanStep{second}).claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
+	if taken, err := second.claimReadopt(t.Context(), w.say); err != nil || taken.By == mine.By {
 		t.Errorf("it is not taken over: %+v, %v", taken, err)
 	}
-	if v := recovery.VerifyClaim(first.cfg, first.tools)(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := claims.VerifyRecovery(t.Context(), first.cfg, first.tools, mine.By); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 }
@@ -65,11 +64,11 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 		t.Fatalf("open: %v, %v", found.Open, err)
 	}
 	p := w.plan(t, id)
-	o, err := (orphanStep{p.in}).ensureOrphaned(t.Context(), w.say)
+	o, err := p.in.ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := (compareStep{p.in}).compareAll(t.Context(), w.say, o)
+	d, err := p.in.compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Left) != 1 || d.Left[0].UID != "left" {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -81,7 +80,7 @@ func TestLeftObjectsAreReplacedWhereThatIsAccepted(t *testing.T) {
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 { // the second time as after a kill: what was put back is nothing that was left
-		if _, err := (putStep{p.in}).putBack(t.Context(), w.say, m, d); err != nil {
+		if _, err := p.in.putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
 		if is := left(); is == nil || is.GetUID() == "left" || capi.Text(is, "spec", "type") != "cx33" ||
@@ -105,7 +104,7 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 	}
 	m, before := steps.Management{Kubeconfig: platform.ManagementKubeconfig}, config.Defaults()
 	w.Install(before)
-	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) > 0 {
+	if _, err := p.in.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) > 0 {
 		t.Fatalf("with all kinds there: %v, installed %d times", err, len(w.Inits))
 	}
 	const provider = "clusterctl.cluster.x-k8s.io/v1alpha3"
@@ -116,7 +115,7 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
+	if _, err := p.in.installAgain(t.Context(), w.say, m); err != nil || len(w.Inits) != 1 {
 		t.Fatalf("without the kind of the servers: %v, installed %d times\n%s", err, len(w.Inits), strings.Join(w.said, "\n"))
 	}
 	if is := w.Management.Get(provider, "Provider", "infrastructure-hetzner", "infrastructure-hetzner"); is == nil ||
@@ -133,7 +132,7 @@ func TestProvidersWithoutKindsAreInstalledAnew(t *testing.T) {
 		}
 		return 0, ""
 	}
-	if _, err := (putStep{p.in}).installAgain(t.Context(), w.say, m); err == nil || len(w.Inits) != 1 {
+	if _, err := p.in.installAgain(t.Context(), w.say, m); err == nil || len(w.Inits) != 1 {
 		t.Errorf("with an API server that does not answer: %v, installed %d times", err, len(w.Inits))
 	}
 }

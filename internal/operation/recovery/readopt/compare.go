@@ -22,7 +22,7 @@ type Mismatch struct {
 	Accept string `json:"accept,omitempty"` // what is done where it is accepted; empty: it cannot be
 	Advice string `json:"advice,omitempty"` // where it cannot be accepted
 
-	accepted func(*Comparison)
+	accepted func(*Comparison) // notes that; nil: there is nothing to note
 }
 
 // Comparison is what a readoption puts back and what it does not, after everything that was accepted.
@@ -151,11 +151,10 @@ func (c *comparing) compareMachines() {
 			})
 		case m.Deleting:
 			c.add(Mismatch{
-				ID:       "machine-deleting/" + m.Server,
-				What:     fmt.Sprintf("Machine %s was being deleted when the backup was taken, and its server lives", m.Name),
-				Would:    "it comes back as one that stays: a deletion is not put back",
-				Accept:   "it stays; " + deletesMachine(m) + " deletes it when the readoption is over",
-				accepted: func(*Comparison) {},
+				ID:     "machine-deleting/" + m.Server,
+				What:   fmt.Sprintf("Machine %s was being deleted when the backup was taken, and its server lives", m.Name),
+				Would:  "it comes back as one that stays: a deletion is not put back",
+				Accept: "it stays; " + deletesMachine(m) + " deletes it when the readoption is over",
 			})
 		}
 		if m.Now != nil && m.Outdated != "" {
@@ -186,8 +185,7 @@ func (c *comparing) missing(m backup.ClusterMachine) {
 	}
 	stale := "its Machine and what hangs on it are left out, and its node is removed"
 	would := "CAPH would create server " + m.Server +
-		" again, with an empty disk, which cannot join etcd while that counts " +
-		"the lost one"
+		" again, with an empty disk, which cannot join etcd while that counts the lost one"
 	if c.isMember(m.Server) {
 		stale += "; the control plane provider then takes its member out of etcd"
 	}
@@ -223,9 +221,8 @@ func (c *comparing) compareServers() {
 		m := Mismatch{ID: "server-unknown/" + s.Name, What: fmt.Sprintf("server %s (%d), %s, is none of the "+
 			"backup's Machines", s.Name, s.ID, c.roles(s.Name))}
 		if !s.ControlPlane {
-			m.Would, m.Accept = "no cluster would manage it", "it is left as it is, and no cluster manages it: delete it by "+
-				"hand when "+
-				"its load is moved"
+			m.Would, m.Accept = "no cluster would manage it", "it is left as it is, and no cluster manages it: delete it "+
+				"by hand when its load is moved"
 			m.accepted = func(d *Comparison) { d.Others = append(d.Others, s.ID) }
 			c.add(m)
 			continue
@@ -260,7 +257,6 @@ func (c *comparing) compareMembers() {
 			Would: "the control plane provider would evict it",
 			Accept: "it is evicted: right where its server is gone; where that lives and only lost its labels at Hetzner, " +
 				"label it again instead",
-			accepted: func(*Comparison) {},
 		})
 	}
 	for _, m := range c.machines {
@@ -268,11 +264,10 @@ func (c *comparing) compareMembers() {
 			continue
 		}
 		c.add(Mismatch{
-			ID:       "member-missing/" + m.Server,
-			What:     fmt.Sprintf("Machine %s of the control plane is no member of etcd", m.Name),
-			Would:    "the control plane would be counted as whole, with an etcd of fewer members",
-			Accept:   "it is put back as it is; replace-machine replaces it when the readoption is over",
-			accepted: func(*Comparison) {},
+			ID:     "member-missing/" + m.Server,
+			What:   fmt.Sprintf("Machine %s of the control plane is no member of etcd", m.Name),
+			Would:  "the control plane would be counted as whole, with an etcd of fewer members",
+			Accept: "it is put back as it is; replace-machine replaces it when the readoption is over",
 		})
 	}
 }
@@ -287,11 +282,10 @@ func (c *comparing) compareNodes() {
 			others, replaces = "", "its MachineHealthCheck"
 		}
 		c.add(Mismatch{
-			ID:       "node-missing/" + m.Server,
-			What:     fmt.Sprintf("server %s of Machine %s is no node", m.Server, m.Name),
-			Would:    "the Machine would wait for its node" + others,
-			Accept:   "it is put back as it is; it is waited for, and where it does not come, " + replaces + " replaces it",
-			accepted: func(*Comparison) {},
+			ID:     "node-missing/" + m.Server,
+			What:   fmt.Sprintf("server %s of Machine %s is no node", m.Server, m.Name),
+			Would:  "the Machine would wait for its node" + others,
+			Accept: "it is put back as it is; it is waited for, and where it does not come, " + replaces + " replaces it",
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
@@ -299,11 +293,10 @@ func (c *comparing) compareNodes() {
 			continue
 		}
 		c.add(Mismatch{
-			ID:       "node-unknown/" + name,
-			What:     fmt.Sprintf("node %s is neither a Machine of the backup nor a server of the cluster", name),
-			Would:    "no cluster would manage it",
-			Accept:   "it is left as it is: Cluster API does not touch nodes without a Machine",
-			accepted: func(*Comparison) {},
+			ID:     "node-unknown/" + name,
+			What:   fmt.Sprintf("node %s is neither a Machine of the backup nor a server of the cluster", name),
+			Would:  "no cluster would manage it",
+			Accept: "it is left as it is: Cluster API does not touch nodes without a Machine",
 		})
 	}
 }
@@ -381,8 +374,7 @@ func (c *comparing) compareSurroundings() {
 	switch lb := c.balancer; {
 	case c.endpoint != nil && c.endpoint.IPv4.String() == was && c.endpoint.LoadBalancer == 0:
 		c.add(Mismatch{ID: "load-balancer-missing/" + name, What: "the load balancer at " + was + " does not exist; a " +
-			"Primary IP " +
-			"keeps its address",
+			"Primary IP keeps its address",
 			Would: "the cluster would not answer at its address", Advice: "the step endpoint creates it again at that " +
 				"address: run the target endpoint first"})
 	case c.endpoint != nil && c.endpoint.IPv4.String() == was: // the objects name it: CAPH adopts it again
@@ -416,16 +408,15 @@ func (c *comparing) compareGroups(cluster string) {
 	for _, group := range wanted {
 		if !slices.Contains(c.groups, group) {
 			c.add(Mismatch{ID: "placement-group-missing/" + group, What: "placement group " + group + " does not exist",
-				Would:    "CAPH creates it again, empty: existing servers are not added to it, later ones are",
-				Accept:   "it does that",
-				accepted: func(*Comparison) {}})
+				Would:  "CAPH creates it again, empty: existing servers are not added to it, later ones are",
+				Accept: "it does that"})
 		}
 	}
 	for _, group := range c.groups {
 		if !slices.Contains(wanted, group) {
 			c.add(Mismatch{ID: "placement-group-unknown/" + group, What: fmt.Sprintf("placement group %s carries the label of "+
 				"cluster %s, and the backup does not know it", group, cluster),
-				Would: "CAPH would delete it", Accept: "it is deleted, where no server is in it", accepted: func(*Comparison) {}})
+				Would: "CAPH would delete it", Accept: "it is deleted, where no server is in it"})
 		}
 	}
 }

@@ -81,7 +81,7 @@ func counted(n int, what string) string {
 }
 
 // compareWith compares the backup with what exists.
-func (r compareStep) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
+func (r inputs) compareWith(ctx context.Context, workload *kube.Cluster, o Orphan) ([]Mismatch, error) {
 	l, err := r.lookAround(ctx, workload, o)
 	if err != nil {
 		return nil, err
@@ -90,14 +90,16 @@ func (r compareStep) compareWith(ctx context.Context, workload *kube.Cluster, o 
 }
 
 // decide says what follows from what was accepted, and what was not.
-func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
+func (r inputs) decide(ctx context.Context, found []Mismatch) (d Comparison, open []string, err error) {
 	for _, m := range found {
-		if m.accepted == nil || !r.accepts(m.ID) {
+		if m.Accept == "" || !slices.Contains(r.accept, m.ID) {
 			open = append(open, m.ID)
 			continue
 		}
 		d.Accepted = append(d.Accepted, m.ID)
-		m.accepted(&d)
+		if m.accepted != nil {
+			m.accepted(&d)
+		}
 	}
 	ids, err := pivot.ServerIDs(ctx, r.cfg, r.tools)
 	d.Servers = slices.DeleteFunc(ids, func(id int64) bool { return slices.Contains(d.Others, id) })
@@ -108,7 +110,7 @@ func (r compareStep) decide(ctx context.Context, found []Mismatch) (d Comparison
 }
 
 // managed counts the control plane's Machines that are put back.
-func (r compareStep) managed(d Comparison) int {
+func (r inputs) managed(d Comparison) int {
 	n := len(d.Adopted)
 	for _, m := range r.source.Machines() {
 		if m.ControlPlane && !slices.Contains(d.LeftOut, m.Name) {
@@ -119,7 +121,7 @@ func (r compareStep) managed(d Comparison) int {
 }
 
 // judge compares, and refuses where anything is not accepted.
-func (r compareStep) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
+func (r inputs) judge(ctx context.Context, workload *kube.Cluster, o Orphan) (Comparison, error) {
 	found, err := r.compareWith(ctx, workload, o)
 	if err != nil {
 		return Comparison{}, err
@@ -133,7 +135,7 @@ func (r compareStep) judge(ctx context.Context, workload *kube.Cluster, o Orphan
 }
 
 // compareAll is the comparison before anything is made.
-func (r compareStep) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
+func (r inputs) compareAll(ctx context.Context, _ flow.Say, o Orphan) (Comparison, error) {
 	if o.Released {
 		return Comparison{}, nil // the controllers work again, and may differ from the backup
 	}

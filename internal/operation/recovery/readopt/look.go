@@ -45,7 +45,7 @@ type Leftover struct {
 }
 
 // lookAround reads all of it, and changes nothing. What cannot be asked is an error.
-func (r compareStep) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
+func (r inputs) lookAround(ctx context.Context, workload *kube.Cluster, o Orphan) (l living, err error) {
 	c, name := r.tools.Hetzner, r.cfg.ClusterName
 	if l.servers, err = hetzner.Servers(ctx, c, name); err != nil {
 		return living{}, err
@@ -87,7 +87,7 @@ func (r compareStep) lookAround(ctx context.Context, workload *kube.Cluster, o O
 
 // unlabelled asks for every server of the backup that is not listed by itself: the list is of those with the cluster's
 // label.
-func (r compareStep) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
+func (r inputs) unlabelled(ctx context.Context, listed []hetzner.Server) (map[int64]bool, error) {
 	found := map[int64]bool{}
 	for _, m := range r.source.Machines() {
 		if m.ServerID == 0 || slices.ContainsFunc(listed, func(s hetzner.Server) bool { return s.ID == m.ServerID }) {
@@ -124,7 +124,7 @@ func (c *comparing) withoutLabel(m backup.ClusterMachine) {
 
 // etcdOf asks the servers' own members of etcd for all of them, with the backup's credentials, one after the other
 // until one answers. A member answers only while it has a leader, and so a quorum.
-func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
+func (r inputs) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, error) {
 	secret := r.source.Secret(r.cfg.ClusterName + "-talosconfig")
 	if secret == nil {
 		return nil, fmt.Errorf("ask etcd for its members: the backup has no Secret %s-talosconfig", r.cfg.ClusterName)
@@ -171,7 +171,7 @@ func (r compareStep) etcdOf(ctx context.Context, l living) ([]talos.EtcdMember, 
 }
 
 // leftAt lists the objects of the backup that are already where they are to go.
-func (r compareStep) leftAt(ctx context.Context, workload *kube.Cluster) (left []Leftover, err error) {
+func (r inputs) leftAt(ctx context.Context, workload *kube.Cluster) (left []Leftover, err error) {
 	target := workload
 	if !r.itself() {
 		if target, err = recovery.Management(ctx, r.cfg, r.tools); err != nil || target == nil {

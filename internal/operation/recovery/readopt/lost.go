@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"time"
 
 	"github.com/slipway-k8s/slipway/flow"
@@ -36,7 +35,7 @@ type Orphan struct {
 }
 
 // ensureOrphaned verifies that the cluster exists and has no management cluster, and begins the readoption's record.
-func (r orphanStep) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
+func (r inputs) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, error) {
 	o, _, kubeconfig, err := r.lookForManager(ctx, say)
 	if err != nil {
 		return Orphan{}, err
@@ -56,7 +55,7 @@ func (r orphanStep) ensureOrphaned(ctx context.Context, say flow.Say) (Orphan, e
 }
 
 // lookForManager asks the cluster, and who may manage it. An answer that cannot be had never counts as "none".
-func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
+func (r inputs) lookForManager(ctx context.Context, say flow.Say) (o Orphan, workload *kube.Cluster,
 	kubeconfig []byte, err error) {
 	if workload, kubeconfig, err = r.openWorkload(ctx); err != nil {
 		return Orphan{}, nil, nil, err
@@ -93,7 +92,7 @@ func (r orphanStep) lookForManager(ctx context.Context, say flow.Say) (o Orphan,
 
 // claimReadopt ensures that no other state folder readopts the cluster: two temporary management clusters with one
 // cluster's objects would manage the same servers.
-func (r orphanStep) claimReadopt(ctx context.Context, say flow.Say) (steps.Reservation, error) {
+func (r inputs) claimReadopt(ctx context.Context, say flow.Say) (steps.Reservation, error) {
 	found, err := claims.Recover(ctx, r.cfg, r.tools, say, func(ctx context.Context) (bool, error) {
 		o, _, _, err := r.lookForManager(ctx, say)
 		return o.Paused || o.Released, err
@@ -102,7 +101,7 @@ func (r orphanStep) claimReadopt(ctx context.Context, say flow.Say) (steps.Reser
 }
 
 // openWorkload connects to the cluster by what the state folder and the backup have of it.
-func (r orphanStep) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
+func (r inputs) openWorkload(ctx context.Context) (*kube.Cluster, []byte, error) {
 	var kubeconfigs [][]byte
 	var failed []error
 	switch mine, err := r.tools.Files.Read(platform.Kubeconfig); {
@@ -165,7 +164,7 @@ func otherAuthority(mine [][]byte, ofBackup []byte) error {
 
 // refuseManager refuses where a cluster has the Cluster object. target tells that this is where the readoption puts it,
 // so that one with its mark is its own.
-func (r orphanStep) refuseManager(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
+func (r inputs) refuseManager(ctx context.Context, c *kube.Cluster, where string, target bool) (Orphan, error) {
 	cluster, err := connect.FindCluster(ctx, r.cfg, c)
 	if err != nil {
 		return Orphan{}, fmt.Errorf("find out whether %s holds the Cluster object: %w", where, err)
@@ -198,6 +197,3 @@ func (r orphanStep) refuseManager(ctx context.Context, c *kube.Cluster, where st
 
 // itself tells whether the objects go back into the cluster that they describe.
 func (r inputs) itself() bool { return r.source.Contents.Header.SelfManaged }
-
-// accepts tells whether a person accepted a difference.
-func (r inputs) accepts(id string) bool { return slices.Contains(r.accept, id) }

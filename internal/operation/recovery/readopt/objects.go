@@ -69,7 +69,7 @@ func (r inputs) returned(o *unstructured.Unstructured, d Comparison) *unstructur
 		if _, controlPlane := o.GetLabels()[capi.ControlPlaneLabel]; controlPlane && d.Version != "" {
 			set(d.Version, "spec", "version")
 		}
-		server = capi.Text(o, "spec", "infrastructureRef", "name")
+		server = capi.ServerOf(o)
 		fallthrough
 	case capi.HCloudMachineKind.GroupKind():
 		if id := d.Replaced[server]; id != 0 {

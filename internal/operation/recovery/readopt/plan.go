@@ -30,25 +30,18 @@ type Plan struct {
 	// All names the steps that a readoption wants; they depend on the others.
 	All []string
 
-	Orphan      *flow.Step[Orphan]
-	Comparison  *flow.Step[Comparison]
-	Claim       *flow.Step[steps.Reservation]
-	Sweep       *flow.Step[recovery.Sweep]
+	// What a person is told of.
 	Management  *flow.Step[steps.Management]
-	Providers   *flow.Step[steps.Providers]
 	Cluster     *flow.Step[steps.Cluster]
-	Secret      *flow.Step[steps.TokenSecret]
-	Released    *flow.Step[steps.Pivot]
-	Reconciled  *flow.Step[steps.Pivot]
 	Kubeconfig  *flow.Step[steps.Kubeconfig]  // nil: the cluster manages itself
 	Talosconfig *flow.Step[steps.Talosconfig] // the same
 	Nodes       *flow.Step[steps.Nodes]       // the same
-	Machines    *flow.Step[steps.Machines]    // the same
 	Access      *flow.Step[steps.Access]      // nil: it does not
-	HandOver    *flow.Step[steps.Reservation]
 
 	in inputs
 	b  *steps.Set
+
+	comparison *flow.Step[Comparison]
 }
 
 // inputs is what the steps of a readoption are made from, besides the steps of the bootstrap.
@@ -60,13 +53,6 @@ type inputs struct {
 	source   backup.Cluster
 	accept   []string // IDs of differences
 }
-
-// The steps of a readoption that are its own.
-type (
-	orphanStep  struct{ inputs }
-	compareStep struct{ inputs }
-	putStep     struct{ inputs }
-)
 
 // mismatchKinds are the prefixes of the IDs of differences.
 var mismatchKinds = []string{
@@ -102,23 +88,20 @@ func New(cfg config.Config, tools platform.Tools, source backup.Cluster, accept 
 	}
 	in.observer = &situation.Observer{Cfg: cfg, Tools: in.tools, Sources: in.sources, Began: time.Now()}
 	p := &Plan{Graph: flow.New("slipway-readopt"), in: in, b: b}
-	if err := p.reopen(cfg); err != nil {
+	if err := p.manage(); err != nil {
 		return nil, err
 	}
-	if in.itself() {
-		p.accessFromItself()
-	} else {
-		p.accessFromManagement()
-	}
-	p.HandOver = recovery.AddHandOver(p.Graph, cfg, tools, "readopting", p.last()...)
-	p.All = []string{p.HandOver.Name()}
+	handOver := recovery.AddHandOver(p.Graph, cfg, in.tools, "readopting", p.access(p.release())...)
+	p.All = []string{handOver.Name()}
 	return p, p.Graph.Validate()
 }
 
-// reopen are the steps until the controllers reconcile again.
-func (p *Plan) reopen(cfg config.Config) error {
-	g, r := p.Graph, p.in
-	orphan, compare, put := orphanStep{r}, compareStep{r}, putStep{r}
+// spec is what steps are made from that follow the backup.
+func (r inputs) spec() any { return map[string]any{"backup": r.source.Identity(), "accept": r.accept} }
+
+// manage are the steps until there is a cluster that the objects go to.
+func (p *Plan) manage() error {
+	g, r, cfg := p.Graph, p.in, p.in.cfg
 	installed, err := capiinit.Spec(cfg, r.tools, r.sources)
 	if err != nil {
 		return err
@@ -127,44 +110,29 @@ func (p *Plan) reopen(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	installing = append(installing, capiinit.LeaseWait(cfg))
-	id := map[string]any{"backup": r.source.Identity(), "accept": r.accept}
-
-	p.Orphan = flow.Add(g, flow.Task[Orphan]{
+	orphan := flow.Add(g, flow.Task[Orphan]{
 		Name:     "orphaned",
 		Doc:      "the cluster exists and is the backup's, and no cluster manages it",
-		Run:      flow.Do(orphan.ensureOrphaned),
-		Spec:     id,
+		Run:      flow.Do(r.ensureOrphaned),
+		Spec:     r.spec(),
 		Deadline: wait.Overhead,
 	})
-
-	p.Comparison = flow.Add(g, flow.Task[Comparison]{
+	p.comparison = flow.Add(g, flow.Task[Comparison]{
 		Name:     "compare",
 		Doc:      "the backup agrees with the servers, the nodes and etcd's members, but for what was accepted",
-		Run:      flow.With1(compare.compareAll, p.Orphan),
-		Spec:     id,
+		Run:      flow.With1(r.compareAll, orphan),
+		Spec:     r.spec(),
 		Deadline: wait.Overhead,
 	})
-
-	p.Claim = flow.Add(g, flow.Task[steps.Reservation]{
-		Name:     "claim",
-		Doc:      "no other state folder readopts or restores this cluster",
-		Run:      flow.Do(orphan.claimReadopt),
-		After:    flow.Of(p.Comparison),
-		Spec:     id,
-		Verify:   recovery.VerifyClaim(cfg, r.tools),
-		Deadline: wait.ReservedWithin + wait.Overhead,
-		Waits:    []flow.Wait{recovery.WaitClaim},
-	})
-
-	p.Sweep = flow.Add(g, flow.Task[recovery.Sweep]{
+	claim := recovery.AddClaim(g, cfg, r.tools, "no other state folder readopts or restores this cluster", r.spec(),
+		flow.Do(r.claimReadopt)).After(p.comparison)
+	sweep := flow.Add(g, flow.Task[recovery.Sweep]{
 		Name:     "sweep",
 		Doc:      "nodes of servers that are gone, where that was accepted, are removed, and their Pods start elsewhere",
-		Run:      flow.With1(put.removeGone, p.Comparison),
-		After:    flow.Of(p.Claim),
+		Run:      flow.With1(r.removeGone, p.comparison),
+		After:    flow.Of(claim),
 		Deadline: wait.Overhead,
 	})
-
 	name, doc := "kind-create", "a management cluster for Cluster API: kind, an existing one, or the lab's"
 	if r.itself() {
 		name, doc = "management", "the cluster itself, which managed itself"
@@ -172,98 +140,86 @@ func (p *Plan) reopen(cfg config.Config) error {
 	p.Management = flow.Add(g, flow.Task[steps.Management]{
 		Name:     name,
 		Doc:      doc,
-		Run:      flow.Do(put.manageAgain),
-		After:    flow.Of(p.Comparison, p.Sweep),
+		Run:      flow.Do(r.manageAgain),
+		After:    flow.Of(p.comparison, sweep),
 		Spec:     connect.ManagementSpec(cfg, r.tools),
-		Verify:   put.verifyManager,
+		Verify:   r.verifyManager,
 		Deadline: cfg.ManagementTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Management},
 	})
-
-	p.Providers = flow.Add(g, flow.Task[steps.Providers]{
+	providers := flow.Add(g, flow.Task[steps.Providers]{
 		Name:     "capi-init",
 		Doc:      "Cluster API and its providers for Hetzner and Talos are installed and serve",
-		Run:      flow.With1(put.installAgain, p.Management),
+		Run:      flow.With1(r.installAgain, p.Management),
 		Spec:     installed,
 		Deadline: 3*cfg.ProvidersTimeout.D() + wait.Overhead,
-		Waits:    installing,
+		Waits:    append(installing, capiinit.LeaseWait(cfg)),
 	})
-
-	p.putBack(put, id)
-	return nil
-}
-
-// putBack are the steps that put the objects back and have them reconciled.
-func (p *Plan) putBack(put putStep, id any) {
-	g, cfg := p.Graph, p.in.cfg
 	p.Cluster = flow.Add(g, flow.Task[steps.Cluster]{
 		Name: "put-back",
 		Doc: "the objects and Secrets of the backup exist, paused; the control plane provider knows that etcd is " +
 			"bootstrapped",
-		Run:      flow.With2(put.putBack, p.Management, p.Comparison),
-		After:    flow.Of(p.Providers),
-		Spec:     id,
+		Run:      flow.With2(r.putBack, p.Management, p.comparison),
+		After:    flow.Of(providers),
+		Spec:     r.spec(),
 		Deadline: cfg.LoadBalancerTimeout.D() + wait.Overhead,
 		Waits:    []flow.Wait{wait.Webhooks(cfg)},
 	})
+	return nil
+}
 
-	p.Secret = flow.Add(g, flow.Task[steps.TokenSecret]{
+// release are the steps that have the objects reconciled again; it gives the last of them.
+func (p *Plan) release() flow.Node {
+	g, r, cfg := p.Graph, p.in, p.in.cfg
+	secret := flow.Add(g, flow.Task[steps.TokenSecret]{
 		Name:     "secret",
 		Doc:      "today's Hetzner token for Cluster API, in the place of the backup's",
-		Run:      flow.With1(put.renewToken, p.Management),
+		Run:      flow.With1(r.renewToken, p.Management),
 		After:    flow.Of(p.Cluster),
 		Deadline: wait.Overhead,
 	})
-
-	p.Released = flow.Add(g, flow.Task[steps.Pivot]{
+	released := flow.Add(g, flow.Task[steps.Pivot]{
 		Name:     "unpause",
 		Doc:      "everything was compared once more, and the controllers reconcile again",
-		Run:      flow.With2(put.unpause, p.Management, p.Comparison),
-		After:    flow.Of(p.Cluster, p.Secret),
-		Spec:     id,
+		Run:      flow.With2(r.unpause, p.Management, p.comparison),
+		After:    flow.Of(p.Cluster, secret),
+		Spec:     r.spec(),
 		Deadline: wait.Overhead,
 	})
-
 	within := cfg.NodesTimeout.D() + cfg.ControlPlaneTimeout.D()
-	p.Reconciled = flow.Add(g, flow.Task[steps.Pivot]{
+	return flow.Add(g, flow.Task[steps.Pivot]{
 		Name:     "reconcile",
 		Doc:      "the controllers have reconciled every object; no server was created or deleted except as announced",
-		Run:      flow.With2(put.reconcile, p.Management, p.Comparison),
-		After:    flow.Of(p.Released),
+		Run:      flow.With2(r.reconcile, p.Management, p.comparison),
+		After:    flow.Of(released),
 		Deadline: within + wait.Overhead,
 		Waits:    []flow.Wait{{For: "the controllers (NODES_TIMEOUT and CONTROL_PLANE_TIMEOUT)", Within: within}},
 	})
 }
 
-func (p *Plan) accessFromManagement() {
-	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
-	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(p.Reconciled)
-	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
-	p.Machines = p.b.Machines(p.Graph, p.Management, p.Cluster).After(p.Nodes)
-}
-
-func (p *Plan) accessFromItself() {
-	p.Access = p.b.Access(p.Graph).After(p.Reconciled)
-}
-
-// last are the steps after which everything is done.
-func (p *Plan) last() []flow.Node {
-	if p.Access != nil {
+// access are the steps that open the cluster once it is reconciled; after the last of them everything is done.
+func (p *Plan) access(reconciled flow.Node) (last []flow.Node) {
+	if p.in.itself() {
+		p.Access = p.b.Access(p.Graph).After(reconciled)
 		return []flow.Node{p.Access}
 	}
-	return []flow.Node{p.Talosconfig, p.Nodes, p.Machines}
+	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.Management, p.Cluster).After(reconciled)
+	p.Talosconfig = p.b.Talosconfig(p.Graph, p.Management, p.Cluster).After(reconciled)
+	p.Nodes = p.b.Nodes(p.Graph, p.Management, p.Cluster, p.Kubeconfig)
+	machines := p.b.Machines(p.Graph, p.Management, p.Cluster).After(p.Nodes)
+	return []flow.Node{p.Talosconfig, p.Nodes, machines}
 }
 
 // Inspect looks at everything, and changes nothing.
 func (p *Plan) Inspect(ctx context.Context, say flow.Say) (Readoption, error) {
-	r, compare := p.in, compareStep{p.in}
+	r := p.in
 	out := Readoption{Cluster: r.cfg.ClusterName, Taken: r.source.Contents.Header.Taken, Manager: "the cluster itself",
 		Differences: []Mismatch{}}
 	if !r.itself() {
 		out.Manager = fmt.Sprintf("management cluster %s (%s)", r.cfg.ManagementName(), r.tools.Management.Name())
 	}
 	say("looking for the cluster and for who manages it")
-	orphan, workload, _, err := orphanStep{r}.lookForManager(ctx, say)
+	orphan, workload, _, err := r.lookForManager(ctx, say)
 	if err != nil {
 		return out, err
 	}
@@ -276,10 +232,10 @@ func (p *Plan) Inspect(ctx context.Context, say flow.Say) (Readoption, error) {
 		return out, nil
 	}
 	say("comparing the backup with the servers, the nodes and etcd's members")
-	if out.Differences, err = compare.compareWith(ctx, workload, orphan); err != nil {
+	if out.Differences, err = r.compareWith(ctx, workload, orphan); err != nil {
 		return out, err
 	}
-	if out.Comparison, out.Open, err = compare.decide(ctx, out.Differences); err != nil {
+	if out.Comparison, out.Open, err = r.decide(ctx, out.Differences); err != nil {
 		return out, err
 	}
 	objects, err := r.returning(out.Comparison)

@@ -29,7 +29,7 @@ import (
 )
 
 // manageAgain makes or finds the cluster that the objects go to.
-func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Management, error) {
+func (r inputs) manageAgain(ctx context.Context, say flow.Say) (steps.Management, error) {
 	if !r.itself() {
 		m, err := connect.EnsureManagement(ctx, r.cfg, r.tools, say)
 		return steps.Management{Provider: m.Provider, Name: m.Name, Kubeconfig: platform.ManagementKubeconfig, UID: m.UID},
@@ -44,7 +44,7 @@ func (r putStep) manageAgain(ctx context.Context, say flow.Say) (steps.Managemen
 }
 
 // verifyManager asks who answers there.
-func (r putStep) verifyManager(ctx context.Context, m steps.Management) flow.Verdict {
+func (r inputs) verifyManager(ctx context.Context, m steps.Management) flow.Verdict {
 	if !r.itself() {
 		return connect.VerifyManagement(ctx, r.tools, ownership.Management{Provider: m.Provider, Name: m.Name, UID: m.UID})
 	}
@@ -61,7 +61,7 @@ func (r putStep) verifyManager(ctx context.Context, m steps.Management) flow.Ver
 
 // removeGone removes the nodes of servers that are gone and were accepted to be, and ends their Pods: in a cluster that
 // manages itself its controllers may be among them.
-func (r putStep) removeGone(ctx context.Context, say flow.Say, d Comparison) (recovery.Sweep, error) {
+func (r inputs) removeGone(ctx context.Context, say flow.Say, d Comparison) (recovery.Sweep, error) {
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return recovery.Sweep{}, err
@@ -88,7 +88,7 @@ func (r putStep) removeGone(ctx context.Context, say flow.Say, d Comparison) (re
 
 // refuseNodeOfLiving asks Hetzner for the server itself, in case that it only lost its labels: a node that works is not
 // removed.
-func (r putStep) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
+func (r inputs) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) error {
 	id := node.Spec.ProviderID
 	for _, m := range r.source.Machines() {
 		if id == "" && m.Server == node.Name && m.ServerID != 0 {
@@ -108,7 +108,7 @@ func (r putStep) refuseNodeOfLiving(ctx context.Context, node *corev1.Node) erro
 
 // installAgain installs Cluster API and its providers, also where their list says that they are installed and their
 // kinds are gone.
-func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Management) (steps.Providers, error) {
+func (r inputs) installAgain(ctx context.Context, say flow.Say, m steps.Management) (steps.Providers, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Providers{}, err
@@ -135,7 +135,7 @@ func (r putStep) installAgain(ctx context.Context, say flow.Say, m steps.Managem
 }
 
 // putBack puts the objects back, their Cluster paused from the first moment, so that no controller acts on any of them.
-func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Cluster, error) {
+func (r inputs) putBack(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Cluster, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Cluster{}, err
@@ -171,7 +171,7 @@ func (r putStep) putBack(ctx context.Context, say flow.Say, m steps.Management, 
 }
 
 // renewToken writes today's Hetzner token over the backup's.
-func (r putStep) renewToken(ctx context.Context, say flow.Say, m steps.Management) (steps.TokenSecret, error) {
+func (r inputs) renewToken(ctx context.Context, say flow.Say, m steps.Management) (steps.TokenSecret, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.TokenSecret{}, err
@@ -182,7 +182,7 @@ func (r putStep) renewToken(ctx context.Context, say flow.Say, m steps.Managemen
 
 // makeRoom removes leftovers that were accepted to be replaced, and what an earlier run put there and that is not to be
 // there any more, since something more was accepted.
-func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
+func (r inputs) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluster, begun bool,
 	objects []*unstructured.Unstructured, d Comparison) error {
 	inv := capi.Inventory{}
 	var err error
@@ -223,14 +223,14 @@ func (r putStep) makeRoom(ctx context.Context, say flow.Say, target *kube.Cluste
 }
 
 // isBacked tells whether the backup has an object.
-func (r putStep) isBacked(key capi.ObjectKey) bool {
+func (r inputs) isBacked(key capi.ObjectKey) bool {
 	return slices.ContainsFunc(r.source.All(), func(o *unstructured.Unstructured) bool {
 		return capi.ObjectKeyOf(o) == key
 	})
 }
 
 // put makes an object where it is not there yet, waiting while the webhooks do not answer.
-func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
+func (r inputs) put(ctx context.Context, say flow.Say, target *kube.Cluster, o *unstructured.Unstructured) error {
 	w := wait.Wait{What: "the webhooks for " + kube.Describe(o), Within: r.cfg.LoadBalancerTimeout.D()}
 	return w.Until(ctx, say, func(ctx context.Context) (string, error) {
 		is, err := apply.ReadCopied(ctx, target, o)
@@ -250,7 +250,7 @@ func (r putStep) put(ctx context.Context, say flow.Say, target *kube.Cluster, o 
 
 // tellControlPlane gives the TalosControlPlane what it must know before it is looked at: that its etcd is bootstrapped,
 // also as the condition that the provider sets only when it bootstraps one.
-func (r putStep) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
+func (r inputs) tellControlPlane(ctx context.Context, say flow.Say, target *kube.Cluster) error {
 	was := r.source.ControlPlane()
 	tcp, err := capi.Get(ctx, target, r.cfg.Namespace, capi.TalosControlPlaneKind, was.GetName())
 	if err != nil {
@@ -275,7 +275,7 @@ func (r putStep) tellControlPlane(ctx context.Context, say flow.Say, target *kub
 
 // unpause compares once more, every object with the backup and the backup with the cluster, and then unpauses the
 // controllers.
-func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Pivot, error) {
+func (r inputs) unpause(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Pivot{}, err
@@ -302,15 +302,14 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 		return steps.Pivot{}, err
 	}
 	if len(wrong) > 0 {
-		return steps.Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. Put "+
-			"right "+
-			"what differs, and run again", strings.Join(wrong, "; "))
+		return steps.Pivot{}, fmt.Errorf("what was put back is not what the backup has: %s; the cluster stays paused. "+
+			"Put right what differs, and run again", strings.Join(wrong, "; "))
 	}
 	workload, err := connect.Cluster(r.tools, platform.Kubeconfig)
 	if err != nil {
 		return steps.Pivot{}, err
 	}
-	if _, err := compareStep(r).judge(ctx, workload, Orphan{Paused: true}); err != nil {
+	if _, err := r.judge(ctx, workload, Orphan{Paused: true}); err != nil {
 		return steps.Pivot{}, fmt.Errorf("%w; the cluster stays paused", err)
 	}
 	say("unpausing cluster %s: from here on it is managed again", r.cfg.ClusterName)
@@ -318,7 +317,7 @@ func (r putStep) unpause(ctx context.Context, say flow.Say, m steps.Management, 
 }
 
 // reconcile waits until the controllers have looked at everything, and verifies that they keep every server.
-func (r putStep) reconcile(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Pivot, error) {
+func (r inputs) reconcile(ctx context.Context, say flow.Say, m steps.Management, d Comparison) (steps.Pivot, error) {
 	target, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return steps.Pivot{}, err

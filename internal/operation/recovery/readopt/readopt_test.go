@@ -261,11 +261,11 @@ func TestAStaleBackupIsNotPutBack(t *testing.T) {
 	w := newReadoptWorld(t)
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
 	r := w.plan(t).in
-	o, err := (orphanStep{r}).ensureOrphaned(t.Context(), w.say)
+	o, err := r.ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = (compareStep{r}).compareAll(t.Context(), w.say, o)
+	_, err = r.compareAll(t.Context(), w.say, o)
 	var open *UnacceptedError
 	if !errors.As(err, &open) || len(open.Open) != 1 ||
 		!strings.Contains(err.Error(), "server-missing/k8s-control-plane-2: ") || !strings.Contains(err.Error(), "--accept") {
@@ -295,11 +295,11 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	defer s.Close()
 	r.tools.Hetzner = s.Client(nil)
 	s.Put("servers", 102, schema.Server{Name: "k8s-control-plane-2"})
-	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil ||
+	if found, err := r.unlabelled(t.Context(), listed); err != nil ||
 		!maps.Equal(found, map[int64]bool{102: true}) {
 		t.Errorf("%v, %v", found, err)
 	}
-	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err == nil ||
+	if _, err := r.removeGone(t.Context(), w.say, sweep); err == nil ||
 		!strings.Contains(err.Error(), "hcloud://102") ||
 		node() == nil {
 		t.Errorf("the node of a server that lives is removed: %v", err)
@@ -307,10 +307,10 @@ func TestAServerThatLostItsLabelsIsNotGone(t *testing.T) {
 	empty := hetznertest.NewEmpty()
 	defer empty.Close()
 	r.tools.Hetzner = empty.Client(nil)
-	if found, err := (compareStep{r}).unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
+	if found, err := r.unlabelled(t.Context(), listed); err != nil || len(found) > 0 {
 		t.Errorf("without it: %v, %v", found, err)
 	}
-	if _, err := (putStep{r}).removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
+	if _, err := r.removeGone(t.Context(), w.say, sweep); err != nil || node() != nil {
 		t.Errorf("the node of a server that is gone stays: %v", err)
 	}
 }
@@ -323,7 +323,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	accept := []string{"server-missing/k8s-control-plane-2", "server-unknown/k8s-control-plane-new"}
 	p := w.plan(t, accept...)
 	r := p.in
-	o, err := (orphanStep{r}).ensureOrphaned(t.Context(), w.say)
+	o, err := r.ensureOrphaned(t.Context(), w.say)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +332,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	// ID 102 is the new server's in this environment.
 	w.source.Object("HCloudMachine", "k8s-control-plane-2").Object["spec"] = clustertest.Map{"providerID": "hcloud://999"}
-	d, err := (compareStep{r}).compareAll(t.Context(), w.say, o)
+	d, err := r.compareAll(t.Context(), w.say, o)
 	if err != nil || len(d.Adopted) != 1 || d.Made != 0 {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -341,7 +341,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
-		if _, err := (putStep{r}).putBack(t.Context(), w.say, m, d); err != nil {
+		if _, err := r.putBack(t.Context(), w.say, m, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -360,7 +360,7 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	// A change by another client keeps it paused; then it is let go.
 	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v9"}})
-	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil ||
 		!strings.Contains(err.Error(), "spec.version") ||
 		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a Machine that differs: %v", err)
@@ -368,13 +368,13 @@ func TestObjectsComeBackPaused(t *testing.T) {
 	w.Management.Change(clustertest.CAPI, "Machine", config.DefaultNamespace, "k8s-control-plane-m0",
 		clustertest.Map{"spec": clustertest.Map{"version": "v1.32.2"}})
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1")
-	if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err == nil ||
+	if _, err := r.unpause(t.Context(), w.say, m, d); err == nil ||
 		!capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 		t.Errorf("with a server that has gone meanwhile: %v", err)
 	}
 	w.serve("k8s-control-plane-0", "k8s-control-plane-1", "k8s-control-plane-new")
 	for range 2 {
-		if _, err := (putStep{r}).unpause(t.Context(), w.say, m, d); err != nil ||
+		if _, err := r.unpause(t.Context(), w.say, m, d); err != nil ||
 			capi.Truth(w.Management.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s"), "spec", "paused") {
 			t.Errorf("it is not let go: %v", err)
 		}

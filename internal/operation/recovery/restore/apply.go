@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/slipway-k8s/slipway/config"
@@ -24,25 +23,10 @@ import (
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-// add adds the step apply of a restore to a graph.
-func (r applyStep) add(g *flow.Graph, management *flow.Step[steps.Management], lost *flow.Step[Lost],
-	image *flow.Step[steps.Image], endpoint *flow.Step[steps.Endpoint]) *flow.Step[steps.Cluster] {
-	return flow.Add(g, flow.Task[steps.Cluster]{
-		Name: "apply",
-		Doc: "the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an " +
-			"empty etcd",
-		Run:      flow.With4(r.applyPaused, management, lost, image, endpoint),
-		Spec:     r.source.Identity(),
-		Verify:   r.verifyCluster,
-		Deadline: 2*r.cfg.LoadBalancerTimeout.D() + wait.Overhead,
-		Waits:    []flow.Wait{wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg)},
-	})
-}
-
 // applyPaused applies the cluster's objects as the backup has them. The control plane provider would bootstrap an empty
 // etcd as soon as all servers have addresses; so its object is created paused, its status is set to bootstrapped, and
 // only then it is unpaused: the provider creates the servers, and does not bootstrap etcd.
-func (r applyStep) applyPaused(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
+func (r inputs) applyPaused(ctx context.Context, say flow.Say, m steps.Management, lost Lost,
 	_ steps.Image, endpoint steps.Endpoint) (steps.Cluster, error) {
 	if endpoint.Kind == config.EndpointPrimaryIP {
 		lost.IP, lost.Balancer = endpoint.IPv4, endpoint.LoadBalancer
@@ -79,7 +63,7 @@ func addressOf(live *unstructured.Unstructured) string {
 
 // awaitBalancer waits for the load balancer's address. Where one survived it must be that one's: a cluster whose
 // objects name another address than its load balancer has would never be reached.
-func (r applyStep) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string,
+func (r inputs) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster, want string) (ip string,
 	err error) {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -105,7 +89,7 @@ func (r applyStep) awaitBalancer(ctx context.Context, say flow.Say, mgmt *kube.C
 }
 
 // applyAll applies all objects, and keeps the pause between the control plane's creation and its release.
-func (r applyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
+func (r inputs) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, objects []*unstructured.Unstructured,
 	patience *time.Duration) error {
 	for _, o := range objects {
 		if o.GroupVersionKind().GroupKind() == capi.TalosControlPlaneKind.GroupKind() {
@@ -123,7 +107,7 @@ func (r applyStep) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluste
 
 // createBootstrapped creates the TalosControlPlane, sets in its status that its etcd is bootstrapped, and unpauses it.
 // One that exists without the pause has that already: the pause goes only after that.
-func (r applyStep) createBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
+func (r inputs) createBootstrapped(ctx context.Context, say flow.Say, mgmt *kube.Cluster,
 	wanted *unstructured.Unstructured, patience *time.Duration) error {
 	live, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, wanted.GetName())
 	switch {
@@ -141,15 +125,10 @@ func (r applyStep) createBootstrapped(ctx context.Context, say flow.Say, mgmt *k
 	if live, err = recovery.SetBootstrapped(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
 		return fmt.Errorf("%w: it stays paused, for the provider would bootstrap an empty etcd", err)
 	}
-	unpause := client.RawPatch(types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+capi.PausedAnnotation+`":null}}}`))
-	if err := mgmt.Patch(ctx, live, unpause); err != nil {
-		return fmt.Errorf("unpause %s: %w", kube.Describe(live), err)
-	}
-	return nil
+	return capi.Annotate(ctx, mgmt, live, map[string]any{capi.PausedAnnotation: nil})
 }
 
-func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Verdict {
+func (r inputs) verifyCluster(ctx context.Context, was steps.Cluster) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
@@ -173,7 +152,7 @@ func (r applyStep) verifyCluster(ctx context.Context, was steps.Cluster) flow.Ve
 
 // restored are the objects for a load balancer at ip; without an address (ip is empty) those that can do without: the
 // Cluster then does not name its control plane yet.
-func (r applyStep) restored(lost Lost, ip string) []*unstructured.Unstructured {
+func (r inputs) restored(lost Lost, ip string) []*unstructured.Unstructured {
 	was, host := r.source.Endpoint()
 	var objects []*unstructured.Unstructured
 	for _, o := range r.source.Wanted() {

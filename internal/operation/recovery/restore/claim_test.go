@@ -23,7 +23,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s", Type: "spread",
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef", "slipway-host": "laptop"}})
-	mine, err := lostStep{w.r}.claimRestore(t.Context(), w.say, Lost{})
+	mine, err := w.r.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,14 +31,14 @@ func TestOneOfTwoRestores(t *testing.T) {
 	others.tools.Files = platform.FilesIn(t.TempDir())
 
 	var restoring *claims.RecoveringError
-	if _, err := (lostStep{others}).claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) ||
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) ||
 		restoring.Claim.By != mine.By || !strings.Contains(err.Error(), "delete the placement group slipway-k8s.restore") {
 		t.Errorf("the second is told %v", err)
 	}
 	if err := others.tools.Files.Write(platform.Kubeconfig, []byte("of the lost cluster")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (lostStep{others}).ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
+	if _, err := others.ensureLost(t.Context(), w.say); !errors.As(err, &restoring) {
 		t.Errorf("before its folder is a restore's the second is told %v", err)
 	}
 	record, err := records.ReadRestore(others.tools.Files)
@@ -52,7 +52,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if _, err := claims.Reserve(t.Context(), others.cfg, others.tools, w.say); !errors.As(err, &restoring) {
 		t.Errorf("a bootstrap meanwhile, with another folder, is told %v", err)
 	}
-	if again, err := (lostStep{w.r}).claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
+	if again, err := w.r.claimRestore(t.Context(), w.say, Lost{}); err != nil || again != mine {
 		t.Errorf("without its journal the first gets %+v, %v", again, err)
 	}
 	if n := len(w.Hetzner.Writes()); n != 1 {
@@ -64,15 +64,15 @@ func TestOneOfTwoRestores(t *testing.T) {
 	clustertest.Define(w.Management, []kubetest.Resource{clustertest.Resource("Cluster", "clusters", "cluster.x-k8s.io",
 		"v1beta1")})
 	w.Management.Put(kubetest.Object(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s", nil))
-	if _, err := (lostStep{others}).claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
+	if _, err := others.claimRestore(t.Context(), w.say, Lost{}); !errors.As(err, &restoring) {
 		t.Errorf("with a cluster in management that no restore made: %v", err)
 	}
 	w.Management.Put(restoredCluster(w))
-	taken, err := lostStep{others}.claimRestore(t.Context(), w.say, Lost{})
+	taken, err := others.claimRestore(t.Context(), w.say, Lost{})
 	if err != nil || taken.By == mine.By {
 		t.Fatalf("the restore is not taken over: %+v, %v", taken, err)
 	}
-	if v := recovery.VerifyClaim(w.r.cfg, w.r.tools)(t.Context(), mine); v.Answer() != flow.AnswerGone {
+	if v := claims.VerifyRecovery(t.Context(), w.r.cfg, w.r.tools, mine.By); v.Answer() != flow.AnswerGone {
 		t.Error("the claim that was taken over is said to stand")
 	}
 
@@ -88,7 +88,7 @@ func TestOneOfTwoRestores(t *testing.T) {
 	if again, err := recovery.HandOver(t.Context(), others.cfg, others.tools, w.say); err != nil || again != out {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	if v := recovery.VerifyClaim(others.cfg, others.tools)(t.Context(), taken); v.Answer() != flow.AnswerHolds {
+	if v := claims.VerifyRecovery(t.Context(), others.cfg, others.tools, taken.By); v.Answer() != flow.AnswerHolds {
 		t.Errorf("a claim that was given up ends the restore: %s", v.Reason())
 	}
 }

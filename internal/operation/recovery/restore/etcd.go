@@ -8,66 +8,31 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/talos"
+	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
+	"github.com/slipway-k8s/slipway/internal/cluster/situation"
 	"github.com/slipway-k8s/slipway/internal/cluster/wait"
+	"github.com/slipway-k8s/slipway/internal/cluster/why"
+	"github.com/slipway-k8s/slipway/internal/ensure/stockout"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
 )
 
-const (
-	// bootstrapEvery is the pause between two requests to restore that a node has refused because it is still booting.
-	bootstrapEvery = time.Second
-)
-
-// addUpload adds the step etcd-recover to a graph.
-func (r etcdStep) addUpload(g *flow.Graph, management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster],
-	target *flow.Step[recovery.Target]) *flow.Step[recovery.Target] {
-	return flow.Add(g, flow.Task[recovery.Target]{
-		Name:     "etcd-recover",
-		Doc:      "the chosen server has the etcd snapshot",
-		Run:      flow.With3(r.uploadSnapshot, management, cluster, target),
-		Spec:     r.source.Identity(),
-		Deadline: r.deadline(),
-		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
-	})
-}
-
-// addBootstrap adds the step etcd-bootstrap to a graph.
-func (r etcdStep) addBootstrap(g *flow.Graph, management *flow.Step[steps.Management],
-	cluster *flow.Step[steps.Cluster], target *flow.Step[recovery.Target]) *flow.Step[recovery.Etcd] {
-	return flow.Add(g, flow.Task[recovery.Etcd]{
-		Name: "etcd-bootstrap",
-		Doc: "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and " +
-			"revision",
-		Run:      flow.With3(r.bootstrapRecovered, management, cluster, target),
-		Spec:     r.source.Identity(),
-		Verify:   r.verifyEtcd,
-		Deadline: r.deadline(),
-		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
-	})
-}
-
-// addMembers adds the step etcd-members to a graph.
-func (r etcdStep) addMembers(g *flow.Graph, management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster],
-	etcd *flow.Step[recovery.Etcd]) *flow.Step[recovery.Membership] {
-	return flow.Add(g, flow.Task[recovery.Membership]{
-		Name:     "etcd-members",
-		Doc:      "every control plane server is a voting member of that one etcd",
-		Run:      flow.With3(r.awaitMembers, management, cluster, etcd),
-		Spec:     r.source.Identity(),
-		Deadline: r.deadline(),
-		Waits:    []flow.Wait{wait.ControlPlane(r.cfg)},
-	})
-}
+// bootstrapEvery is the pause between two requests to restore that a node has refused because it is still booting.
+const bootstrapEvery = time.Second
 
 // uploadSnapshot brings the snapshot to the chosen server, unless an etcd is there already: whose that is, is for
 // etcd-bootstrap to find out.
-func (r etcdStep) uploadSnapshot(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
+func (r inputs) uploadSnapshot(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
 	target recovery.Target) (recovery.Target, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -82,7 +47,7 @@ func (r etcdStep) uploadSnapshot(ctx context.Context, say flow.Say, m steps.Mana
 	})
 }
 
-func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+func (r inputs) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	target recovery.Target) error {
 	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
 	defer cancel()
@@ -98,27 +63,14 @@ func (r etcdStep) upload(ctx context.Context, say flow.Say, mgmt *kube.Cluster, 
 	if err != nil {
 		return err
 	}
-	switch there, err := etcdview.HasSnapshot(ctx, t, chosen.Route, r.source.Open); {
-	case err != nil:
-		return err
-	case there:
-		say("%s has the etcd snapshot already", target.Server)
-		return nil
-	}
-	snapshot, size, err := r.source.Open()
-	if err != nil {
-		return wait.Final(fmt.Errorf("open the etcd snapshot: %w", err))
-	}
-	defer snapshot.Close()
-	say("uploading the etcd snapshot of %s (%d MiB) to %s", r.source.Contents.Header.Taken.Format(time.RFC3339), size>>20,
-		target.Server)
-	return t.UploadSnapshot(ctx, chosen.Route, snapshot)
+	taken := r.source.Contents.Header.Taken.Format(time.RFC3339)
+	return recovery.Upload(ctx, say, t, chosen, "the etcd snapshot of "+taken, r.source.Open)
 }
 
 // bootstrapRecovered has the chosen server restore the snapshot, and waits until the cluster that answers is the one of
 // the snapshot. It asks for that only while no server at all has data of etcd; where one does, it looks at whose they
 // are.
-func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
+func (r inputs) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
 	target recovery.Target) (recovery.Etcd, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -146,8 +98,12 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 			asked = time.Now()
 			return r.requestRestoration(ctx, say, mgmt, c, t, nodes, target)
 		}
-		if failed := r.failedEtcd(asking, t, etcdview.WithData(nodes)); failed != nil {
-			return "", wait.Final(failed)
+		for _, n := range etcdview.WithData(nodes) {
+			if recovery.Failed(asking, t, n) {
+				return "", wait.Final(fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged "+
+					"or of another etcd version. Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL "+
+					"--reboot --graceful=false) and run again, with another backup if it fails again", n.Server, n.Route))
+			}
 		}
 		out, err = r.identify(asking, mgmt, c)
 		if err != nil {
@@ -161,7 +117,7 @@ func (r etcdStep) bootstrapRecovered(ctx context.Context, say flow.Say, m steps.
 
 // requestRestoration asks the chosen server to restore. A snapshot that it lost, because it was created again
 // meanwhile, is uploaded again.
-func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+func (r inputs) requestRestoration(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
 	t talos.Client,
 	nodes []etcdview.Node, target recovery.Target) (string, error) {
 	chosen, err := recovery.TargetAmong(nodes, target)
@@ -171,35 +127,16 @@ func (r etcdStep) requestRestoration(ctx context.Context, say flow.Say, mgmt *ku
 	if err := r.upload(ctx, say, mgmt, c, target); err != nil {
 		return "", err
 	}
-	say("asking %s to restore the snapshot", target.Server)
-	asking, cancel := context.WithTimeout(ctx, recovery.QuestionsWithin)
-	defer cancel()
-	err = t.BootstrapRecovered(asking, chosen.Route)
+	err = recovery.Bootstrap(ctx, say, t, chosen)
 	if errors.Is(err, talos.ErrEtcdData) {
 		return target.Server + " holds data of etcd already: they are looked at", nil
 	}
 	return target.Server + " restores it", err
 }
 
-// failedEtcd is an etcd that no waiting brings up: half of a restoration, most likely.
-func (r etcdStep) failedEtcd(ctx context.Context, t talos.Client, nodes []etcdview.Node) error {
-	for _, n := range nodes {
-		asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-		is, err := t.Ask(asking, n.Route)
-		cancel()
-		if err == nil && is.Etcd == etcdview.Failed {
-			return fmt.Errorf("etcd on %s does not come up on what it has restored: a snapshot that is damaged or of another "+
-				"etcd version. Reset the server (talosctl reset --nodes %s --system-labels-to-wipe EPHEMERAL --reboot "+
-				"--graceful=false) and run again, with another backup if it fails again",
-				n.Server, n.Route)
-		}
-	}
-	return nil
-}
-
 // identify asks the cluster who it is. A new etcd has another kube-system, and begins at
 // revision 1.
-func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
+func (r inputs) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Etcd, error) {
 	config, err := connect.WorkloadKubeconfig(ctx, mgmt, r.cfg.Namespace, c.Name)
 	if err != nil {
 		return recovery.Etcd{}, err
@@ -208,35 +145,25 @@ func (r etcdStep) identify(ctx context.Context, mgmt *kube.Cluster, c steps.Clus
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
-	asking, cancel := context.WithTimeout(ctx, etcdview.AskWithin)
-	defer cancel()
-	return r.identifyAt(asking, workload)
-}
-
-func (r etcdStep) identifyAt(ctx context.Context, workload *kube.Cluster) (recovery.Etcd, error) {
-	uid, err := workload.UID(ctx)
-	if err != nil {
-		return recovery.Etcd{}, err
-	}
-	revision, err := etcdview.Revision(ctx, workload)
+	is, err := recovery.Identify(ctx, workload)
 	if err != nil {
 		return recovery.Etcd{}, err
 	}
 	h := r.source.Contents.Header
 	switch {
-	case uid != h.UID:
+	case is.UID != h.UID:
 		return recovery.Etcd{}, wait.Final(fmt.Errorf("another cluster answers at %s: its kube-system has the UID %s, the "+
-			"backup's has %s. Its etcd was not restored from the backup; destroy it and restore again", workload.Host(), uid,
+			"backup's has %s. Its etcd was not restored from the backup; destroy it and restore again", workload.Host(), is.UID,
 			h.UID))
-	case revision < h.Etcd.Revision:
+	case is.Revision < h.Etcd.Revision:
 		return recovery.Etcd{}, wait.Final(fmt.Errorf("etcd at %s is at revision %d, and the snapshot was taken at %d or "+
-			"later: it was not restored from this backup", workload.Host(), revision, h.Etcd.Revision))
+			"later: it was not restored from this backup", workload.Host(), is.Revision, h.Etcd.Revision))
 	}
-	return recovery.Etcd{UID: uid, Revision: revision}, nil
+	return is, nil
 }
 
 // verifyEtcd asks the restored cluster who it is. Silence is no answer.
-func (r etcdStep) verifyEtcd(ctx context.Context, was recovery.Etcd) flow.Verdict {
+func (r inputs) verifyEtcd(ctx context.Context, was recovery.Etcd) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
@@ -249,7 +176,7 @@ func (r etcdStep) verifyEtcd(ctx context.Context, was recovery.Etcd) flow.Verdic
 }
 
 // awaitMembers waits until every control plane server is a voting member of one and the same etcd.
-func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
+func (r inputs) awaitMembers(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster,
 	etcd recovery.Etcd) (recovery.Membership, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
@@ -267,7 +194,7 @@ func (r etcdStep) awaitMembers(ctx context.Context, say flow.Say, m steps.Manage
 
 // membership says what of etcd's members is missing. Each server's own member is asked for its list, and for no
 // other's: in two etcds of servers of the same names the members' IDs differ.
-func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
+func (r inputs) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cluster) (recovery.Membership, string,
 	error) {
 	t, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
 	if err != nil {
@@ -299,4 +226,140 @@ func (r etcdStep) membership(ctx context.Context, mgmt *kube.Cluster, c steps.Cl
 		}
 	}
 	return recovery.Membership{Members: servers}, strings.Join(why.Lines(), "; "), nil
+}
+
+// chooseTarget waits until every server answers, and chooses the one that gets the snapshot: that has it already, where
+// an earlier run came so far, else the first by name. A server that does not answer may hold an etcd, so all have to.
+func (r inputs) chooseTarget(ctx context.Context, say flow.Say, m steps.Management, c steps.Cluster) (recovery.Target,
+	error) {
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
+	if err != nil {
+		return recovery.Target{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching,
+		kube.Selection{List: capi.ListOf(capi.MachineKind), Options: capi.OfCluster(r.cfg.Namespace, c.Name)},
+		kube.Selection{List: capi.ListOf(capi.HCloudMachineKind), Options: capi.OfCluster(r.cfg.Namespace, c.Name)},
+		kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+			Options: []client.ListOption{client.InNamespace(r.cfg.Namespace)}},
+	)
+	var out recovery.Target
+	stock := stockout.Watch{Cfg: r.cfg, Tools: r.tools, Sources: r.sources, Say: say}
+	w := wait.Wait{What: "the servers", Within: r.cfg.ControlPlaneTimeout.D(), Every: wait.ControlPlaneEvery,
+		Changes: changes,
+		Explain: r.observer.Progress(mgmt,
+			situation.Watched{Namespace: r.cfg.Namespace, Name: c.Name, ControlPlane: c.ControlPlane,
+				LoadBalancerIP: c.LoadBalancerIP})}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		_, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+		if kube.Absent(err) {
+			return "there is no talosconfig yet", nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
+			_, lacks, err := stock.Check(ctx, mgmt)
+			return wait.Sentences(missing, lacks), err
+		}
+		chosen := nodes[0]
+		if has := etcdview.WithData(nodes); len(has) > 0 {
+			chosen = has[0]
+		}
+		out = recovery.Target{Machine: chosen.Machine, Server: chosen.Server}
+		return "", nil
+	})
+	return out, err
+}
+
+// verifyTarget verifies that the chosen server is still one of the cluster's. One that was replaced meanwhile does not
+// have the snapshot.
+func (r inputs) verifyTarget(ctx context.Context, was recovery.Target) flow.Verdict {
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	machine, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.MachineKind, was.Machine)
+	if err != nil {
+		return kube.Verdict(err)
+	}
+	if machine.GetDeletionTimestamp() != nil {
+		return flow.Gone("Machine %s is being deleted", was.Machine)
+	}
+	return flow.Holds()
+}
+
+// releaseControlPlane removes what was set in the control plane's status, so that the provider looks itself: it lists
+// etcd's folder on the servers, finds data and concludes that etcd is bootstrapped. On servers without data it would
+// bootstrap one, so this is done only while every one of them has some.
+func (r inputs) releaseControlPlane(ctx context.Context, say flow.Say, m steps.Management,
+	c steps.Cluster) (steps.Cluster, error) {
+	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
+	if err != nil {
+		return steps.Cluster{}, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	changes := mgmt.Changes(watching, kube.Selection{List: capi.ListOf(capi.TalosControlPlaneKind),
+		Options: []client.ListOption{client.InNamespace(r.cfg.Namespace)}})
+	released := false
+	w := wait.Wait{What: "the control plane provider to see the restored etcd", Within: r.cfg.ControlPlaneTimeout.D(),
+		Changes: changes}
+	err = w.Until(ctx, say, func(ctx context.Context) (string, error) {
+		tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, c.ControlPlane)
+		if err != nil {
+			return "", err
+		}
+		if capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
+			return "", nil
+		}
+		if !released {
+			if err := r.release(ctx, say, mgmt, c, tcp); err != nil {
+				return "", err
+			}
+			released = true
+		}
+		if t := why.Said(tcp); t != "" {
+			return t, nil
+		}
+		return "it has not looked yet", nil
+	})
+	return c, err
+}
+
+func (r inputs) release(ctx context.Context, say flow.Say, mgmt *kube.Cluster, c steps.Cluster,
+	tcp *unstructured.Unstructured) error {
+	_, nodes, err := etcdview.AskMachines(ctx, r.tools, mgmt, r.cfg.Namespace, c.Name, c.LoadBalancerIP)
+	if err != nil {
+		return err
+	}
+	if missing := etcdview.Unanswered(nodes, c.Replicas); missing != "" {
+		return errors.New(missing)
+	}
+	if has := etcdview.WithData(nodes); len(has) != len(nodes) {
+		return wait.Final(fmt.Errorf("of %d servers %d hold data of etcd: the control plane provider is not "+
+			"released, because it might bootstrap another etcd", len(nodes), len(has)))
+	}
+	say("letting the control plane provider look for itself")
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"bootstrapped":false}}`))
+	if err := mgmt.Status().Patch(ctx, tcp.DeepCopy(), patch); err != nil {
+		return fmt.Errorf("set status.bootstrapped of %s: %w", kube.Describe(tcp), err)
+	}
+	return nil
+}
+
+func (r inputs) verifyRelease(ctx context.Context, was steps.Cluster) flow.Verdict {
+	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
+	if err != nil {
+		return flow.Unknown(err)
+	}
+	tcp, err := capi.Get(ctx, mgmt, r.cfg.Namespace, capi.TalosControlPlaneKind, was.ControlPlane)
+	if err != nil {
+		return kube.Verdict(err)
+	}
+	if !capi.ConditionTrue(tcp, recovery.BootstrappedCondition) {
+		return flow.Gone("the control plane provider does not call %s bootstrapped", was.ControlPlane)
+	}
+	return flow.Holds()
 }

@@ -24,16 +24,16 @@ import (
 func TestTheSnapshotGoesToOneServer(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
-	target, err := etcdStep{w.r}.chooseTarget(t.Context(), w.say, m, c)
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
 	if err != nil || target.Server != "k8s-control-plane-0" {
 		t.Fatalf("%+v, %v", target, err)
 	}
 	w.etcd.booting = 1
 	for range 2 { // and again, as after a kill
-		if _, err := (etcdStep{w.r}).uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestAResetServerGetsTheSnapshotInGoodTime(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(20 * time.Minute)
-	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
 		recovery.Target{Server: "k8s-control-plane-0"}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +62,11 @@ func TestAServerWithEtcdIsTheTarget(t *testing.T) {
 	w := newRestoreWorld(t)
 	m, c := w.prepare(t)
 	w.etcd.data["127.0.1.2"] = true
-	target, err := etcdStep{w.r}.chooseTarget(t.Context(), w.say, m, c)
+	target, err := w.r.chooseTarget(t.Context(), w.say, m, c)
 	if err != nil || target.Server != "k8s-control-plane-2" {
 		t.Errorf("%+v, %v", target, err)
 	}
-	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
 		recovery.Target{Server: "k8s-control-plane-0"}); err != nil || len(w.etcd.calls) > 0 {
 		t.Errorf("%v, with an etcd on another server it was asked %v", err, w.etcd.calls)
 	}
@@ -77,7 +77,7 @@ func TestNoEtcdIsMadeWhileAServerIsSilent(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.silent["127.0.1.1"] = true
-	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
 		recovery.Target{Server: "k8s-control-plane-0"}); err == nil || !strings.Contains(err.Error(), "connection refused") ||
 		len(w.etcd.calls) > 0 {
 		t.Errorf("%v, and was asked %v", err, w.etcd.calls)
@@ -99,7 +99,7 @@ func TestAlreadyThereIsLookedInto(t *testing.T) {
 		m, cluster := w.prepare(t)
 		w.source.Contents.Header.UID, w.source.Contents.Header.Etcd.Revision = c.uid, c.Revision
 		w.etcd.data["127.0.1.0"] = true
-		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster,
+		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster,
 			recovery.Target{Server: "k8s-control-plane-0"})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) || len(w.etcd.calls) > 0 {
 			t.Errorf("%s: %v, and was asked %v", c.what, err, w.etcd.calls)
@@ -112,7 +112,7 @@ func TestARefusalOfBootstrapIsNoSuccess(t *testing.T) {
 	m, c := w.prepare(t)
 	w.r.cfg.ControlPlaneTimeout = config.Duration(300 * time.Millisecond)
 	w.etcd.refuse = fmt.Errorf("%w: AlreadyExists", talos.ErrEtcdData)
-	if _, err := (etcdStep{w.r}).bootstrapRecovered(t.Context(), w.say, m, c,
+	if _, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c,
 		recovery.Target{Server: "k8s-control-plane-0"}); err == nil {
 		t.Error("a server that says that it has data, and shows none, counts as restored")
 	}
@@ -124,7 +124,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 	w.Management.Put(kubetest.Object(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane",
 		map[string]any{"status": map[string]any{"bootstrapped": true}}))
 	w.etcd.data["127.0.1.0"], w.etcd.data["127.0.1.1"] = true, true
-	if _, err := (releaseStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err == nil ||
 		!capi.Truth(w.Management.Get(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane"),
 			"status", "bootstrapped") {
 		t.Errorf("it was let go with a server without etcd: %v", err)
@@ -138,7 +138,7 @@ func TestTheProviderIsLetGoOnlyWithEtcdEverywhere(t *testing.T) {
 					"conditions":   []any{map[string]any{"type": recovery.BootstrappedCondition, "status": "True"}}}})
 		}
 	}
-	if _, err := (releaseStep{w.r}).releaseControlPlane(t.Context(), w.say, m, c); err != nil {
+	if _, err := w.r.releaseControlPlane(t.Context(), w.say, m, c); err != nil {
 		t.Error(err)
 	}
 }
@@ -157,7 +157,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil || missing != "" ||
+	if out, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil || missing != "" ||
 		len(out.Members) != 3 {
 		t.Errorf("of one etcd: %+v, %q, %v", out, missing, err)
 	}
@@ -167,7 +167,7 @@ func TestTwoEtcdsAreNotOne(t *testing.T) {
 		}
 		return etcdOf(1)
 	}
-	if _, missing, err := (etcdStep{w.r}).membership(t.Context(), mgmt, c); err != nil ||
+	if _, missing, err := w.r.membership(t.Context(), mgmt, c); err != nil ||
 		!strings.Contains(missing, "k8s-control-plane-2: its etcd counts others") {
 		t.Errorf("of two etcds: %q, %v", missing, err)
 	}
@@ -188,7 +188,7 @@ func TestAnEtcdThatFailsIsNotWaitedFor(t *testing.T) {
 		}
 		return etcdview.Failed, nil
 	}
-	_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, c, recovery.Target{Server: "k8s-control-plane-0"})
+	_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, c, recovery.Target{Server: "k8s-control-plane-0"})
 	if err == nil || !strings.Contains(err.Error(), "does not come up on what it has restored") {
 		t.Errorf("%v", err)
 	}
@@ -223,7 +223,7 @@ func TestNoEtcdIsMadeWhileADiskMayNotBeMounted(t *testing.T) {
 			}
 			return etcdview.Preparing, nil
 		}
-		_, err := etcdStep{w.r}.bootstrapRecovered(t.Context(), w.say, m, cluster,
+		_, err := w.r.bootstrapRecovered(t.Context(), w.say, m, cluster,
 			recovery.Target{Server: "k8s-control-plane-0"})
 		if made := len(w.etcd.calls) > 0; made != c.made || (err == nil) != c.made {
 			t.Errorf("with a server whose etcd is %q (%v): %v, and was asked %v", c.state, c.err, err, w.etcd.calls)
@@ -243,7 +243,7 @@ func TestARestoreUploadsOverAnotherSnapshotOfTheSameSize(t *testing.T) {
 	w.etcd.uploaded[address] = strings.ToUpper(theSnapshot)
 	target := recovery.Target{Server: "k8s-control-plane-0"}
 	for range 2 { // once is enough: the server may be restoring what lies on it
-		if _, err := (etcdStep{w.r}).uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
+		if _, err := w.r.uploadSnapshot(t.Context(), w.say, m, c, target); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/client/hetzner"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 )
 
 // DetachedFirewall is the firewall that the servers were behind and are not while they are made; 0: there is none.
@@ -15,31 +14,10 @@ type DetachedFirewall struct {
 	Firewall int64 `json:"firewall,omitempty"`
 }
 
-// addDetach adds the step firewall-lift to a graph.
-func (r firewallStep) addDetach(g *flow.Graph) *flow.Step[DetachedFirewall] {
-	return flow.Add(g, flow.Task[DetachedFirewall]{
-		Name:     "firewall-lift",
-		Doc:      "no surviving firewall keeps the temporary management cluster from the new servers",
-		Run:      flow.Do(r.detachFirewall),
-		Spec:     r.source.Identity(),
-		Deadline: wait.Overhead,
-	})
-}
-
-// addAttach adds the step firewall-return to a graph.
-func (r firewallStep) addAttach(g *flow.Graph) *flow.Step[DetachedFirewall] {
-	return flow.Add(g, flow.Task[DetachedFirewall]{
-		Name:     "firewall-return",
-		Doc:      "the servers are behind the firewall that the lost ones were behind",
-		Run:      flow.Do(r.attachFirewall),
-		Deadline: wait.Overhead,
-	})
-}
-
 // detachFirewall takes a surviving firewall off the servers to come. The temporary management cluster reaches Talos on
 // their public addresses, as in a bootstrap, and they come behind it as there: at the end. What is taken off is written
 // down first.
-func (r firewallStep) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
+func (r inputs) detachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record == nil {
 		return DetachedFirewall{}, err
@@ -63,7 +41,7 @@ func (r firewallStep) detachFirewall(ctx context.Context, say flow.Say) (Detache
 
 // attachFirewall puts the servers behind the firewall that they were behind, as the record of the restore has it: it
 // comes after the pivot, where no step takes anything from before.
-func (r firewallStep) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
+func (r inputs) attachFirewall(ctx context.Context, say flow.Say) (DetachedFirewall, error) {
 	was, err := records.ReadRestore(r.tools.Files)
 	if err != nil || was == nil || was.Firewall == 0 {
 		return DetachedFirewall{}, err

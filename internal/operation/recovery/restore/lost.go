@@ -19,10 +19,10 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/etcdview"
 	"github.com/slipway-k8s/slipway/internal/cluster/ownership"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/claims"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
+	"github.com/slipway-k8s/slipway/steps"
 )
 
 const (
@@ -45,22 +45,9 @@ type Lost struct {
 	Was string `json:"was,omitempty"`
 }
 
-// addLost adds the step lost to a graph.
-func (r lostStep) addLost(g *flow.Graph) *flow.Step[Lost] {
-	return flow.Add(g, flow.Task[Lost]{
-		Name: "lost",
-		Doc: "the cluster is lost: it has no server, its API does not answer, no cluster manages it; and what is " +
-			"left of it",
-		Run:      flow.Do(r.ensureLost),
-		Spec:     r.source.Identity(),
-		Verify:   r.verifyLost,
-		Deadline: wait.Overhead,
-	})
-}
-
 // ensureLost verifies that nothing exists that a restored cluster would conflict with: two clusters of one name and one
 // set of keys would take each other's servers and addresses. What the folder knows of the lost cluster is set aside.
-func (r lostStep) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
+func (r inputs) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 	mine, err := r.underway()
 	if err != nil {
 		return Lost{}, err
@@ -83,7 +70,7 @@ func (r lostStep) ensureLost(ctx context.Context, say flow.Say) (Lost, error) {
 
 // verifyLost asks again: between the look and the claim another state folder may have restored the cluster, also while
 // this restore was interrupted for days. What this restore created does not count.
-func (r lostStep) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
+func (r inputs) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 	if err := r.refuseOthers(ctx); err != nil {
 		return flow.Unknown(err)
 	}
@@ -92,7 +79,7 @@ func (r lostStep) verifyLost(ctx context.Context, _ Lost) flow.Verdict {
 
 // refuse says why nothing may be restored: to a restore that is to begin, or, where it is under way, to one that is to
 // resume.
-func (r lostStep) refuse(ctx context.Context, say flow.Say, underway bool) error {
+func (r inputs) refuse(ctx context.Context, say flow.Say, underway bool) error {
 	if underway {
 		return r.refuseOthers(ctx)
 	}
@@ -101,7 +88,7 @@ func (r lostStep) refuse(ctx context.Context, say flow.Say, underway bool) error
 
 // refuseOthers says what exists that this restore, which is under way, has not created. Its Cluster object comes before
 // every server, and once the pivot has begun to move that, what exists is its own.
-func (r lostStep) refuseOthers(ctx context.Context) error {
+func (r inputs) refuseOthers(ctx context.Context) error {
 	if moved, err := r.movedByThis(); err != nil || moved {
 		return err
 	}
@@ -117,20 +104,19 @@ func (r lostStep) refuseOthers(ctx context.Context) error {
 		return nil
 	}
 	return fmt.Errorf("%w. No management cluster says that this restore has made it. Where another state folder has "+
-		"restored "+
-		"the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
+		"restored the cluster meanwhile, remove %s, which holds nothing but the lost cluster's own files (in %s)", alive,
 		records.RestoreFiles(r.tools.Files), lostFolder)
 }
 
 // underway tells whether the folder is in the middle of the restore of this very backup.
-func (r lostStep) underway() (bool, error) {
+func (r inputs) underway() (bool, error) {
 	record, err := records.ReadRestore(r.tools.Files)
 	return record != nil && record.ClusterIdentity == r.source.Identity() && record.Ended.IsZero(), err
 }
 
 // refuseAlive says why the cluster is not lost, or not this state folder's to restore. A restore that has lost its own
 // folder is recognized by what it left in the management cluster, and by its claim, which goes at its end.
-func (r lostStep) refuseAlive(ctx context.Context, say flow.Say) error {
+func (r inputs) refuseAlive(ctx context.Context, say flow.Say) error {
 	claim, err := hetzner.RestoreClaim(r.cfg.ClusterName).Find(ctx, r.tools.Hetzner)
 	if err != nil {
 		return err
@@ -160,7 +146,7 @@ func (r lostStep) refuseAlive(ctx context.Context, say flow.Say) error {
 }
 
 // heldBeside is the Cluster object in the management cluster; nil: there is none.
-func (r lostStep) heldBeside(ctx context.Context) (*unstructured.Unstructured, error) {
+func (r inputs) heldBeside(ctx context.Context) (*unstructured.Unstructured, error) {
 	mgmt, err := recovery.Management(ctx, r.cfg, r.tools)
 	if err != nil || mgmt == nil {
 		return nil, err
@@ -173,12 +159,12 @@ func (r lostStep) heldBeside(ctx context.Context) (*unstructured.Unstructured, e
 }
 
 // isRestored tells whether a Cluster object is one that a restore of this backup has made.
-func (r lostStep) isRestored(cluster *unstructured.Unstructured) bool {
+func (r inputs) isRestored(cluster *unstructured.Unstructured) bool {
 	return cluster.GetAnnotations()[capi.RestoredAnnotation] == r.source.Identity().Snapshot
 }
 
 // refuseLiving asks Hetzner for the cluster's servers, and the cluster itself.
-func (r lostStep) refuseLiving(ctx context.Context) error {
+func (r inputs) refuseLiving(ctx context.Context) error {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return err
@@ -193,7 +179,7 @@ func (r lostStep) refuseLiving(ctx context.Context) error {
 
 // refuseAnswer asks the cluster itself, with what the backup and the folder know of it. Silence is what is wanted here:
 // that there is no server is known from Hetzner already. A cluster of which a rehearsal makes a copy is not asked.
-func (r lostStep) refuseAnswer(ctx context.Context) error {
+func (r inputs) refuseAnswer(ctx context.Context) error {
 	var kubeconfigs [][]byte
 	if mine, err := r.tools.Files.Read(platform.Kubeconfig); err == nil {
 		kubeconfigs = append(kubeconfigs, mine)
@@ -225,7 +211,7 @@ func (r lostStep) refuseAnswer(ctx context.Context) error {
 
 // setLostAside moves what the state folder has of the lost cluster aside: its journal says of every step that
 // it is done, its pivot that it is a point of no return, another recovery that it is to be resumed.
-func (r lostStep) setLostAside() error {
+func (r inputs) setLostAside() error {
 	for _, name := range []string{bootstrapJournal, records.PivotFolder, platform.Kubeconfig, platform.Talosconfig,
 		platform.ManagementKubeconfig, connect.CleaningFile, connect.ReplacementFile, records.QuorumFolder,
 		records.ReadoptFolder} {
@@ -237,7 +223,7 @@ func (r lostStep) setLostAside() error {
 }
 
 // findSurvivors looks for what the new servers can take over.
-func (r lostStep) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
+func (r inputs) findSurvivors(ctx context.Context, say flow.Say) (Lost, error) {
 	out, notes, err := r.survivors(ctx)
 	for _, n := range notes {
 		say("%s", n)
@@ -246,7 +232,7 @@ func (r lostStep) findSurvivors(ctx context.Context, say flow.Say) (Lost, error)
 }
 
 // survivors says what becomes of the cluster's address, too, and what that breaks.
-func (r lostStep) survivors(ctx context.Context) (out Lost, notes []string, err error) {
+func (r inputs) survivors(ctx context.Context) (out Lost, notes []string, err error) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	var host string
 	out.Was, host = r.source.Endpoint()
@@ -280,7 +266,7 @@ func (r lostStep) survivors(ctx context.Context) (out Lost, notes []string, err 
 }
 
 // keptAddress says what becomes of the address where a Primary IP keeps it; false: none does.
-func (r lostStep) keptAddress(ctx context.Context, was string, note func(string, ...any)) (bool, error) {
+func (r inputs) keptAddress(ctx context.Context, was string, note func(string, ...any)) (bool, error) {
 	if !r.source.KeepsAddress() {
 		return false, nil
 	}
@@ -289,9 +275,8 @@ func (r lostStep) keptAddress(ctx context.Context, was string, note func(string,
 	case err != nil || endpoint == nil:
 		return false, err
 	case endpoint.IPv4.String() != was:
-		note("note: Primary IP %d of the cluster has the address %s, the cluster had %s: kubeconfigs and tokens that name "+
-			"the "+
-			"old one stop working", endpoint.PrimaryIP, endpoint.IPv4, was)
+		note("note: Primary IP %d of the cluster has the address %s, the cluster had %s: kubeconfigs and tokens that "+
+			"name the old one stop working", endpoint.PrimaryIP, endpoint.IPv4, was)
 	case endpoint.LoadBalancer == 0:
 		note("the load balancer is gone, Primary IP %d has its address: the cluster keeps %s, with another load balancer",
 			endpoint.PrimaryIP, was)
@@ -299,4 +284,19 @@ func (r lostStep) keptAddress(ctx context.Context, was string, note func(string,
 		note("the cluster keeps its address %s (Primary IP %d)", was, endpoint.PrimaryIP)
 	}
 	return true, nil
+}
+
+// claimRestore ensures that no other state folder restores the cluster: two people with one backup each, at three in
+// the morning, would make two clusters of one name and one set of keys. That the reservation of the cluster is another
+// state folder's says nothing here: that one's cluster is lost.
+func (r inputs) claimRestore(ctx context.Context, say flow.Say, _ Lost) (steps.Reservation, error) {
+	found, err := claims.Recover(ctx, r.cfg, r.tools, say, r.madeBefore)
+	return recovery.Reservation(found), err
+}
+
+// madeBefore tells whether the management cluster has what an earlier run of this restore made, perhaps from another
+// state folder, which can be lost, too.
+func (r inputs) madeBefore(ctx context.Context) (bool, error) {
+	cluster, err := r.heldBeside(ctx)
+	return cluster != nil && r.isRestored(cluster), err
 }

@@ -2,14 +2,19 @@
 package restore
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"github.com/slipway-k8s/slipway/config"
 	"github.com/slipway-k8s/slipway/flow"
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
+	"github.com/slipway-k8s/slipway/internal/cluster/changes"
+	"github.com/slipway-k8s/slipway/internal/cluster/orders"
 	"github.com/slipway-k8s/slipway/internal/cluster/records"
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 	"github.com/slipway-k8s/slipway/internal/cluster/situation"
+	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/operation/recovery"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -22,37 +27,22 @@ type Plan struct {
 	// All names the steps that a restore wants; they depend on the others.
 	All []string
 
-	Lost          *flow.Step[Lost]
-	Claim         *flow.Step[steps.Reservation]
-	Preflight     *flow.Step[steps.Placement]
-	Endpoint      *flow.Step[steps.Endpoint]
-	Image         *flow.Step[steps.Image]
-	Management    *flow.Step[steps.Management]
-	Providers     *flow.Step[steps.Providers]
-	Secret        *flow.Step[steps.TokenSecret]
-	Seed          *flow.Step[Seed]
-	Detached      *flow.Step[DetachedFirewall]
-	Cluster       *flow.Step[steps.Cluster]
-	Target        *flow.Step[recovery.Target]
-	Upload        *flow.Step[recovery.Target]
-	Etcd          *flow.Step[recovery.Etcd]
-	Kubeconfig    *flow.Step[steps.Kubeconfig]
-	Quiet         *flow.Step[recovery.Quiet]
-	Sweep         *flow.Step[recovery.Sweep]
-	Members       *flow.Step[recovery.Membership]
-	Release       *flow.Step[steps.Cluster]
-	Talos         *flow.Step[steps.Talosconfig]
-	Nodes         *flow.Step[steps.Nodes]
-	Machines      *flow.Step[steps.Machines]
-	HandOver      *flow.Step[steps.Reservation]
-	Pivot         *flow.Step[steps.Pivot] // nil: the cluster did not manage itself
-	Access        *flow.Step[steps.Access]
-	Firewall      *flow.Step[steps.Firewall] // nil: it had none
-	FirewallApply *flow.Step[steps.FirewallAttachment]
-	Clean         *flow.Step[steps.Clean]
-
 	b  *steps.Set
 	in inputs
+
+	// What a person is told of.
+	Cluster    *flow.Step[steps.Cluster]
+	Kubeconfig *flow.Step[steps.Kubeconfig]
+	Talos      *flow.Step[steps.Talosconfig]
+	Nodes      *flow.Step[steps.Nodes]
+
+	claim      *flow.Step[steps.Reservation]
+	image      *flow.Step[steps.Image]
+	management *flow.Step[steps.Management]
+	target     *flow.Step[recovery.Target]
+	members    *flow.Step[recovery.Membership]
+	sweep      *flow.Step[recovery.Sweep]
+	firewall   *flow.Step[steps.Firewall] // nil: the cluster had none
 }
 
 // New plans the restore of a backup. cfg is a valid configuration; what the backup knows better of its cluster
@@ -70,64 +60,152 @@ func New(cfg config.Config, tools platform.Tools, source backup.Cluster) (*Plan,
 	if err != nil {
 		return nil, err
 	}
-	lost, etcd, stale, firewall := lostStep{in}, etcdStep{in}, staleStep{in}, firewallStep{in}
-	g := flow.New("slipway-restore")
-	p := &Plan{Graph: g, b: b, in: in}
-
-	p.Lost = lost.addLost(g)
-	p.Claim = lost.addClaim(g, p.Lost)
-	p.Preflight = b.Preflight(g).After(p.Claim)
-	p.Image = b.Image(g, p.Preflight)
-	p.Endpoint = b.Endpoint(g, p.Preflight)
-	p.Management = b.Management(g).After(p.Preflight)
-	p.Providers = b.Providers(g, p.Management)
-	p.Secret = b.TokenSecret(g, p.Management)
-	p.Seed = seedStep{in}.add(g, p.Management)
-	p.Detached = firewall.addDetach(g).After(p.Claim)
-	p.Cluster = applyStep{in}.add(g, p.Management, p.Lost, p.Image, p.Endpoint).After(p.Providers, p.Secret, p.Seed,
-		p.Detached)
-
-	p.Target = etcd.addServers(g, p.Management, p.Cluster)
-	p.Upload = etcd.addUpload(g, p.Management, p.Cluster, p.Target)
-	p.Etcd = etcd.addBootstrap(g, p.Management, p.Cluster, p.Upload)
-	p.Kubeconfig = b.Kubeconfig(g, p.Management, p.Cluster)
-	p.Quiet = stale.addQuiet(g, p.Kubeconfig, p.Etcd)
-	p.Sweep = stale.addSweep(g, p.Kubeconfig, p.Management, p.Cluster).After(p.Quiet)
-	p.Members = etcd.addMembers(g, p.Management, p.Cluster, p.Etcd)
-	p.Release = releaseStep{in}.add(g, p.Management, p.Cluster).After(p.Members, p.Sweep)
-	p.Talos = b.Talosconfig(g, p.Management, p.Release)
-	p.Nodes = b.Nodes(g, p.Management, p.Release, p.Kubeconfig)
-	p.Machines = b.Machines(g, p.Management, p.Release).After(p.Nodes)
-
-	p.All = []string{p.Talos.Name(), p.Machines.Name()}
-	last := flow.Node(p.Machines)
-	if source.Contents.Header.SelfManaged {
-		p.pivot(lost.movedByThis)
-		last = p.Access
-	}
-	p.HandOver = recovery.AddHandOver(g, cfg, tools, "restoring", last)
-	p.All = append(p.All, p.HandOver.Name())
-	if source.Contents.Header.SelfManaged && hadFirewall(source) {
-		p.addFirewall()
-		return p, g.Validate()
-	}
-	p.All = append(p.All, firewall.addAttach(g).After(last).Name())
-	return p, g.Validate()
+	p := &Plan{Graph: flow.New("slipway-restore"), b: b, in: in}
+	p.objects()
+	p.etcd()
+	p.access()
+	return p, p.Graph.Validate()
 }
 
-// pivot makes a cluster that managed itself do so again.
-func (p *Plan) pivot(underway func() (bool, error)) {
-	p.Pivot = p.b.Pivot(p.Graph).After(p.Nodes, p.Machines, p.Talos).Replace(flow.Task[steps.Pivot]{ResumeWhen: underway})
-	p.Access = p.b.Access(p.Graph).After(p.Pivot)
-	p.Clean = p.b.Clean(p.Graph).After(p.Pivot).OrderAfter(p.Access)
-	p.All = []string{p.Access.Name(), p.Clean.Name()}
+// add adds a step that is made from the backup.
+func add[T any](p *Plan, t flow.Task[T]) *flow.Step[T] {
+	t.Spec = p.in.source.Identity()
+	return flow.Add(p.Graph, t)
 }
 
-// addFirewall puts the cluster behind its firewall again.
-func (p *Plan) addFirewall() {
-	p.Firewall = p.b.Firewall(p.Graph).After(p.Pivot)
-	p.FirewallApply = p.b.FirewallApply(p.Graph, p.Firewall).After(p.Access)
-	p.All = append(p.All, p.FirewallApply.Name())
+// addForServers adds a step that waits for the servers or their etcd.
+func addForServers[T any](p *Plan, t flow.Task[T]) *flow.Step[T] {
+	t.Spec = p.in.source.Identity()
+	return recovery.AddForServers(p.Graph, p.in.cfg, t)
+}
+
+// objects are the steps until the cluster's objects are there again.
+func (p *Plan) objects() {
+	g, r := p.Graph, p.in
+	lost := add(p, flow.Task[Lost]{
+		Name: "lost",
+		Doc: "the cluster is lost: it has no server, its API does not answer, no cluster manages it; and what is " +
+			"left of it",
+		Run:      flow.Do(r.ensureLost),
+		Verify:   r.verifyLost,
+		Deadline: wait.Overhead,
+	})
+	p.claim = recovery.AddClaim(g, r.cfg, r.tools, "no other state folder restores this cluster", r.source.Identity(),
+		flow.With1(r.claimRestore, lost))
+	preflight := p.b.Preflight(g).After(p.claim)
+	p.image = p.b.Image(g, preflight)
+	endpoint := p.b.Endpoint(g, preflight)
+	p.management = p.b.Management(g).After(preflight)
+	providers := p.b.Providers(g, p.management)
+	secret := p.b.TokenSecret(g, p.management)
+	seed := add(p, flow.Task[Seed]{
+		Name: "seed",
+		Doc: "the management cluster has the lost cluster's authorities, keys and tokens before a controller " +
+			"creates new ones",
+		Run:      flow.With1(r.seedSecrets, p.management),
+		Verify:   r.verifySecrets,
+		Deadline: wait.Overhead,
+		Waits:    []flow.Wait{wait.Taken, wait.Namespace},
+	})
+	detached := add(p, flow.Task[DetachedFirewall]{
+		Name:     "firewall-lift",
+		Doc:      "no surviving firewall keeps the temporary management cluster from the new servers",
+		Run:      flow.Do(r.detachFirewall),
+		Deadline: wait.Overhead,
+	}).After(p.claim)
+	p.Cluster = add(p, flow.Task[steps.Cluster]{
+		Name: "apply",
+		Doc: "the cluster's objects as they were; the control plane provider is paused, so that it does not bootstrap an " +
+			"empty etcd",
+		Run:      flow.With4(r.applyPaused, p.management, lost, p.image, endpoint),
+		Verify:   r.verifyCluster,
+		Deadline: 2*r.cfg.LoadBalancerTimeout.D() + wait.Overhead,
+		Waits:    []flow.Wait{wait.Webhooks(r.cfg), wait.LoadBalancer(r.cfg)},
+	}).After(providers, secret, seed, detached)
+}
+
+// etcd are the steps until the servers have the backup's etcd, without what it has of the lost ones.
+func (p *Plan) etcd() {
+	r := p.in
+	p.target = addForServers(p, flow.Task[recovery.Target]{
+		Name:   "servers",
+		Doc:    "the servers are created, Talos answers on each, and none has an etcd; one is chosen to get the snapshot",
+		Run:    flow.With2(r.chooseTarget, p.management, p.Cluster),
+		Verify: r.verifyTarget,
+	})
+	upload := addForServers(p, flow.Task[recovery.Target]{
+		Name: "etcd-recover",
+		Doc:  "the chosen server has the etcd snapshot",
+		Run:  flow.With3(r.uploadSnapshot, p.management, p.Cluster, p.target),
+	})
+	etcd := addForServers(p, flow.Task[recovery.Etcd]{
+		Name:   "etcd-bootstrap",
+		Doc:    "etcd runs on that one server, on the snapshot's data: the same cluster answers, by its UID and revision",
+		Run:    flow.With3(r.bootstrapRecovered, p.management, p.Cluster, upload),
+		Verify: r.verifyEtcd,
+	})
+	p.Kubeconfig = p.b.Kubeconfig(p.Graph, p.management, p.Cluster)
+	quiet := add(p, flow.Task[recovery.Quiet]{
+		Name: "quiet",
+		Doc: "Cluster API of the time of the snapshot, which the snapshot contains, is stopped before it creates " +
+			"servers",
+		Run:      flow.With2(r.quietStale, p.Kubeconfig, etcd),
+		Deadline: recovery.QuietWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the old controllers to be stopped", Within: recovery.QuietWithin}},
+	})
+	p.sweep = add(p, flow.Task[recovery.Sweep]{
+		Name: "sweep",
+		Doc: "objects and nodes of the lost servers are removed; the cloud controller manager has today's token " +
+			"and network",
+		Run:      flow.With3(r.sweepStale, p.Kubeconfig, p.management, p.Cluster),
+		Deadline: sweepWithin + wait.Overhead,
+		Waits:    []flow.Wait{{For: "the restored cluster to take changes", Within: sweepWithin}},
+	}).After(quiet)
+	p.members = addForServers(p, flow.Task[recovery.Membership]{
+		Name: "etcd-members",
+		Doc:  "every control plane server is a voting member of that one etcd",
+		Run:  flow.With3(r.awaitMembers, p.management, p.Cluster, etcd),
+	})
+}
+
+// access are the steps until the cluster is used and managed as before, and behind its firewall.
+func (p *Plan) access() {
+	g, r := p.Graph, p.in
+	release := addForServers(p, flow.Task[steps.Cluster]{
+		Name:   "release",
+		Doc:    "the control plane provider reconciles again, and has seen that etcd is bootstrapped",
+		Run:    flow.With2(r.releaseControlPlane, p.management, p.Cluster),
+		Verify: r.verifyRelease,
+	}).After(p.members, p.sweep)
+	p.Talos = p.b.Talosconfig(g, p.management, release)
+	p.Nodes = p.b.Nodes(g, p.management, release, p.Kubeconfig)
+	machines := p.b.Machines(g, p.management, release).After(p.Nodes)
+	if !r.source.Contents.Header.SelfManaged {
+		handOver := recovery.AddHandOver(g, r.cfg, r.tools, "restoring", machines)
+		p.All = []string{p.Talos.Name(), machines.Name(), handOver.Name(), p.attachFirewall(machines)}
+		return
+	}
+	pivot := p.b.Pivot(g).After(p.Nodes, machines, p.Talos).Replace(flow.Task[steps.Pivot]{ResumeWhen: r.movedByThis})
+	access := p.b.Access(g).After(pivot)
+	clean := p.b.Clean(g).After(pivot).OrderAfter(access)
+	handOver := recovery.AddHandOver(g, r.cfg, r.tools, "restoring", access)
+	p.All = []string{access.Name(), clean.Name(), handOver.Name()}
+	if !hadFirewall(r.source) {
+		p.All = append(p.All, p.attachFirewall(access))
+		return
+	}
+	p.firewall = p.b.Firewall(g).After(pivot)
+	p.All = append(p.All, p.b.FirewallApply(g, p.firewall).After(access).Name())
+}
+
+// attachFirewall adds the step firewall-return, and gives its name.
+func (p *Plan) attachFirewall(last flow.Node) string {
+	return flow.Add(p.Graph, flow.Task[DetachedFirewall]{
+		Name:     "firewall-return",
+		Doc:      "the servers are behind the firewall that the lost ones were behind",
+		Run:      flow.Do(p.in.attachFirewall),
+		Deadline: wait.Overhead,
+	}).After(last).Name()
 }
 
 // inputs is what the steps of a restore are made from, besides the steps of the bootstrap.
@@ -149,23 +227,63 @@ func newInputs(cfg config.Config, tools platform.Tools, source backup.Cluster) (
 	return inputs{cfg: cfg, tools: tools, sources: sources, observer: observer, source: source}, nil
 }
 
-// The steps of a restore that are its own.
-type (
-	lostStep     struct{ inputs } // lost and claim
-	seedStep     struct{ inputs }
-	firewallStep struct{ inputs } // firewall-lift and firewall-return
-	applyStep    struct{ inputs }
-	etcdStep     struct{ inputs } // servers, and those of etcd
-	staleStep    struct{ inputs } // quiet and sweep
-	releaseStep  struct{ inputs }
-)
-
 // movedByThis tells whether this restore's own pivot has begun: until the restore has set it aside, the record in the
 // folder is the lost cluster's.
-func (r lostStep) movedByThis() (bool, error) {
+func (r inputs) movedByThis() (bool, error) {
 	record, err := records.ReadRestore(r.tools.Files)
 	if err != nil || record == nil || record.ClusterIdentity != r.source.Identity() {
 		return false, err
 	}
 	return records.PivotCopyOf(r.tools).Underway(r.cfg.ClusterName)
+}
+
+// Explain says what a change of what a step is made from is.
+func (p *Plan) Explain(c flow.Change) []changes.Difference {
+	return changes.Explain(p.in.tools, p.in.sources, c)
+}
+
+// Losses says what a restore cannot bring back, and what becomes of the cluster's address. It changes nothing. Where
+// the cluster is not lost its error wraps ErrAlive, and where another state folder recovers it, it is a
+// *RecoveringError, as the restore's would be.
+func (p *Plan) Losses(ctx context.Context, now time.Time) ([]string, error) {
+	r := p.in
+	mine, err := r.underway()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.refuse(ctx, func(string, ...any) {}, mine); err != nil {
+		return nil, err
+	}
+	taken := r.source.Contents.Header.Taken
+	since := now.Sub(taken).Round(time.Second)
+	if since > time.Hour {
+		since = since.Round(time.Minute)
+	}
+	losses := []string{
+		fmt.Sprintf("the cluster comes back as it was at %s: what was written in the %s since is lost",
+			taken.Local().Format(time.DateTime), config.Duration(since)),
+		"what lay on the lost servers' own disks is lost; volumes at Hetzner are kept",
+	}
+	_, notes, err := r.survivors(ctx)
+	return append(losses, notes...), err
+}
+
+// Bill tells what a restore that would do this makes at Hetzner, and what that costs a month: what the backup's objects
+// ask for and has not survived.
+func (p *Plan) Bill(ctx context.Context, foreseen []flow.Prediction, _ []changes.Consequence) (orders.Bill,
+	error) {
+	would := map[string]bool{}
+	for _, f := range foreseen {
+		would[f.Name] = f.Action == flow.ActionRun || f.Action == flow.ActionMayRun
+	}
+	if !would[p.Cluster.Name()] && !would[p.target.Name()] && !would[p.image.Name()] {
+		return orders.Bill{}, nil
+	}
+	more := orders.Extra{Image: would[p.image.Name()], Firewall: p.firewall != nil && would[p.firewall.Name()]}
+	return orders.Missing(ctx, p.in.cfg, p.in.tools, orders.Of(p.in.source.Wanted(), p.in.cfg.PreferredLocation()), more)
+}
+
+// Consequences are none: what a restore does to a cluster is that it is there again.
+func (p *Plan) Consequences(context.Context, []flow.Prediction) ([]changes.Consequence, error) {
+	return nil, nil
 }

@@ -43,39 +43,11 @@ func SilenceSnapshot(s backup.Cluster) ([]string, error) {
 	return etcd.Silence(s.Snapshot, capi.ProviderLabel)
 }
 
-// addQuiet adds the step quiet to a graph.
-func (r staleStep) addQuiet(g *flow.Graph, kubeconfig *flow.Step[steps.Kubeconfig],
-	etcd *flow.Step[recovery.Etcd]) *flow.Step[recovery.Quiet] {
-	return flow.Add(g, flow.Task[recovery.Quiet]{
-		Name: "quiet",
-		Doc: "Cluster API of the time of the snapshot, which the snapshot contains, is stopped before it creates " +
-			"servers",
-		Run:      flow.With2(r.quietStale, kubeconfig, etcd),
-		Spec:     r.source.Identity(),
-		Deadline: recovery.QuietWithin + wait.Overhead,
-		Waits:    []flow.Wait{{For: "the old controllers to be stopped", Within: recovery.QuietWithin}},
-	})
-}
-
-// addSweep adds the step sweep to a graph.
-func (r staleStep) addSweep(g *flow.Graph, kubeconfig *flow.Step[steps.Kubeconfig],
-	management *flow.Step[steps.Management], cluster *flow.Step[steps.Cluster]) *flow.Step[recovery.Sweep] {
-	return flow.Add(g, flow.Task[recovery.Sweep]{
-		Name: "sweep",
-		Doc: "objects and nodes of the lost servers are removed; the cloud controller manager has today's token " +
-			"and network",
-		Run:      flow.With3(r.sweepStale, kubeconfig, management, cluster),
-		Spec:     r.source.Identity(),
-		Deadline: sweepWithin + wait.Overhead,
-		Waits:    []flow.Wait{{For: "the restored cluster to take changes", Within: sweepWithin}},
-	})
-}
-
 // quietStale stops what of the Cluster API of the time of the snapshot SilenceSnapshot could not take out of it, and
 // removes its webhooks, which no Pod answers. Its Pods cannot run before a node takes them: those that the snapshot
 // knows are gone, and it takes minutes until they are replaced. So this is the first thing that is done to a restored
 // cluster.
-func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, _ recovery.Etcd) (recovery.Quiet,
+func (r inputs) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, _ recovery.Etcd) (recovery.Quiet,
 	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
 	if err != nil {
@@ -98,7 +70,7 @@ func (r staleStep) quietStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 
 // hasStaleObjects tells whether the restored cluster has Cluster API objects of its own that are of the time of the
 // snapshot, and not those that this restore has moved into it since.
-func (r staleStep) hasStaleObjects(ctx context.Context, workload *kube.Cluster) (bool, error) {
+func (r inputs) hasStaleObjects(ctx context.Context, workload *kube.Cluster) (bool, error) {
 	cluster, err := connect.FindCluster(ctx, r.cfg, workload)
 	if err != nil {
 		return false, err
@@ -161,7 +133,7 @@ func removeWebhooks(ctx context.Context, say flow.Say, workload *kube.Cluster) e
 
 // sweepStale removes the objects and nodes of servers that are gone, and gives the cloud controller manager the network
 // and the token of today before the Pods of the old nodes start on the new ones.
-func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, m steps.Management,
+func (r inputs) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeconfig, m steps.Management,
 	c steps.Cluster) (recovery.Sweep,
 	error) {
 	workload, err := connect.Cluster(r.tools, kc.File)
@@ -194,7 +166,7 @@ func (r staleStep) sweepStale(ctx context.Context, say flow.Say, kc steps.Kubeco
 
 // renewCCMSecret rewrites the Secret of the Hetzner cloud controller manager, where the cluster has one: its network is
 // another one now, unless that survived, and the token may be.
-func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
+func (r inputs) renewCCMSecret(ctx context.Context, say flow.Say, workload *kube.Cluster) error {
 	namespace := render.HCloudCCMChart(r.cfg, r.sources).Namespace
 	is := &corev1.Secret{}
 	err := workload.Get(ctx, client.ObjectKey{Namespace: namespace, Name: config.CCMSecretName}, is)
@@ -219,7 +191,7 @@ func (r staleStep) renewCCMSecret(ctx context.Context, say flow.Say, workload *k
 // pauseOthers pauses the clusters that the restored one manages besides itself. They still exist, and what is known of
 // them here is of the time of the snapshot: the providers that the pivot installs would create servers again that were
 // removed since, and evict members of etcd that came since. Only a person can tell when that is over.
-func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
+func (r inputs) pauseOthers(ctx context.Context, say flow.Say, workload *kube.Cluster) (others []string, err error) {
 	all, err := capi.Clusters(ctx, workload)
 	if err != nil {
 		return nil, err
@@ -247,7 +219,7 @@ func (r staleStep) pauseOthers(ctx context.Context, say flow.Say, workload *kube
 
 // sweepObjects removes the cluster's objects of Cluster API, without their controllers' help and without their
 // finalizers: nothing at Hetzner is touched. The providers go too, so that the pivot installs them whole.
-func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
+func (r inputs) sweepObjects(ctx context.Context, say flow.Say, workload *kube.Cluster) (int, error) {
 	if _, err := stopDeployments(ctx, say, workload); err != nil {
 		return 0, err
 	}
@@ -272,7 +244,7 @@ func (r staleStep) sweepObjects(ctx context.Context, say flow.Say, workload *kub
 // sweepNodes removes the nodes of servers that are gone, and their Pods, which are started on the new nodes then:
 // Kubernetes by itself waits a minute, in case a node returns. A node whose provider ID is not of
 // Hetzner Cloud (a dedicated server, say) may exist, with Pods running on it, and is left alone.
-func (r staleStep) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
+func (r inputs) sweepNodes(ctx context.Context, say flow.Say, workload *kube.Cluster) ([]string, error) {
 	servers, err := hetzner.Servers(ctx, r.tools.Hetzner, r.cfg.ClusterName)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	w := newRestoreWorld(t)
 	kc := w.restored(t, nil)
-	if _, err := (staleStep{w.r}).quietStale(t.Context(), w.say, kc, recovery.Etcd{}); err != nil {
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, recovery.Etcd{}); err != nil {
 		t.Fatal(err)
 	}
 	first := w.Workload.Writes()[0]
@@ -31,7 +31,7 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 	if n := capi.Number(w.Workload.Get("apps/v1", "Deployment", "caph-system", "caph"), "spec", "replicas"); n != 0 {
 		t.Errorf("the stale CAPH has %d replicas", n)
 	}
-	swept, err := staleStep{w.r}.sweepStale(t.Context(), w.say, kc, steps.Management{}, steps.Cluster{})
+	swept, err := w.r.sweepStale(t.Context(), w.say, kc, steps.Management{}, steps.Cluster{})
 	if err != nil || !slices.Equal(swept.Nodes, []string{"lost"}) ||
 		!slices.Equal(swept.Paused, []string{"default/shop", "team/shop"}) {
 		t.Fatalf("%+v, %v", swept, err)
@@ -78,10 +78,10 @@ func TestStaleControllersAreStoppedAndSwept(t *testing.T) {
 func TestWhatWasMovedIntoTheClusterIsNotStale(t *testing.T) {
 	w := newRestoreWorld(t)
 	kc := w.restored(t, map[string]any{capi.RestoredAnnotation: "5a5a"})
-	if _, err := (staleStep{w.r}).quietStale(t.Context(), w.say, kc, recovery.Etcd{}); err != nil {
+	if _, err := w.r.quietStale(t.Context(), w.say, kc, recovery.Etcd{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (staleStep{w.r}).sweepStale(t.Context(), w.say, kc, steps.Management{}, steps.Cluster{}); err != nil {
+	if _, err := w.r.sweepStale(t.Context(), w.say, kc, steps.Management{}, steps.Cluster{}); err != nil {
 		t.Fatal(err)
 	}
 	if w.Workload.Get(clustertest.CAPI, "Cluster", config.DefaultNamespace, "k8s") == nil ||

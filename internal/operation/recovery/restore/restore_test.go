@@ -59,13 +59,13 @@ func TestACopyOfALivingCluster(t *testing.T) {
 	s := kubetest.Object("v1", "Secret", config.DefaultNamespace, "k8s-kubeconfig",
 		clustertest.Map{"data": clustertest.Map{"value": base64.StdEncoding.EncodeToString(w.Workload.Kubeconfig())}})
 	w.r.source.Contents.Secrets = append(w.r.source.Contents.Secrets, *s)
-	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+	if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 		t.Fatalf("a cluster that answers: %v", err)
 	}
 	var asked atomic.Bool
 	w.Workload.Fail = func(*http.Request) (int, string) { asked.Store(true); return 0, "" }
 	w.r.source.Copies = true
-	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || asked.Load() {
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil || asked.Load() {
 		t.Errorf("a copy of it: %v; the cluster was asked: %v", err, asked.Load())
 	}
 }
@@ -80,7 +80,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	}
 	refused := func(what string) {
 		t.Helper()
-		if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := files.Read(bootstrapJournal); err != nil {
@@ -111,7 +111,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if lost, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil || lost.IP != "" ||
+	if lost, err := w.r.ensureLost(t.Context(), w.say); err != nil || lost.IP != "" ||
 		lost.Was != "127.0.0.7" {
 		t.Fatalf("%+v, %v", lost, err)
 	}
@@ -135,8 +135,8 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 		Labels: map[string]string{"caph-cluster-k8s": "owned"}})
 	goesOn := func(what string, want bool) {
 		t.Helper()
-		v := lostStep{w.r}.verifyLost(t.Context(), Lost{})
-		_, err := lostStep{w.r}.ensureLost(t.Context(), w.say)
+		v := w.r.verifyLost(t.Context(), Lost{})
+		_, err := w.r.ensureLost(t.Context(), w.say)
 		if (v.Answer() == flow.AnswerHolds) != want || errors.Is(v.Err(), ErrAlive) == want || (err == nil) != want ||
 			errors.Is(err, ErrAlive) == want {
 			t.Errorf("%s: %v, %v", what, v, err)
@@ -150,7 +150,7 @@ func TestOnlyALostClusterIsRestored(t *testing.T) {
 	if err := files.Write(platform.Kubeconfig, []byte("the restore's own")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Error(err)
 	}
 	goesOn("with what it has made itself", true)
@@ -181,7 +181,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	// or its servers are lost again: the management cluster makes them anew
 	for _, servers := range [][]schema.Server{{server}, nil} {
 		w.Hetzner.SetServers(servers...)
-		if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
+		if _, err := w.r.ensureLost(t.Context(), w.say); !errors.Is(err, ErrAlive) {
 			t.Errorf("after its end, with %d servers: %v", len(servers), err)
 		}
 	}
@@ -189,7 +189,7 @@ func TestAClusterThatWasRestoredIsNotRestoredAgain(t *testing.T) {
 	w.Hetzner.SetPlacementGroups(schema.PlacementGroup{ID: 7, Name: "slipway-k8s.restore", Type: "spread",
 		Labels: map[string]string{
 			"slipway-cluster": "k8s", clustertest.ReservedBy: "0123456789abcdef"}})
-	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Errorf("before its end, without its folder: %v", err)
 	}
 }
@@ -214,7 +214,7 @@ func TestASurvivingLoadBalancerKeepsTheAddress(t *testing.T) {
 	} {
 		w := newRestoreWorld(t)
 		w.Hetzner.SetLoadBalancers(c.lb)
-		lost, err := lostStep{w.r}.findSurvivors(t.Context(), w.say)
+		lost, err := w.r.findSurvivors(t.Context(), w.say)
 		if lost != c.want || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %+v, %v", c.what, lost, err)
 		}
@@ -234,7 +234,7 @@ func TestAGoneLoadBalancerIsNotAskedForByName(t *testing.T) {
 		want string
 	}{{Lost{}, ""}, {Lost{IP: "127.0.0.7"}, "adopted"}, {Lost{IP: "127.0.0.7", Balancer: "lb"}, "lb"}} {
 		for _, ip := range []string{"", "127.0.0.9"} { // before and after CAPH has said what the address is
-			for _, o := range (applyStep{w.r}).restored(c.lost, ip) {
+			for _, o := range w.r.restored(c.lost, ip) {
 				if name := capi.Text(o, "spec", "controlPlaneLoadBalancer", "name"); o.GetKind() == "HetznerCluster" &&
 					name != c.want {
 					t.Errorf("%+v, %q: CAPH is told %q", c.lost, ip, name)
@@ -251,7 +251,7 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
 	for range 2 {
-		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err != nil {
+		if _, err := w.r.seedSecrets(t.Context(), w.say, m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestTheSeedIsNotPutOverAnotherClustersKeys(t *testing.T) {
 	}
 	w.Management.Change("v1", "Secret", config.DefaultNamespace, "k8s-talos",
 		map[string]any{"data": map[string]any{"bundle": "b3RoZXI="}})
-	if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say, m); err == nil ||
+	if _, err := w.r.seedSecrets(t.Context(), w.say, m); err == nil ||
 		strings.Contains(err.Error(), "every key") {
 		t.Errorf("another cluster's keys are overwritten, or told: %v", err)
 	}
@@ -297,7 +297,7 @@ func TestTheSeedBringsWhatNobodyMakesAgain(t *testing.T) {
 	add(&c.Secrets, "Secret", config.TokenSecretName, nil,
 		clustertest.Map{"data": map[string]any{config.TokenSecretKey: "b2xk"}})
 	for range 2 { // the second time as after a kill
-		if _, err := (seedStep{w.r}).seedSecrets(t.Context(), w.say,
+		if _, err := w.r.seedSecrets(t.Context(), w.say,
 			steps.Management{Kubeconfig: platform.ManagementKubeconfig}); err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +349,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 		}
 	}
 	m := steps.Management{Kubeconfig: platform.ManagementKubeconfig}
-	c, err := applyStep{w.r}.applyPaused(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{},
+	c, err := w.r.applyPaused(t.Context(), w.say, m, Lost{Was: "127.0.0.7"}, steps.Image{},
 		steps.Endpoint{})
 	if err != nil {
 		t.Fatal(err)
@@ -397,7 +397,7 @@ func TestTheControlPlaneProviderIsToldBeforeItIsLetGo(t *testing.T) {
 
 func TestTheFirewallComesBack(t *testing.T) {
 	w := newRestoreWorld(t)
-	if _, err := (lostStep{w.r}).ensureLost(t.Context(), w.say); err != nil {
+	if _, err := w.r.ensureLost(t.Context(), w.say); err != nil {
 		t.Fatal(err)
 	}
 	covers := func() bool {
@@ -408,7 +408,7 @@ func TestTheFirewallComesBack(t *testing.T) {
 		}
 		return false
 	}
-	if lifted, err := (firewallStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
+	if lifted, err := w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != 0 {
 		t.Fatalf("without a firewall: %+v, %v", lifted, err)
 	}
 	if _, _, err := hetzner.EnsureFirewall(t.Context(), w.r.tools.Hetzner, "k8s", nil); err != nil {
@@ -423,12 +423,12 @@ func TestTheFirewallComesBack(t *testing.T) {
 	}
 	var lifted DetachedFirewall
 	for range 2 { // the second time as after a kill: it knows what it took off
-		if lifted, err = (firewallStep{w.r}).detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID ||
+		if lifted, err = w.r.detachFirewall(t.Context(), w.say); err != nil || lifted.Firewall != f.ID ||
 			covers() {
 			t.Fatalf("%+v, %v; it covers servers that are made: %v", lifted, err, covers())
 		}
 	}
-	if _, err := (firewallStep{w.r}).attachFirewall(t.Context(), w.say); err != nil || !covers() {
+	if _, err := w.r.attachFirewall(t.Context(), w.say); err != nil || !covers() {
 		t.Errorf("the servers stay in the open: %v", err)
 	}
 }
@@ -459,7 +459,8 @@ func TestTheRestorePlanIsSound(t *testing.T) {
 		}
 	}
 	source.Contents.Header.SelfManaged = false
-	if p, err = New(config.Defaults(), tools, source); err != nil || p.Pivot != nil ||
+	if p, err = New(config.Defaults(), tools, source); err != nil || slices.ContainsFunc(p.Graph.Steps(),
+		func(s flow.Info) bool { return s.Name == "pivot" }) ||
 		!slices.Contains(p.All, "wait-machines") {
 		t.Errorf("a cluster that did not manage itself: %v, %v", p.All, err)
 	}

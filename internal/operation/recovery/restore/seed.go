@@ -12,7 +12,6 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/backup"
 	"github.com/slipway-k8s/slipway/internal/cluster/capi"
 	"github.com/slipway-k8s/slipway/internal/cluster/connect"
-	"github.com/slipway-k8s/slipway/internal/cluster/wait"
 	"github.com/slipway-k8s/slipway/internal/ensure/apply"
 	"github.com/slipway-k8s/slipway/platform"
 	"github.com/slipway-k8s/slipway/steps"
@@ -23,24 +22,10 @@ type Seed struct {
 	Secret steps.TokenSecret `json:"secret"`
 }
 
-// add adds the step seed to a graph.
-func (r seedStep) add(g *flow.Graph, management *flow.Step[steps.Management]) *flow.Step[Seed] {
-	return flow.Add(g, flow.Task[Seed]{
-		Name: "seed",
-		Doc: "the management cluster has the lost cluster's authorities, keys and tokens before a controller " +
-			"creates new ones",
-		Run:      flow.With1(r.seedSecrets, management),
-		Spec:     r.source.Identity(),
-		Verify:   r.verifySecrets,
-		Deadline: wait.Overhead,
-		Waits:    []flow.Wait{wait.Taken, wait.Namespace},
-	})
-}
-
 // seedSecrets writes it, and besides it what of the backup's Secrets and ConfigMaps no controller creates again. A
 // bundle that is there with other contents belongs to another cluster of the name: servers may have been made of it,
 // and it is not overwritten.
-func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Management) (Seed, error) {
+func (r inputs) seedSecrets(ctx context.Context, say flow.Say, m steps.Management) (Seed, error) {
 	mgmt, err := connect.Cluster(r.tools, m.Kubeconfig)
 	if err != nil {
 		return Seed{}, err
@@ -77,7 +62,7 @@ func (r seedStep) seedSecrets(ctx context.Context, say flow.Say, m steps.Managem
 }
 
 // refuseOther compares a Secret that is there with the backup's. No value is part of what it says.
-func (r seedStep) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
+func (r inputs) refuseOther(ctx context.Context, mgmt *kube.Cluster, name string, want map[string][]byte) error {
 	is := &corev1.Secret{}
 	err := mgmt.Get(ctx, client.ObjectKey{Namespace: r.cfg.Namespace, Name: name}, is)
 	if kube.Absent(err) {
@@ -96,7 +81,7 @@ func (r seedStep) refuseOther(ctx context.Context, mgmt *kube.Cluster, name stri
 	return nil
 }
 
-func (r seedStep) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
+func (r inputs) verifySecrets(ctx context.Context, was Seed) flow.Verdict {
 	mgmt, err := connect.Cluster(r.tools, platform.ManagementKubeconfig)
 	if err != nil {
 		return flow.Unknown(err)
