@@ -37,17 +37,17 @@ func (c *Cluster) DialPod(ctx context.Context, namespace, pod string, port int) 
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	failed.Close() // nothing is written to it
-	header.Set(corev1.StreamType, corev1.StreamTypeData)
-	data, err := connection.CreateStream(header)
-	if err != nil {
-		connection.Close()
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	f := &forwarded{Stream: data, connection: connection, what: what, failed: make(chan string, 1)}
+	f := &forwarded{connection: connection, what: what, failed: make(chan string, 1)}
 	go func() {
 		said, _ := io.ReadAll(io.LimitReader(failed, maxForwardError)) // an error is the end of the connection
 		f.failed <- strings.TrimSpace(string(said))
 	}()
+	header.Set(corev1.StreamType, corev1.StreamTypeData)
+	if f.Stream, err = connection.CreateStream(header); err != nil {
+		err = f.explain(err) // the kubelet may refuse it before the stream is known to be there
+		connection.Close()
+		return nil, err
+	}
 	return f, nil
 }
 
@@ -95,21 +95,38 @@ type forwarded struct {
 	failed     chan string // what the kubelet said when it ended; empty: nothing went wrong
 }
 
-// Read reads what the program in the Pod sends. Where the kubelet has no connection to it, it says why.
+// Read reads what the program in the Pod sends. Where the kubelet has no connection to it, the error says why.
 func (f *forwarded) Read(p []byte) (int, error) {
 	n, err := f.Stream.Read(p)
-	if err == nil || n > 0 {
+	if n > 0 {
 		return n, err
+	}
+	return n, f.explain(err)
+}
+
+// Write sends to the program in the Pod. Its error says why as that of Read does: what is sent may meet the end first.
+func (f *forwarded) Write(p []byte) (int, error) {
+	n, err := f.Stream.Write(p)
+	return n, f.explain(err)
+}
+
+// explain returns the reason of the kubelet in place of the end of the connection, where there is one.
+func (f *forwarded) explain(err error) error {
+	if err == nil {
+		return nil
 	}
 	select {
 	case said := <-f.failed:
 		f.failed <- said
 		if said != "" {
-			return 0, fmt.Errorf("%s: %s", f.what, said)
+			return fmt.Errorf("%s: %s", f.what, said)
 		}
 	case <-time.After(forwardErrorWithin):
 	}
-	return 0, err
+	if err == io.EOF { // how a Reader says that all was read
+		return err
+	}
+	return fmt.Errorf("%s: %w", f.what, err)
 }
 
 // forwardErrorWithin is how long the reason may take to come after the end that it explains: it is sent before.
