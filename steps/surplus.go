@@ -26,6 +26,8 @@ const (
 	// surplusStands is how long Machines must have been too many, the same ones all the time, before one is deleted:
 	// the provider's own view may be some seconds old.
 	surplusStands = 10 * time.Second
+	// surplusSilence is how long servers may be silent before it counts that nobody can say whether one has an etcd.
+	surplusSilence = time.Minute
 	// surplusMost is how many are deleted in a run, for each replica: a rollout needs one, a rollout that is reverted
 	// another.
 	surplusMost = 2
@@ -46,12 +48,14 @@ type surplus struct {
 
 	seen  string // the UIDs of the Machines that are too many, and of the one that is to go
 	since time.Time
+	asked time.Time // since when servers that were asked for their etcd are silent; zero: they are not
 	going types.UID // of the Machine that was deleted last
 	taken int
 }
 
-// look deletes one Machine where it is time to. busy tells that there is a surplus that it takes care of: then
-// nothing else that keeps the cluster counts. keeps is why it deletes none of those that are too many.
+// look deletes one Machine where it is time to. busy tells that there is a surplus that it takes care of, or may once
+// everybody has answered: then nothing else that keeps the cluster counts. keeps is why it deletes none of those that
+// are too many.
 func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy bool, keeps string, err error) {
 	if slices.ContainsFunc(s.Machines,
 		func(m unstructured.Unstructured) bool { return p.going != "" && m.GetUID() == p.going }) {
@@ -63,9 +67,17 @@ func (p *surplus) look(ctx context.Context, say flow.Say, s why.Situation) (busy
 	if len(machines) == 0 {
 		return false, "", nil
 	}
-	one, keeps, err := p.choose(ctx, s, machines)
-	if err != nil || one == nil {
-		return false, keeps, err
+	one, silent, keeps, err := p.choose(ctx, s, machines)
+	if err != nil {
+		return true, "", err
+	}
+	if !silent {
+		p.asked = time.Time{}
+	} else if p.asked.IsZero() {
+		p.asked = time.Now()
+	}
+	if one == nil {
+		return silent && time.Since(p.asked) < surplusSilence, keeps, nil
 	}
 	if p.seen = string(one.GetUID()) + " of " + uidsOf(machines); p.seen != before {
 		p.since = time.Now()
@@ -104,47 +116,47 @@ func scalingDown(tcp *unstructured.Unstructured) bool {
 	return !capi.Lagging(tcp) && capi.FalseCondition(tcp, "Resized").Reason == "ScalingDown"
 }
 
-// choose is the Machine to delete, or why none is.
-func (p *surplus) choose(ctx context.Context, s why.Situation,
-	machines []unstructured.Unstructured) (one *unstructured.Unstructured, keeps string, err error) {
+// choose is the Machine to delete, or why none is, and whether that is because servers are silent.
+func (p *surplus) choose(ctx context.Context, s why.Situation, machines []unstructured.Unstructured) (
+	one *unstructured.Unstructured, silent bool, keeps string, err error) {
 	tcp, err := capi.Get(ctx, p.mgmt, p.b.cfg.Namespace, capi.TalosControlPlaneKind, p.cluster.ControlPlane)
 	if err != nil {
-		return nil, "", err
+		return nil, false, "", err
 	}
 	if len(situation.TalosConfigSpec(tcp, "spec", "controlPlaneConfig", "init")) > 0 {
-		return nil, "none is deleted of a control plane with an init configuration, whose first server starts etcd by " +
+		return nil, false, "none is deleted of a control plane with an init configuration, whose first server starts etcd by " +
 			"itself", nil
 	}
 	spare, replaces := machines, capi.Rolling(tcp) != ""
 	if replaces {
 		configs, err := capi.List(ctx, p.mgmt, p.b.cfg.Namespace, capi.TalosConfigKind, p.cluster.Name)
 		if err != nil {
-			return nil, "", err
+			return nil, false, "", err
 		}
 		spare = toReplace(tcp, machines, s.Servers, configs)
 	}
 	if len(spare) == 0 {
-		return nil, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
+		return nil, false, "none is deleted, because its provider replaces Machines that seem to be as wanted", nil
 	}
 	one = machineToDelete(s, spare, replaces)
 	_, nodes, err := etcdview.AskMachines(ctx, p.b.tools, p.mgmt, p.b.cfg.Namespace, p.cluster.Name,
 		p.cluster.LoadBalancerIP)
 	if kube.Absent(err) {
-		return nil, "", nil // no talosconfig yet, so no server can be asked
+		return nil, false, "", nil // no talosconfig yet, so no server can be asked
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, false, "", err
 	}
-	has, silent := mayHaveEtcd(s, machines, nodes, replaces && hasServer(s, one))
+	has, unheard := mayHaveEtcd(s, machines, nodes, replaces && hasServer(s, one))
 	switch {
 	case has != "":
-		return nil, fmt.Sprintf("none is deleted, because %s has data of an etcd, or is a node", has), nil
-	case len(silent) > 0:
-		return nil, fmt.Sprintf("one is deleted once Talos says on %s that there is no etcd; if there never was one, "+
+		return nil, false, fmt.Sprintf("none is deleted, because %s has data of an etcd, or is a node", has), nil
+	case len(unheard) > 0:
+		return nil, true, fmt.Sprintf("one is deleted once Talos says on %s that there is no etcd; if there never was one, "+
 			"kubectl --namespace %s delete machine %s in the management cluster does so now",
-			strings.Join(silent, ", "), p.b.cfg.Namespace, one.GetName()), nil
+			strings.Join(unheard, ", "), p.b.cfg.Namespace, one.GetName()), nil
 	}
-	return one, "", nil
+	return one, false, "", nil
 }
 
 // toReplace are the Machines that are not as the control plane has them now, by what the provider compares: version,

@@ -350,6 +350,30 @@ func TestSurplusDoesNotEndTheWait(t *testing.T) {
 	w.waitUntilLeft(t, "m1 m2 m3")
 }
 
+// TestSurplusOfSilentServers: what else keeps the cluster counts once servers have been silent for long, not at once.
+func TestSurplusOfSilentServers(t *testing.T) {
+	t.Parallel()
+	w := newSurplus(t)
+	w.talos.silent = []string{"127.0.1.2"}
+	p := w.watcher()
+	look := func(busy bool) {
+		t.Helper()
+		got, keeps, err := p.look(t.Context(), t.Logf, w.see(t))
+		if got != busy || err != nil || !strings.Contains(keeps, "m2") {
+			t.Fatalf("busy: %v, %q, %v", got, keeps, err)
+		}
+	}
+	look(true)
+	p.asked = p.asked.Add(-surplusSilence)
+	look(false)
+
+	seen := w.see(t)
+	w.Environment.Management.Remove(clustertest.CACPPT, "TalosControlPlane", config.DefaultNamespace, "k8s-control-plane")
+	if busy, _, err := p.look(t.Context(), t.Logf, seen); !busy || err == nil {
+		t.Errorf("a read that fails: busy: %v, %v", busy, err)
+	}
+}
+
 // TestSurplusIsNotFoughtFor: what makes Machines again and again is for a person to find.
 func TestSurplusIsNotFoughtFor(t *testing.T) {
 	t.Parallel()
