@@ -208,7 +208,7 @@ func (s *Set) applyAll(ctx context.Context, say flow.Say, mgmt *kube.Cluster, r 
 func (s *Set) waitLoadBalancer(ctx context.Context, say flow.Say, mgmt *kube.Cluster) (ip string, err error) {
 	w := wait.Wait{What: "the load balancer", Within: s.cfg.LoadBalancerTimeout.D(),
 		Explain: s.observer.Obstacles(mgmt, situation.WatchedOf(s.cfg))}
-	err = untilIn(ctx, say, w, mgmt, s.every(capi.HetznerClusterKind), func(ctx context.Context) (string, error) {
+	err = untilIn(ctx, say, w, mgmt, s.inNamespace(capi.HetznerClusterKind), func(ctx context.Context) (string, error) {
 		live, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.HetznerClusterKind, s.cfg.ClusterName)
 		if err != nil {
 			return "", err

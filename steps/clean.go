@@ -145,17 +145,17 @@ func (e *heldError) Error() string { return e.why }
 
 // RefuseClean is the refusal of the step clean in a run after the pivot; nil: it refuses nothing, or that is not known.
 func (p *Plan) RefuseClean(ctx context.Context) error {
-	c := p.b
-	name := c.cfg.ManagementName()
-	if exists, err := c.tools.Management.Exists(ctx, name); err != nil || !exists {
+	s := p.b
+	name := s.cfg.ManagementName()
+	if exists, err := s.tools.Management.Exists(ctx, name); err != nil || !exists {
 		return nil
 	}
-	if given, err := connect.ManagementGiven(ctx, c.cfg, c.tools); err != nil || given {
+	if given, err := connect.ManagementGiven(ctx, s.cfg, s.tools); err != nil || given {
 		return nil
 	}
-	_, err := c.managementDeletable(ctx, quiet, false)
+	_, err := s.managementDeletable(ctx, quiet, false)
 	if held, is := errors.AsType[*heldError](err); is {
-		return fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, c.tools.Management.Name(), held)
+		return fmt.Errorf("management cluster %s (%s) is not deleted: %w", name, s.tools.Management.Name(), held)
 	}
 	return nil
 }

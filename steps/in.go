@@ -50,13 +50,13 @@ func complete(missing string, err error) flow.Verdict {
 	return flow.Holds()
 }
 
-// every selects all objects of some kinds in the namespace of the cluster's objects.
-func (s *Set) every(kinds ...schema.GroupVersionKind) []kube.Selection {
+// inNamespace selects all objects of some kinds in the namespace of the cluster's objects.
+func (s *Set) inNamespace(kinds ...schema.GroupVersionKind) []kube.Selection {
 	return selections(kinds, client.InNamespace(s.cfg.Namespace))
 }
 
-// own selects the cluster's own objects of some kinds.
-func (s *Set) own(kinds ...schema.GroupVersionKind) []kube.Selection {
+// ofCluster selects the cluster's own objects of some kinds.
+func (s *Set) ofCluster(kinds ...schema.GroupVersionKind) []kube.Selection {
 	return selections(kinds, capi.OfCluster(s.cfg.Namespace, s.cfg.ClusterName)...)
 }
 

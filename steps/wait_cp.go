@@ -43,8 +43,8 @@ func (s *Set) runControlPlane(ctx context.Context, say flow.Say, m Management, c
 	if err != nil {
 		return ControlPlane{}, err
 	}
-	selected := append(s.every(capi.HetznerClusterKind, capi.TalosControlPlaneKind),
-		s.own(capi.MachineKind, capi.HCloudMachineKind)...)
+	selected := append(s.inNamespace(capi.HetznerClusterKind, capi.TalosControlPlaneKind),
+		s.ofCluster(capi.MachineKind, capi.HCloudMachineKind)...)
 	out := ControlPlane{Endpoint: c.Endpoint}
 	spare := surplus{b: s, mgmt: mgmt, cluster: c}
 	stock := stockout.Watch{Cfg: s.cfg, Tools: s.tools, Sources: s.sources, Say: say}

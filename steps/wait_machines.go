@@ -40,7 +40,7 @@ func (s *Set) runMachines(ctx context.Context, say flow.Say, m Management, c Clu
 	var out Machines
 	w := wait.Wait{What: "the Machines", Within: s.cfg.NodesTimeout.D(),
 		Explain: s.observer.Obstacles(mgmt, c.watched(s.cfg.Namespace))}
-	err = untilIn(ctx, say, w, mgmt, s.own(capi.MachineKind), func(ctx context.Context) (without string, err error) {
+	err = untilIn(ctx, say, w, mgmt, s.ofCluster(capi.MachineKind), func(ctx context.Context) (without string, err error) {
 		out, without, err = s.readMachines(ctx, mgmt)
 		return without, err
 	})

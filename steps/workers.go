@@ -244,7 +244,7 @@ func (s *Set) waitControlPlaneVersion(ctx context.Context, say flow.Say, mgmt *k
 	}
 	w := wait.Wait{What: "the control plane, which gets another version before the workers",
 		Within: s.cfg.NodesTimeout.D(), Explain: s.observer.Obstacles(mgmt, situation.WatchedOf(s.cfg))}
-	return untilIn(ctx, say, w, mgmt, s.every(capi.TalosControlPlaneKind),
+	return untilIn(ctx, say, w, mgmt, s.inNamespace(capi.TalosControlPlaneKind),
 		func(ctx context.Context) (string, error) {
 			tcp, err := capi.Get(ctx, mgmt, s.cfg.Namespace, capi.TalosControlPlaneKind, s.cfg.ControlPlaneName())
 			if err != nil {

@@ -54,7 +54,7 @@ func openDrill(ctx context.Context, given *call, values []settings.Assignment, f
 	if err != nil {
 		return k, o, err
 	}
-	c.StateDir, own.StateDir = string(state), string(state)
+	c.StateDir = string(state)
 	k.StateDir, k.Caller = c.StateDir, c.caller()
 	o = drill.Options{
 		Displays: c.displays,

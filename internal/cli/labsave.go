@@ -49,7 +49,11 @@ func runLabLoad(ctx context.Context, c *call) error {
 
 // runLabSave copies the whole state folder with the lab in it, which is stopped for that time and then continues.
 func runLabSave(ctx context.Context, c *call) error {
-	k, state, l, err := labOf(ctx, c)
+	k, err := c.load()
+	if err != nil {
+		return err
+	}
+	state, err := k.StateForLab(ctx)
 	if err != nil {
 		return err
 	}
@@ -61,5 +65,5 @@ func runLabSave(ctx context.Context, c *call) error {
 		return usage.Errorf("the local management cluster of %s runs outside of the lab and cannot be saved with it: "+
 			"save before kind-create, or after clean", state)
 	}
-	return labTask(c, func(say flow.Say) error { return l.Save(ctx, state, k.Cfg.ClusterName, to, say) })
+	return labTask(c, func(say flow.Say) error { return k.LabToInspect(state).Save(ctx, state, k.Cfg.ClusterName, to, say) })
 }

@@ -189,8 +189,8 @@ func same(a, b ClusterStatus) bool {
 		a.Message == b.Message
 }
 
-// start lets a Job run, or gives it to a queue of Kueue, which lets it run. The Job is as it was listed: again: it was
-// changed since, or made anew, and is not touched.
+// start lets a Job run, or gives it to a queue of Kueue, which lets it run. A Job that was
+// changed since it was listed, or made anew, is not touched, and again is true.
 func (a *advancing) start(ctx context.Context, job *batchv1.Job, queue string) (again bool, err error) {
 	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"suspend":false}}`, job.ResourceVersion)
 	if queue != "" {

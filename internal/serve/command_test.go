@@ -29,7 +29,7 @@ const (
 	failingTarget = "failing" // says why on standard error, and fails before it begins
 )
 
-// gate is the file that lets a Waiting run go on.
+// gate is the file that lets a run that waits go on.
 const gate = "gate"
 
 // secretVariable is a secret that the stand-in is careless with: it is in everything that it says and writes.

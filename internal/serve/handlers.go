@@ -15,7 +15,7 @@ import (
 // health says that the process lives, and nothing else.
 func (s *server) health(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") }
 
-// readyOften is how often it is tried whether serve can
+// readyOften is how often it is tried whether serve can work.
 const readyOften = 2 * time.Second
 
 // readiness says whether serve can work: whether it can write down what it starts. Clusters are not asked.

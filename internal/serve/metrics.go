@@ -66,7 +66,7 @@ func newMetrics(clusters []*cluster) *metrics {
 			Help:    "How long steps took, by outcome.",
 			Buckets: []float64{0.1, 0.5, 1, 5, 15, 30, 60, 120, 300, 600, 1200, 3600}},
 			[]string{"cluster", "step", "outcome"}),
-		atWork: gauge("step_at_work", "1 for each step that is at ", "cluster", "step"),
+		atWork: gauge("step_at_work", "1 for each step that is at work.", "cluster", "step"),
 		silent: gauge("step_unchanged_seconds", "How long a step that is at work has waited for the same.",
 			"cluster", "step"),
 		said: counter("step_waits_total", "How often what a step does or waits for has changed.", "cluster",

@@ -151,11 +151,15 @@ func (s *Session) Explain(ctx context.Context, err error) error {
 	if !errors.Is(err, flow.ErrInterrupted) { // not every library passes on why its context ended
 		err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	again := "run the same command again to resume"
+	return s.Interrupted(err, "what is done is kept in "+string(s.Folder)+"; "+s.Again()+" to resume")
+}
+
+// Again is how the same operation is asked for once more.
+func (s *Session) Again() string {
 	if s.Caller.Program {
-		again = "make the same call again to resume"
+		return "make the same call again"
 	}
-	return s.Interrupted(err, "what is done is kept in "+string(s.Folder)+"; "+again)
+	return "run the same command again"
 }
 
 // logPanic writes where a step panicked into the log of the run: the error has only what the panic says.

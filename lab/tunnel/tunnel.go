@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // Serve joins each connection that l accepts with the one that connect returns, until l is closed. A connection for
@@ -20,7 +21,12 @@ func Serve(ctx context.Context, l net.Listener, connect func(context.Context) (n
 			return
 		}
 		if err != nil {
-			continue // too many open files, which passes
+			select { // too many open files, which passes
+			case <-ctx.Done():
+				return
+			case <-time.After(acceptAgain):
+			}
+			continue
 		}
 		open.Go(func() {
 			backend, err := connect(ctx)
@@ -32,6 +38,9 @@ func Serve(ctx context.Context, l net.Listener, connect func(context.Context) (n
 		})
 	}
 }
+
+// acceptAgain is how long Serve waits after a connection that it could not accept.
+const acceptAgain = 10 * time.Millisecond
 
 // To connects to an address.
 func To(address string) func(context.Context) (net.Conn, error) {

@@ -128,17 +128,40 @@ func (r Resource) IsReservation() bool {
 	return r.Kind == KindPlacementGroup && r.labels[reserverLabel] != ""
 }
 
-// Traces lists what CAPH made for a cluster: "network k8s (4711)". It asks for less than TakeInventory.
-func Traces(ctx context.Context, c *hcloud.Client, cluster string) (found []string, err error) {
-	there, err := ListResources(ctx, c, KindServer, KindLoadBalancer, KindNetwork, KindPlacementGroup)
-	if err != nil {
-		return nil, fmt.Errorf("look for resources of cluster %s: %w", cluster, err)
+// Traces lists what CAPH made for a cluster: "network k8s (4711)". It needs four requests, TakeInventory more than ten.
+func Traces(ctx context.Context, c *hcloud.Client, cluster string) ([]string, error) {
+	selected := hcloud.ListOpts{LabelSelector: clusterSelector(cluster)}
+	var found []string
+	add := func(kind Kind, name string, id int64) {
+		found = append(found, Resource{Kind: kind, Name: name, ID: id}.String())
 	}
-	for _, r := range there.Resources {
-		if r.labels[clusterLabelPrefix+cluster] == clusterLabelValue ||
-			r.IsEndpointBalancer() && isEndpoint(r.labels, cluster) {
-			found = append(found, r.String())
-		}
+	servers, err := c.Server.AllWithOpts(ctx, hcloud.ServerListOpts{ListOpts: selected})
+	if err != nil {
+		return nil, fmt.Errorf("look for servers of cluster %s: %w", cluster, explain(err))
+	}
+	for _, s := range servers {
+		add(KindServer, s.Name, s.ID)
+	}
+	balancers, err := LoadBalancers(ctx, c, cluster)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range balancers {
+		add(KindLoadBalancer, b.Name, b.ID)
+	}
+	networks, err := c.Network.AllWithOpts(ctx, hcloud.NetworkListOpts{ListOpts: selected})
+	if err != nil {
+		return nil, fmt.Errorf("look for networks of cluster %s: %w", cluster, explain(err))
+	}
+	for _, n := range networks {
+		add(KindNetwork, n.Name, n.ID)
+	}
+	groups, err := c.PlacementGroup.AllWithOpts(ctx, hcloud.PlacementGroupListOpts{ListOpts: selected})
+	if err != nil {
+		return nil, fmt.Errorf("look for placement groups of cluster %s: %w", cluster, explain(err))
+	}
+	for _, g := range groups {
+		add(KindPlacementGroup, g.Name, g.ID)
 	}
 	return found, nil
 }

@@ -32,7 +32,7 @@ const (
 // access to the machines from outside, it still leads to one of them.
 func takeSnapshot(ctx context.Context, cfg config.Config, tools platform.Tools, say flow.Say, manager *kube.Cluster,
 	h *Header) (io.ReadCloser, error) {
-	t, machines, err := etcdview.OfManager(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
+	t, machines, err := etcdview.ControlPlane(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // file behind it: so etcd's server sends it, and etcdutl checks it.
 const sectorSize = 512
 
-// errSnapshot is wrapped by what a trailer says of a snapshot.
+// errSnapshot is wrapped by what the hash at its end says of a snapshot.
 var errSnapshot = errors.New("the etcd snapshot is not whole")
 
 // snapshotParts sums up an etcd snapshot, part by part, and checks the hash at its end.

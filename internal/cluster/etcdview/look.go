@@ -42,9 +42,9 @@ func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMou
 // ErrNotMounted is wrapped where a server answers that it has no data of etcd, but may not have mounted its disk yet.
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
-// OfManager are the Machines of a control plane, and a client to ask their Talos with, as the cluster that manages it
+// ControlPlane returns the Machines of a control plane, and a client to ask their Talos with, as the cluster that manages it
 // has them.
-func OfManager(ctx context.Context, tools platform.Tools, manager *kube.Cluster, namespace,
+func ControlPlane(ctx context.Context, tools platform.Tools, manager *kube.Cluster, namespace,
 	cluster string) (talos.Client, []unstructured.Unstructured, error) {
 	config, err := connect.SecretValue(ctx, manager, namespace, cluster+"-talosconfig", "talosconfig")
 	if err != nil {
@@ -61,7 +61,7 @@ func OfManager(ctx context.Context, tools platform.Tools, manager *kube.Cluster,
 // AskMachines asks the server of every control plane Machine whether it has data of etcd, all at once.
 func AskMachines(ctx context.Context, tools platform.Tools, mgmt *kube.Cluster, namespace, cluster,
 	loadBalancerIP string) (talos.Client, []Node, error) {
-	t, machines, err := OfManager(ctx, tools, mgmt, namespace, cluster)
+	t, machines, err := ControlPlane(ctx, tools, mgmt, namespace, cluster)
 	if err != nil {
 		return nil, nil, err
 	}

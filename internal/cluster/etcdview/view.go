@@ -121,7 +121,7 @@ var errOnItsWayOut = errors.New("its Machine is being deleted")
 // Ask asks every control plane machine but one how its etcd is, and a healthy one for the members.
 func Ask(ctx context.Context, cfg config.Config, tools platform.Tools, manager *kube.Cluster, but string) (View,
 	error) {
-	t, machines, err := OfManager(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
+	t, machines, err := ControlPlane(ctx, tools, manager, cfg.Namespace, cfg.ClusterName)
 	if err != nil {
 		return View{}, err
 	}

@@ -170,7 +170,7 @@ func tellSecrets(ctx context.Context, cfg config.Config, cluster *kube.Cluster, 
 	}
 }
 
-// options is that of one cluster.
+// of are the options for the Pods of one cluster.
 func (w Options) of(s logSide) kube.LogOptions {
 	out := kube.LogOptions{
 		Pods: func(pod *corev1.Pod) bool {

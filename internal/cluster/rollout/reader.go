@@ -23,8 +23,9 @@ import (
 const serversEvery = 20 * time.Second
 
 // Reader is for a wait, which reads the control plane or the workers again and again. It asks Hetzner each time once
-// Cluster API and the nodes agree: what it finds complete is so at Hetzner too. Until then the servers only add to what
-// a wait says: they are asked for later, and may be some seconds old.
+// nothing else is missing: what it finds complete is so at Hetzner too. Until then the servers only add to what a wait
+// says: they are asked for every serversEvery, and may be as old. Where workers differ from their servers alone, that
+// is the pace, too.
 type Reader struct {
 	Cfg                  config.Config
 	Tools                platform.Tools

@@ -56,11 +56,18 @@ func (o *Reader) ReadWorkers(ctx context.Context) (w Workers, err error) {
 	if len(w.Deployments)+len(w.Machines)+len(w.Nodes) == 0 {
 		return w, nil
 	}
-	servers, _, err := o.ask(ctx, w.Missing(o.Cfg.NetworkCIDR))
-	if w.Servers = servers; o.Pool != "" {
-		w.Servers = slices.DeleteFunc(slices.Clone(servers), func(s hetzner.Server) bool { return !w.has(s) })
-	}
+	w.Servers = o.read(w) // where only these do not agree, Hetzner is asked again after serversEvery
+	_, _, err = o.ask(ctx, w.Missing(o.Cfg.NetworkCIDR))
+	w.Servers = o.read(w)
 	return w, err
+}
+
+// read are the servers as they were last: of the cluster, or of the pool that is read.
+func (o *Reader) read(w Workers) []hetzner.Server {
+	if o.Pool == "" || o.servers == nil {
+		return o.servers
+	}
+	return slices.DeleteFunc(slices.Clone(o.servers), func(s hetzner.Server) bool { return !w.has(s) })
 }
 
 // of leaves the workers of a pool.

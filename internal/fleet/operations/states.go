@@ -31,7 +31,7 @@ func (f *opened) moveStates(ctx context.Context, clusters []string) error {
 	}
 	client, err := remotestate.Clientset(access)
 	if err != nil {
-		return err
+		return fmt.Errorf("open the management cluster: %w", err)
 	}
 	from := objectstore.Secrets(client.CoreV1().Secrets(f.Namespace), f.Namespace)
 	for _, cluster := range clusters {

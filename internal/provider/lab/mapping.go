@@ -1,8 +1,8 @@
 package lab
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -31,82 +31,90 @@ func (b *builder) resolveMapping(ctx context.Context, what, file string, say flo
 	if err != nil {
 		return "", usage.Errorf("%s: %w", what, err)
 	}
-	var mapping []map[string]yaml.Node
-	err = yaml.Unmarshal(data, &mapping)
-	if _, other := errors.AsType[*yaml.TypeError](err); other {
-		return file, nil // the lab says what is wrong with it
-	}
-	if err != nil {
+	var document yaml.Node
+	if err := yaml.Unmarshal(data, &document); err != nil {
 		return "", usage.Errorf("%s %s: %w", what, file, err)
 	}
 	progress := images.NewProgress(say, 5*time.Second)
 	resolved := false
-	for _, item := range mapping {
-		from, has := item["from"]
-		if !has {
-			continue
+	if document.Kind != 0 {
+		for _, item := range document.Content[0].Content {
+			from := valueOf(item, "from")
+			if from == nil {
+				continue
+			}
+			resolved = true
+			if err := b.resolveEntry(ctx, item, from, progress); err != nil {
+				return "", fmt.Errorf("%s %s, line %d: %w", what, file, from.Line, err)
+			}
+			say("%s runs the program of the image %s", valueOf(item, "image").Value, from.Value)
 		}
-		resolved = true
-		reference, err := b.resolveEntry(ctx, item, from.Value, progress)
-		if err != nil {
-			return "", fmt.Errorf("%s %s, line %d: %w", what, file, from.Line, err)
-		}
-		say("%s runs the program of the image %s", item["image"].Value, reference)
 	}
 	if !resolved {
 		return file, nil
 	}
-	out, err := yaml.Marshal(mapping)
-	if err != nil {
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	if err := encoder.Encode(&document); err != nil {
 		return "", fmt.Errorf("write the mapping of images: %w", err)
 	}
 	made := filepath.Join(b.lab, "images.yaml")
-	if err := os.WriteFile(made, out, 0o600); err != nil {
+	if err := os.WriteFile(made, out.Bytes(), 0o600); err != nil {
 		return "", fmt.Errorf("write the mapping of images: %w", err)
 	}
 	return made, nil
 }
 
-// resolveEntry puts the program of an image, which is fetched, in place of the image: exec for from. It returns the
-// image's reference.
-func (b *builder) resolveEntry(ctx context.Context, item map[string]yaml.Node, reference string,
-	progress *images.Progress) (string, error) {
-	image, named := item["image"]
-	if !named {
-		return "", usage.Errorf("image is missing: name the image that the program runs for, without tag and digest")
+// resolveEntry puts the program of an image, which is fetched, in place of the image: exec for from.
+func (b *builder) resolveEntry(ctx context.Context, item, from *yaml.Node, progress *images.Progress) error {
+	image := valueOf(item, "image")
+	switch {
+	case image == nil:
+		return usage.Errorf("image is missing: name the image that the program runs for, without tag and digest")
+	case valueOf(item, "exec") != nil:
+		return usage.Errorf("exec and from are both given for %s: keep one", image.Value)
 	}
-	if _, has := item["exec"]; has {
-		return "", usage.Errorf("exec and from are both given for %s: keep one", image.Value)
-	}
-	if reference == fromConfigured {
-		var err error
-		if reference, err = configuredReference(b.sets.config, image.Value); err != nil {
-			return "", err
+	if from.Value == fromConfigured {
+		reference, err := configuredReference(b.sets.config, image.Value)
+		if err != nil {
+			return err
 		}
+		from.Value = reference
 	}
-	fetched, err := b.sets.store.Fetch(ctx, reference, progress)
+	fetched, err := b.sets.store.Fetch(ctx, from.Value, progress)
 	if err != nil {
-		return "", err
+		return err
 	}
 	program, _, err := fetched.Program("")
 	if err != nil {
-		return "", err
+		return err
 	}
-	delete(item, "from")
-	values := map[string]any{"exec": program, "note": "from the image " + fetched.Reference + "@" + fetched.Digest}
-	if entry := fetched.Config.Entrypoint; len(entry) > 1 {
-		values["prefix"] = entry[1:]
-	}
-	for key, value := range values {
+	set := func(key string, value any) error {
 		var node yaml.Node
 		if err := node.Encode(value); err != nil {
-			return "", err
+			return err
 		}
-		if _, given := item[key]; !given {
-			item[key] = node
+		item.Content = append(item.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: key}, &node)
+		return nil
+	}
+	for i := 0; i < len(item.Content); i += 2 {
+		if item.Content[i+1] == from {
+			item.Content = append(item.Content[:i], item.Content[i+2:]...)
+			break
 		}
 	}
-	return reference, nil
+	if err := set("exec", program); err != nil {
+		return err
+	}
+	if entry := fetched.Config.Entrypoint; len(entry) > 1 && valueOf(item, "prefix") == nil {
+		if err := set("prefix", entry[1:]); err != nil {
+			return err
+		}
+	}
+	if valueOf(item, "note") == nil {
+		return set("note", "from the image "+fetched.Reference+"@"+fetched.Digest)
+	}
+	return nil
 }
 
 // configuredReference is the image of a program at its configured version.
@@ -128,4 +136,17 @@ func configuredReference(c config.Config, image string) (string, error) {
 	}
 	return "", usage.Errorf("%s has no configured version: write an image with its tag in place of %q, or one of %s", image,
 		fromConfigured, strings.Join(known, ", "))
+}
+
+// valueOf is the value of a key; nil: the mapping has none.
+func valueOf(mapping *yaml.Node, key string) *yaml.Node {
+	if mapping.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
 }

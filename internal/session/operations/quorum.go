@@ -58,24 +58,44 @@ func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, 
 	if err := folder.RemoveFolder(); err != nil {
 		return err
 	}
-	err = askToRecover(ctx, s, plan, folder, ask)
-	if errors.Is(err, flow.ErrInterrupted) {
-		err = s.Interrupted(err, "no server was changed, and what was read of etcd is removed")
-	}
-	if err != nil { // also on Ctrl-C: the snapshot holds every secret of the cluster
-		return errors.Join(err, folder.RemoveFolder())
+	if err := askToRecover(ctx, s, plan, folder, ask); err != nil {
+		return nothingRecovered(s, folder, err)
 	}
 	return records.Quorum{Cluster: s.Cfg.ClusterName, Began: time.Now().UTC()}.Begin(s.Tools.Files)
+}
+
+// surveyError is that of a survey of etcd that has not come to its end.
+type surveyError struct{ error }
+
+func (e *surveyError) Unwrap() error { return e.error }
+
+// nothingRecovered removes what was read of etcd, also on Ctrl-C, because the snapshot holds every secret of the
+// cluster, and says so.
+func nothingRecovered(s *session.Session, folder platform.Files, err error) error {
+	remains := "no server was changed, and what was read of etcd is removed"
+	removal := folder.RemoveFolder()
+	if removal != nil {
+		remains = fmt.Sprintf("no server was changed; what was read of etcd, with every secret of the cluster, could not be "+
+			"removed: delete %s: %v", folder, removal)
+	}
+	_, surveying := errors.AsType[*surveyError](err)
+	switch {
+	case errors.Is(err, flow.ErrInterrupted):
+		return s.Interrupted(err, remains+"; to recover it, "+s.Again())
+	case surveying:
+		return fmt.Errorf("%w\n%s; log: %s", err, remains, s.Files.Log.Name())
+	}
+	return errors.Join(err, removal)
 }
 
 func askToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files,
 	ask session.Questions) error {
 	surveyed, err := s.TryGraph(ctx, plan.Graph, folder, plan.Before)
-	switch {
-	case errors.Is(err, quorum.ErrQuorum), errors.Is(err, flow.ErrInterrupted):
+	if err != nil && !errors.Is(err, quorum.ErrQuorum) {
+		return &surveyError{err}
+	}
+	if err != nil {
 		return err
-	case err != nil:
-		return fmt.Errorf("%w\nno server was changed, and what was read of etcd is removed; log: %s", err, s.Files.Log.Name())
 	}
 	survey, _, err := flow.Restore(ctx, surveyed.Journal, plan.Survey)
 	if err != nil {

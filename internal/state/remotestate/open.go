@@ -162,17 +162,17 @@ func (a Access) cluster() (kubernetes.Interface, error) {
 		return nil, usage.Errorf("STATE is in a cluster, and this process runs in none: name a kubeconfig in STATE_KUBECONFIG: "+
 			"%w", err)
 	}
-	return Clientset(c)
+	client, err := Clientset(c)
+	if err != nil {
+		return nil, fmt.Errorf("open the cluster of the state: %w", err)
+	}
+	return client, nil
 }
 
 // Clientset is for the stores of a cluster.
 func Clientset(c *rest.Config) (kubernetes.Interface, error) {
 	c.UserAgent, c.QPS = "slipway", -1 // the API server has limits of its own
-	client, err := kubernetes.NewForConfig(c)
-	if err != nil {
-		return nil, fmt.Errorf("open the cluster of the state: %w", err)
-	}
-	return client, nil
+	return kubernetes.NewForConfig(c)
 }
 
 // List lists the clusters that a store has states of, each as its environment and its name.

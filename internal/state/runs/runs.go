@@ -131,7 +131,7 @@ func readEvents(path string) ([]flow.Event, error) {
 	for line := range bytes.Lines(data[:bytes.LastIndexByte(data, '\n')+1]) {
 		var e flow.Event
 		if err := json.Unmarshal(line, &e); err != nil {
-			return nil, fmt.Errorf("read %s: line %d: %w", path, len(events)+1, err)
+			return events, fmt.Errorf("read %s: line %d: %w", path, len(events)+1, err)
 		}
 		events = append(events, e)
 	}

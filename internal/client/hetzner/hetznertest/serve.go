@@ -170,7 +170,9 @@ func (s *Server) remove(w http.ResponseWriter, collection string, r resource) {
 			ref("server", id))})
 	default:
 		s.drop(collection, id)
-		s.unassign()
+		if collection == "load_balancers" {
+			s.unassign(id)
+		}
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
@@ -194,10 +196,10 @@ func inUse(collection string, r resource, balancers []resource) string {
 	return ""
 }
 
-// unassign makes Primary IPs free whose load balancer is gone.
-func (s *Server) unassign() {
+// unassign makes the Primary IPs of a load balancer free that is gone.
+func (s *Server) unassign(balancer int64) {
 	for _, ip := range s.all["primary_ips"] {
-		if id, _ := ip["assignee_id"].(float64); s.find("load_balancers", int64(id)) == nil {
+		if id, _ := ip["assignee_id"].(float64); int64(id) == balancer {
 			ip["assignee_id"] = nil
 		}
 	}

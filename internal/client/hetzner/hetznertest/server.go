@@ -236,8 +236,15 @@ func (s *Server) LoadBalancers() []schema.LoadBalancer {
 
 // SetLoadBalancers replaces the load balancers.
 func (s *Server) SetLoadBalancers(all ...schema.LoadBalancer) {
+	was := s.LoadBalancers()
 	set(s, "load_balancers", all)
-	s.between(s.unassign)
+	s.between(func() {
+		for _, b := range was {
+			if s.find("load_balancers", b.ID) == nil {
+				s.unassign(b.ID)
+			}
+		}
+	})
 }
 
 // PrimaryIPs are the Primary IPs.

@@ -82,7 +82,10 @@ func (q inputs) unpause(ctx context.Context, say flow.Say) error {
 	if err := capi.SetPaused(ctx, q.cfg, mgmt, false); err != nil {
 		return err
 	}
-	return capi.Annotate(ctx, mgmt, cluster, map[string]any{pausedAnnotation: nil})
+	if err := capi.Annotate(ctx, mgmt, cluster, map[string]any{pausedAnnotation: nil}); err != nil {
+		return fmt.Errorf("unpause the cluster: %w", err)
+	}
+	return nil
 }
 
 // quiet stops the providers' Deployments in a cluster that manages itself, first of all the control plane provider:

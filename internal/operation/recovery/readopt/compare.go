@@ -22,7 +22,7 @@ type Mismatch struct {
 	Accept string `json:"accept,omitempty"` // what is done where it is accepted; empty: it cannot be
 	Advice string `json:"advice,omitempty"` // where it cannot be accepted
 
-	accepted func(*Comparison) // notes that; nil: there is nothing to note
+	accepted func(*Comparison) // writes the acceptance into the Comparison; nil: it changes nothing there
 }
 
 // Comparison is what a readoption puts back and what it does not, after everything that was accepted.

@@ -125,7 +125,10 @@ func (r inputs) createBootstrapped(ctx context.Context, say flow.Say, mgmt *kube
 	if live, err = recovery.SetBootstrapped(ctx, say, mgmt, live, `{"status":{"bootstrapped":true}}`); err != nil {
 		return fmt.Errorf("%w: it stays paused, for the provider would bootstrap an empty etcd", err)
 	}
-	return capi.Annotate(ctx, mgmt, live, map[string]any{capi.PausedAnnotation: nil})
+	if err := capi.Annotate(ctx, mgmt, live, map[string]any{capi.PausedAnnotation: nil}); err != nil {
+		return fmt.Errorf("unpause it: %w", err)
+	}
+	return nil
 }
 
 func (r inputs) verifyCluster(ctx context.Context, was steps.Cluster) flow.Verdict {

@@ -182,7 +182,7 @@ func (p *Plan) access() {
 	machines := p.b.Machines(g, p.management, release).After(p.Nodes)
 	if !r.source.Contents.Header.SelfManaged {
 		handOver := recovery.AddHandOver(g, r.cfg, r.tools, "restoring", machines)
-		p.All = []string{p.Talos.Name(), machines.Name(), handOver.Name(), p.attachFirewall(machines)}
+		p.All = []string{p.Talos.Name(), machines.Name(), handOver.Name(), p.addFirewallReturn(machines)}
 		return
 	}
 	pivot := p.b.Pivot(g).After(p.Nodes, machines, p.Talos).Replace(flow.Task[steps.Pivot]{ResumeWhen: r.movedByThis})
@@ -191,15 +191,15 @@ func (p *Plan) access() {
 	handOver := recovery.AddHandOver(g, r.cfg, r.tools, "restoring", access)
 	p.All = []string{access.Name(), clean.Name(), handOver.Name()}
 	if !hadFirewall(r.source) {
-		p.All = append(p.All, p.attachFirewall(access))
+		p.All = append(p.All, p.addFirewallReturn(access))
 		return
 	}
 	p.firewall = p.b.Firewall(g).After(pivot)
 	p.All = append(p.All, p.b.FirewallApply(g, p.firewall).After(access).Name())
 }
 
-// attachFirewall adds the step firewall-return, and gives its name.
-func (p *Plan) attachFirewall(last flow.Node) string {
+// addFirewallReturn adds the step firewall-return, and returns its name.
+func (p *Plan) addFirewallReturn(last flow.Node) string {
 	return flow.Add(p.Graph, flow.Task[DetachedFirewall]{
 		Name:     "firewall-return",
 		Doc:      "the servers are behind the firewall that the lost ones were behind",
