@@ -246,4 +246,10 @@ func TestOfferBackup(t *testing.T) {
 	if err := offerBackup(t.Context(), one, s, "danger"); err == nil || !errors.Is(err, settings.ErrNoToken) {
 		t.Errorf("yes, without a token: %v", err)
 	}
+	// The backup is made with the files of the command's --dir.
+	c.stdin = strings.NewReader("yes\n")
+	s.Dir = filepath.Join(dir, "elsewhere")
+	if err := offerBackup(t.Context(), one, s, "danger"); err == nil || !strings.Contains(err.Error(), s.Dir) {
+		t.Errorf("yes, with a folder of files that is not there: %v", err)
+	}
 }
