@@ -7,9 +7,11 @@ import (
 	"github.com/hetznercloud/hcloud-go/v2/hcloud/schema"
 )
 
-// New starts a project of a Hetzner that sells cx33, cx43 and cax21 in nbg1, lb11 and lb21.
+// New starts a project of a Hetzner that sells cx33, cx43 and cax21 in nbg1, lb11 and lb21, and takes no other token
+// than Token.
 func New() *Server {
 	s := NewEmpty()
+	s.onlyToken = true
 	set(s, "locations", []schema.Location{location(1, "nbg1"), location(2, "fsn1")})
 	set(s, "server_types", []schema.ServerType{serverType(1, "cx33", "x86", 80, "0.008"),
 		serverType(2, "cax21", "arm", 80, "0.009"), serverType(3, "cx43", "x86", 160, "0.014")})

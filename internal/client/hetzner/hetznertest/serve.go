@@ -19,7 +19,7 @@ import (
 )
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+Token {
+	if s.onlyToken && r.Header.Get("Authorization") != "Bearer "+Token {
 		refuse(w, http.StatusUnauthorized, "unauthorized", "unable to authenticate")
 		return
 	}

@@ -38,7 +38,9 @@ type Server struct {
 	requests int
 	writes   []string
 	readOnly bool
-	budget   [2]int // requests an hour, and how many are left; 0: none is reported
+	// onlyToken refuses every other token than Token.
+	onlyToken bool
+	budget    [2]int // requests an hour, and how many are left; 0: none is reported
 
 	all       map[string][]resource // by collection
 	made      int64                 // the id that was given last; those that tests give are lower
