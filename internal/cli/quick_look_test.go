@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/slipway-k8s/slipway/internal/client/kube"
 	"github.com/slipway-k8s/slipway/internal/client/kube/kubetest"
@@ -19,7 +20,7 @@ type counter struct{ n atomic.Int64 }
 func (c *counter) add() { c.n.Add(1) }
 
 // look is all that there is in the environment, in a form that is the same for two environments with the same state:
-// without times, versions, addresses of this test's servers and keys.
+// without times, ids, versions, addresses of this test's servers and keys.
 func (q *quick) look() string {
 	var lines []string
 	for name, api := range map[string]*kubetest.Server{"management": q.Management, "workload": q.Workload} {
@@ -31,6 +32,7 @@ func (q *quick) look() string {
 		}
 	}
 	for _, wall := range q.Hetzner.Firewalls() {
+		wall.ID, wall.Created = 0, time.Time{}
 		data, _ := json.Marshal(wall)
 		lines = append(lines, "firewall "+string(data))
 	}
