@@ -271,8 +271,8 @@ func (v *Findings) addonOrder(c Config) {
 	}
 }
 
-// ordered are names, each behind those that it comes after, as far as there is no cycle. The first cycle goes from a name
-// to itself; nil: there is none.
+// ordered are names, each behind those that it comes after, as far as there is no cycle. The first cycle goes from a
+// name to itself; nil: there is none.
 func ordered(names []string, after map[string][]string) (sorted, cycle []string) {
 	var path []string
 	var visit func(string)
@@ -304,7 +304,8 @@ func (c Config) InstallOrder() (sorted []Addon) {
 	all := c.addons()
 	names, after := all.names(), map[string][]string{}
 	for _, a := range all {
-		after[a.Name] = slices.DeleteFunc(slices.Clone(a.After), func(other string) bool { return !slices.Contains(names, other) })
+		after[a.Name] = slices.DeleteFunc(slices.Clone(a.After),
+			func(other string) bool { return !slices.Contains(names, other) })
 	}
 	order, _ := ordered(names, after)
 	for _, name := range order {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Memory is a journal that lasts as long as the process. What it keeps goes through the text of a journal, so what works
-// with it works with a folder.
+// Memory is a journal that lasts as long as the process. What it keeps goes through the text of a journal, so what
+// works with it works with a folder.
 func Memory() Journal { return &memory{} }
 
 type memory struct {

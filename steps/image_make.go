@@ -207,7 +207,9 @@ func (m *imageMaker) uploadWith(ctx context.Context, serverType string) error {
 		Description: fmt.Sprintf("Talos Linux %s %s", m.cfg.TalosVersion, m.architecture),
 		Location:    m.offer.Location, ServerType: serverType,
 	}
-	tell, end := repeating(func(line string) { m.say("making image %s with a temporary %s: %s", m.name, serverType, line) })
+	tell, end := repeating(func(line string) {
+		m.say("making image %s with a temporary %s: %s", m.name, serverType, line)
+	})
 	defer end()
 	made, err := hetzner.MakeImage(ctx, m.tools.Hetzner, m.tools.Upload, order, tell, m.tools.Log)
 	if err == nil {
@@ -216,8 +218,8 @@ func (m *imageMaker) uploadWith(ctx context.Context, serverType string) error {
 	return err
 }
 
-// repeating says lines of long work, and repeats the last one, with the time since it was new, where there is none for a
-// while. After end it is silent, though the work may go on.
+// repeating says lines of long work, and repeats the last one, with the time since it was new, where there is none for
+// a while. After end it is silent, though the work may go on.
 func repeating(say func(line string)) (tell func(line string), end func()) {
 	lines, ended, over := make(chan string), make(chan struct{}), make(chan struct{})
 	go func() {

@@ -65,5 +65,7 @@ func runLabSave(ctx context.Context, c *call) error {
 		return usage.Errorf("the local management cluster of %s runs outside of the lab and cannot be saved with it: "+
 			"save before kind-create, or after clean", state)
 	}
-	return labTask(c, func(say flow.Say) error { return k.LabToInspect(state).Save(ctx, state, k.Cfg.ClusterName, to, say) })
+	return labTask(c, func(say flow.Say) error {
+		return k.LabToInspect(state).Save(ctx, state, k.Cfg.ClusterName, to, say)
+	})
 }

@@ -56,8 +56,8 @@ type openedBackup struct {
 	cluster session.Cluster
 }
 
-// openBackup is operations.OpenBackup, says what the file is and who made it, and reads the configuration of the cluster
-// again, with that of the backup in place of the defaults.
+// openBackup is operations.OpenBackup, says what the file is and who made it, and reads the configuration of the
+// cluster again, with that of the backup in place of the defaults.
 func (c *call) openBackup(ctx context.Context, k session.Cluster, name string, etcd bool) (b openedBackup, err error) {
 	b.OpenedBackup, err = operations.OpenBackup(ctx, k, operations.OpenOptions{Name: name, Etcd: etcd,
 		Unencrypted: c.Unencrypted, Unauthenticated: c.Unauthenticated,

@@ -86,10 +86,10 @@ func newRoot(c *call, plan *steps.Plan) *cobra.Command {
 	addSharedFlags(root, &c.arguments)
 	addRunFlags(root, &c.arguments)
 	root.AddCommand(
-		newBootstrapCommand(c, plan), newAllCommand(c, plan), newDestroyCommand(c), newLeftoversCommand(c), newFleetCommand(c),
-		newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newBackupCommand(c), newRestoreCommand(c),
-		newReadoptCommand(c),
-		newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c), newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
+		newBootstrapCommand(c, plan), newAllCommand(c, plan), newDestroyCommand(c), newLeftoversCommand(c),
+		newFleetCommand(c), newScaleCommand(c), newUpgradeCommand(c), newReplaceMachineCommand(c), newBackupCommand(c), newRestoreCommand(c),
+		newReadoptCommand(c), newRecoverQuorumCommand(c), newRecoverReleasesCommand(c), newDrillCommand(c),
+		newStatusCommand(c), newEffectsCommand(c), newReportCommand(c),
 		newLogsCommand(c), newDoctorCommand(c), newPlanCommand(c), newConfigCommand(c), newStateCommand(c),
 		newDepsCommand(c), newGitopsCommand(c),
 		newGraphCommand(c),
@@ -302,7 +302,8 @@ func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// planForNames is the plan of the default configuration, with nothing behind it, of which only the names of the steps and their texts are used.
+// planForNames is the plan of the default configuration, with nothing behind it, of which only the names of the steps
+// and their texts are used.
 func planForNames() (*steps.Plan, error) {
 	plan, err := steps.New(config.Defaults(), platform.Tools{Management: &kind.Provider{}})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/state/settings"
 )
 
-// rehearseUpgrade restores a backup into a lab of its own, with the versions of the backup, upgrades it there to those of
-// the configuration, which has the values of a version set, and compares it with the backup.
+// rehearseUpgrade restores a backup into a lab of its own, with the versions of the backup, upgrades it there to those
+// of the configuration, which has the values of a version set, and compares it with the backup.
 func rehearseUpgrade(ctx context.Context, c *call, set []settings.Assignment, o upgradeOptions) error {
 	k, options, err := openDrill(ctx, c, withoutVersions(c.Values), o.Rehearse)
 	if err != nil {

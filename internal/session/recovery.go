@@ -16,8 +16,8 @@ import (
 	"github.com/slipway-k8s/slipway/platform"
 )
 
-// RunGraph runs the graph of an operation that has a journal of its own, in a folder of the state folder. Where it fails
-// it says that what is done is kept.
+// RunGraph runs the graph of an operation that has a journal of its own, in a folder of the state folder. Where it
+// fails it says that what is done is kept.
 func (s *Session) RunGraph(ctx context.Context, graph *flow.Graph, folder platform.Files,
 	targets []string) (Result, error) {
 	result, err := s.TryGraph(ctx, graph, folder, targets)

@@ -66,7 +66,8 @@ func (s checked) Put(ctx context.Context, name string, data []byte, version stri
 		return None, err
 	}
 	if len(data) > s.most {
-		return None, fmt.Errorf("write %s: %w: it has %d bytes, and at most %d are taken", name, ErrTooLarge, len(data), s.most)
+		return None, fmt.Errorf("write %s: %w: it has %d bytes, and at most %d are taken", name, ErrTooLarge, len(data),
+			s.most)
 	}
 	return s.Store.Put(ctx, name, data, version)
 }

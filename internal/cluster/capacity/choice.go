@@ -167,7 +167,8 @@ type servers struct {
 }
 
 // existing are those of a cluster's servers that are wanted.
-func existing(ctx context.Context, c *hcloud.Client, cfg config.Config, wanted func(hetzner.Server) bool) (servers, error) {
+func existing(ctx context.Context, c *hcloud.Client, cfg config.Config,
+	wanted func(hetzner.Server) bool) (servers, error) {
 	all, err := hetzner.Servers(ctx, c, cfg.ClusterName)
 	if err != nil {
 		return servers{}, err

@@ -42,8 +42,8 @@ func (n Node) Silent() bool { return n.Err != nil && !errors.Is(n.Err, ErrNotMou
 // ErrNotMounted is wrapped where a server answers that it has no data of etcd, but may not have mounted its disk yet.
 var ErrNotMounted = errors.New("its disk may not be mounted yet")
 
-// ControlPlane returns the Machines of a control plane, and a client to ask their Talos with, as the cluster that manages it
-// has them.
+// ControlPlane returns the Machines of a control plane, and a client to ask their Talos with, as the cluster that
+// manages it has them.
 func ControlPlane(ctx context.Context, tools platform.Tools, manager *kube.Cluster, namespace,
 	cluster string) (talos.Client, []unstructured.Unstructured, error) {
 	config, err := connect.SecretValue(ctx, manager, namespace, cluster+"-talosconfig", "talosconfig")

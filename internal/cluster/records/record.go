@@ -36,8 +36,8 @@ func write(files platform.Files, name string, record any) error {
 	return files.Write(name, append(data, '\n'))
 }
 
-// setAside makes room for another operation whose records are in a folder: those of one that
-// has ended are moved to a folder beside it, named after that time; of one that has not, they stay.
+// setAside makes room for another operation whose records are in a folder: those of one
+// that has ended are moved to a folder beside it, named after that time; of one that has not, they stay.
 func setAside(files platform.Files, folder string, ended time.Time) error {
 	if ended.IsZero() {
 		return nil

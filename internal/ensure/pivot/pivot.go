@@ -76,9 +76,9 @@ func (p *pivot) whereTheCopyIs() string {
 	return fmt.Sprintf("; a copy of every object lies in %s", p.copy.Files)
 }
 
-// unpauseTarget compares every object that arrived with the copy, while the target is paused, and then lets the cluster's
-// own controllers begin. What can be mended without doubt is: lost labels and annotations, a Secret that stayed behind.
-// Everything else stops the pivot.
+// unpauseTarget compares every object that arrived with the copy, while the target is paused, and then lets the
+// cluster's own controllers begin. What can be mended without doubt is: lost labels and annotations, a Secret that
+// stayed behind. Everything else stops the pivot.
 func (p *pivot) unpauseTarget(ctx context.Context) error {
 	p.say("comparing every object in cluster %s with the copy", p.cfg.ClusterName)
 	copied, err := p.copy.All()

@@ -48,8 +48,8 @@ func Write(ctx context.Context, cfg config.Config, tools platform.Tools, observe
 	return write(ctx, cfg, tools, observer, say, manager, c, false)
 }
 
-// Refresh is Write for a cluster that exists, after its control plane's servers have changed: where the state folder has
-// a talosconfig, another one has to be of the same authority, else the error is a *ForeignError.
+// Refresh is Write for a cluster that exists, after its control plane's servers have changed: where the state folder
+// has a talosconfig, another one has to be of the same authority, else the error is a *ForeignError.
 func Refresh(ctx context.Context, cfg config.Config, tools platform.Tools, observer *situation.Observer, say flow.Say,
 	manager *kube.Cluster) (File, error) {
 	endpoint, err := situation.LiveEndpoint(ctx, cfg, tools, manager)

@@ -31,7 +31,8 @@ func TestAClaimThatWasTakenOverIsNotResumed(t *testing.T) {
 	}
 	run(1)
 	run(1)
-	if _, err := hetzner.RestoreClaim(w.Config().ClusterName).Reserve(t.Context(), w.Tools().Hetzner, "another", "host"); err != nil {
+	other := hetzner.RestoreClaim(w.Config().ClusterName)
+	if _, err := other.Reserve(t.Context(), w.Tools().Hetzner, "another", "host"); err != nil {
 		t.Fatal(err)
 	}
 	run(2)

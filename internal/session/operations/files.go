@@ -13,8 +13,8 @@ import (
 	"github.com/slipway-k8s/slipway/internal/cluster/render"
 )
 
-// WriteBuiltInFiles writes the built-in files below a folder, and returns their names. It writes none where one is there
-// already.
+// WriteBuiltInFiles writes the built-in files below a folder, and returns their names. It writes none where one is
+// there already.
 func WriteBuiltInFiles(dir string) ([]string, error) {
 	files, err := render.BuiltInFiles()
 	if err != nil {

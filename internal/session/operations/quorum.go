@@ -43,8 +43,8 @@ func RecoverQuorum(ctx context.Context, s *session.Session, ask session.Question
 	return nil
 }
 
-// agreeToRecover looks at etcd, takes the snapshot and asks. A recovery that was
-// agreed to is resumed; one that was not is looked at again, as etcd may have its quorum again.
+// agreeToRecover surveys etcd, takes the snapshot and asks. A recovery that was agreed to is resumed; for one that was
+// not, etcd is surveyed anew, as it may have its quorum again.
 func agreeToRecover(ctx context.Context, s *session.Session, plan *quorum.Plan, folder platform.Files,
 	ask session.Questions) error {
 	record, err := records.ReadQuorum(s.Tools.Files)

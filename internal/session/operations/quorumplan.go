@@ -31,8 +31,8 @@ type QuorumForecast struct {
 	Command string                `json:"command"`
 }
 
-// PlanQuorum surveys etcd, and predicts what a recovery would do. It changes nothing: it takes no lock, claims no folder
-// and leaves no files. hub shows the survey.
+// PlanQuorum surveys etcd, and predicts what a recovery would do. It changes nothing: it takes no lock, claims no
+// folder and leaves no files. hub shows the survey.
 func PlanQuorum(ctx context.Context, k session.Cluster, hub func() *session.Hub) (f QuorumForecast, err error) {
 	at, err := k.InspectForPlan(ctx)
 	if err != nil {

@@ -21,8 +21,8 @@ type ReadoptOptions struct {
 	Show func(readopt.Readoption) error
 }
 
-// PlanReadopt compares the backup with what lives, shows what was found, and refuses differences that are not accepted. It
-// changes nothing. hub shows the comparison.
+// PlanReadopt compares the backup with what lives, shows what was found, and refuses differences that are not accepted.
+// It changes nothing. hub shows the comparison.
 func PlanReadopt(ctx context.Context, k session.Cluster, o ReadoptOptions, hub func() *session.Hub) error {
 	at, err := k.InspectForPlan(ctx)
 	if err != nil {

@@ -56,8 +56,8 @@ func settingsInLab(ctx context.Context, k session.Cluster) ([]settings.Setting, 
 	return all, nil
 }
 
-// secretSettings tell whether there is a secret and who would give it, and nothing of the secret. A command may hold one
-// in its arguments.
+// secretSettings tell whether there is a secret and who would give it, and nothing of the secret. A command may hold
+// one in its arguments.
 func secretSettings(k session.Cluster) []settings.Setting {
 	hidden := func(value string) string {
 		if value == "" {
